@@ -1,0 +1,1 @@
+"""When to speak: judgements about a run that need no history of their own."""

@@ -1,0 +1,53 @@
+"""Every error that logprobe raises on purpose.
+
+Each one also derives from the matching standard error, so that a host which knows nothing of logprobe can still catch
+it. Messages name what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class LogprobeError(Exception):
+    """Base of all errors raised on purpose by logprobe."""
+
+
+class ConfigurationError(LogprobeError, ValueError):
+    """A wrong or missing argument, setting or environment variable; raised at start-up, never in mid-run."""
+
+
+class InputError(LogprobeError, ValueError):
+    """Arrays handed to a collector do not fit together (shape, length, dtype).
+
+    Inside a `Recorder` it is counted as a health record and never reaches the host.
+    """
+
+
+class SegmentError(LogprobeError, OSError):
+    """A spool file cannot be trusted. `reason` is a short identifier used in counters and in the quarantine ledger.
+
+    Reasons: ``foreign`` (not a segment), ``truncated``, ``checksum``, ``future_schema``, ``unreadable``, ``columns``.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class HomeBusyError(LogprobeError, RuntimeError):
+    """Another service owns this home."""
+
+
+class StoreError(LogprobeError, RuntimeError):
+    """The DuckDB store cannot be opened, migrated or written."""
+
+
+class QueryError(LogprobeError, ValueError):
+    """A query was refused (not read-only) or failed."""
+
+
+class ServiceUnavailableError(LogprobeError, ConnectionError):
+    """No service answers for this home."""
+
+
+class MissingExtraError(LogprobeError, ImportError):
+    """A command needs packages of an extra that is not installed."""

@@ -1,0 +1,142 @@
+"""The wire contract: what a collector may write into the spool, as Arrow schemas, one per record kind.
+
+A segment holds rows of one kind. What is the same for all rows of a segment (run, writer, schema version, …) stands once
+in the file's schema metadata, see `segment_metadata`. Token-level data is one row per sequence with list columns.
+
+Readers accept any version up to `SCHEMA_VERSION`; a column added later is null for older files, a column is never
+renamed or re-typed within a version.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+SCHEMA_VERSION: Final = 1
+
+_TIME = pa.timestamp("us", tz="UTC")
+_IDS = pa.list_(pa.int32())
+_FLOATS = pa.list_(pa.float32())  # float32 end to end: bfloat16 log-probs would be larger errors than what is measured
+SPAN: Final = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("version", pa.string())])
+
+# What the trainer knows of one sequence. All list columns of a row have the length of `token_ids` or are null.
+TRAINING: Final = pa.schema(
+    [
+        ("time", _TIME),
+        ("step", pa.int64()),
+        ("rank", pa.int32()),
+        ("sample_id", pa.string()),
+        ("group_id", pa.string()),  # `prompt_ids`: samples of one prompt share it
+        ("token_ids", _IDS),
+        ("mask", pa.list_(pa.bool_())),  # True: sampled by the policy and trained on
+        ("rollout_logprobs", _FLOATS),  # r as the trainer received it; null: to be joined with the rollout record
+        ("trainer_logprobs", _FLOATS),  # t
+        ("current_logprobs", _FLOATS),  # c
+        ("entropy", _FLOATS),
+        ("advantages", _FLOATS),
+        ("reward", pa.float64()),
+        ("weight_version", pa.string()),  # the trainer's version that computed t
+        ("tags", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+# What the engine knows of one sequence.
+ROLLOUT: Final = pa.schema(
+    [
+        ("time", _TIME),
+        ("sample_id", pa.string()),
+        ("request_id", pa.string()),  # as the engine names it, where it differs
+        ("group_id", pa.string()),
+        ("replica", pa.string()),
+        ("token_ids", _IDS),  # sampled tokens only, without the prompt
+        ("logprobs", _FLOATS),  # r at the source; a missing value is null, never 0
+        ("spans", pa.list_(SPAN)),  # weight versions, [start, end) in sampled tokens; version null: unknown
+        ("prompt_length", pa.int32()),
+        ("prompt_hash", pa.string()),
+        ("cached_prefix_tokens", pa.int32()),
+        ("finish_reason", pa.string()),
+        ("sampling_id", pa.string()),  # fingerprint of a `config` record
+        ("engine_config_id", pa.string()),
+    ]
+)
+
+# Scalars of one optimizer step.
+STEP: Final = pa.schema(
+    [
+        ("time", _TIME),
+        ("step", pa.int64()),
+        ("rank", pa.int32()),
+        ("scalars", pa.map_(pa.string(), pa.float64())),
+        ("correction", pa.string()),  # JSON of the correction applied in this step; null: none stated
+    ]
+)
+
+# One observation of a weight update, on the trainer's side or on an engine's.
+WEIGHTS: Final = pa.schema(
+    [
+        ("time", _TIME),
+        ("version", pa.string()),
+        ("step", pa.int64()),  # optimizer step whose result this version is
+        ("source", pa.string()),  # "trainer" | "engine"
+        ("replica", pa.string()),
+        ("requested_at", _TIME),
+        ("started_at", _TIME),
+        ("applied_at", _TIME),
+        ("resumed_at", _TIME),
+        ("pause_mode", pa.string()),
+        ("cache_cleared", pa.bool_()),  # null: unknown
+        ("tensors", pa.int64()),
+        ("checksum", pa.string()),
+    ]
+)
+
+# A configuration document, written once per fingerprint and writer.
+CONFIG: Final = pa.schema(
+    [
+        ("time", _TIME),
+        ("fingerprint", pa.string()),
+        ("kind", pa.string()),  # "engine_config" | "sampling_params" | "trainer_config" | "run"
+        ("replica", pa.string()),
+        ("document", pa.string()),  # JSON
+    ]
+)
+
+# What a collector dropped and why, what it found out about its host, and what it cost.
+HEALTH: Final = pa.schema(
+    [
+        ("time", _TIME),
+        ("component", pa.string()),  # "recorder" | "vllm_plugin" | "service" | …
+        ("event", pa.string()),  # "started" | "heartbeat" | "closed" | "self_test" | a problem's identifier
+        ("severity", pa.string()),  # "info" | "warning" | "error"
+        ("message", pa.string()),
+        ("count", pa.int64()),  # occurrences since the last record of this event
+        ("sequences", pa.int64()),  # lost by it
+        ("tokens", pa.int64()),
+        ("step", pa.int64()),  # the first step concerned, where one is known
+        ("details", pa.string()),  # JSON
+    ]
+)
+
+# Sufficient statistics of one sequence and one pair, reduced next to the collector; columns as in `statistics.py`.
+# Written instead of raw tokens when the disk or the queue cannot take those.
+STATISTICS_KIND: Final = "statistics"
+
+SCHEMAS: Final[dict[str, pa.Schema]] = {
+    "training": TRAINING,
+    "rollout": ROLLOUT,
+    "step": STEP,
+    "weights": WEIGHTS,
+    "config": CONFIG,
+    "health": HEALTH,
+}
+
+
+def segment_metadata(*, kind: str, run: str, writer: str) -> dict[bytes, bytes]:
+    """Schema metadata of one segment, the part that all its rows share."""
+    return {
+        b"logprobe.schema": str(SCHEMA_VERSION).encode(),
+        b"logprobe.kind": kind.encode(),
+        b"logprobe.run": run.encode(),
+        b"logprobe.writer": writer.encode(),
+    }

@@ -1,0 +1,185 @@
+"""The spool: where collectors leave what they saw, safely, for the service to pick up.
+
+    <home>/spool/<run>/<writer>/<sequence>.<kind>.<crc32>.arrow
+
+One segment is one Arrow IPC *file* (not stream: a truncated stream reads back silently short) with rows of one kind. It is
+written under a hidden temporary name, fsynced and renamed, so a reader sees whole segments or none. IPC carries no checksum,
+so the CRC-32 of the bytes stands in the name and the file stays readable by any Arrow tool. A writer never reuses a name: its
+directory is its own, and the sequence number grows. The path below ``spool/`` is the segment's id, the key of exactly-once
+ingest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.schema import SCHEMA_VERSION, segment_metadata
+
+_NAME = re.compile(r"(\d{8})\.([a-z_]+)\.([0-9a-f]{8})\.arrow")
+_TEMPORARY = re.compile(r"\.\d{8}\.[a-z_]+\.tmp")
+
+
+def spool_dir(home: Path) -> Path:
+    return home / "spool"
+
+
+def run_dir(home: Path, run: str) -> Path:
+    """Directory of one run's segments; any run name is a legal directory name after quoting."""
+    # "." and ".." survive quoting, and a leading dot would hide the run from listings.
+    quoted = quote(run, safe=" +=@,")
+    return spool_dir(home) / (quoted.replace(".", "%2E", 1) if quoted.startswith(".") else quoted)
+
+
+def run_name(directory: str) -> str:
+    """Inverse of the quoting in `run_dir`, for one directory name."""
+    return unquote(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPath:
+    """A segment's place in the spool, taken apart. Says nothing about its content."""
+
+    path: Path
+    run: str
+    writer: str
+    sequence: int
+    kind: str
+    crc: int
+
+    @property
+    def segment_id(self) -> str:
+        return f"{self.path.parent.parent.name}/{self.writer}/{self.path.name}"
+
+    @classmethod
+    def parse(cls, path: Path) -> SegmentPath:
+        """Raises `SegmentError` (reason ``foreign``) when the name is not a segment's."""
+        match = _NAME.fullmatch(path.name)
+        if match is None:
+            raise SegmentError("foreign", f"{path}: not a segment name; remove it from the spool")
+        return cls(
+            path=path,
+            run=run_name(path.parent.parent.name),
+            writer=path.parent.name,
+            sequence=int(match[1]),
+            kind=match[2],
+            crc=int(match[3], 16),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment whose checksum, schema version and identity have been verified."""
+
+    where: SegmentPath
+    table: pa.Table
+    nbytes: int
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether `path` is a segment still being written (or left behind by a killed writer)."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def read_segment(where: SegmentPath) -> Segment:
+    """Reads and verifies one segment.
+
+    Raises `SegmentError` when it cannot be trusted, `FileNotFoundError` when it is gone.
+    """
+    data = where.path.read_bytes()
+    if zlib.crc32(data) != where.crc:
+        # A file cut short has also lost the IPC end marker; telling the two apart helps whoever looks for the cause.
+        reason = "checksum" if data.endswith(b"ARROW1") else "truncated"
+        raise SegmentError(reason, f"{where.path}: content does not match the checksum in its name ({reason})")
+    try:
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as error:
+        raise SegmentError("unreadable", f"{where.path}: not an Arrow IPC file ({error})") from error
+    _verify_identity(where, table.schema.metadata or {})
+    return Segment(where=where, table=table, nbytes=len(data))
+
+
+def _verify_identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> None:
+    version = metadata.get(b"logprobe.schema", b"")
+    if not version.isdigit():
+        raise SegmentError("foreign", f"{where.path}: an Arrow file that logprobe did not write")
+    if int(version) > SCHEMA_VERSION:
+        raise SegmentError(
+            "future_schema",
+            f"{where.path}: schema {int(version)}, this logprobe reads up to {SCHEMA_VERSION}; upgrade the service",
+        )
+    stated = (metadata.get(b"logprobe.kind", b"").decode(), metadata.get(b"logprobe.run", b"").decode())
+    if stated != (where.kind, where.run):
+        raise SegmentError("foreign", f"{where.path}: content says {stated}, its place says {(where.kind, where.run)}")
+
+
+class SpoolWriter:
+    """Writes the segments of one writer. Not thread-safe: one thread owns it.
+
+    Creates nothing before the first write. Every method may raise `OSError`.
+    """
+
+    def __init__(self, home: Path, run: str, writer: str) -> None:
+        self.directory = run_dir(home, run) / writer
+        self._run = run
+        self._writer = writer
+        self._sequence = 0
+        self._ready = False
+
+    def write(self, kind: str, table: pa.Table) -> SegmentPath:
+        """Makes `table` durable as one segment; when this returns, a crash of process or machine cannot lose it."""
+        data = self._serialize(kind, table)
+        crc = zlib.crc32(data)
+        self._prepare()
+        self._sequence += 1
+        temporary = self.directory / f".{self._sequence:08d}.{kind}.tmp"
+        final = self.directory / f"{self._sequence:08d}.{kind}.{crc:08x}.arrow"
+        try:
+            _write_durably(temporary, data)
+            os.rename(temporary, final)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # a full disk must get its space back
+            raise
+        _fsync_directory(self.directory)
+        return SegmentPath(final, self._run, self._writer, self._sequence, kind, crc)
+
+    def _serialize(self, kind: str, table: pa.Table) -> pa.Buffer:
+        metadata = segment_metadata(kind=kind, run=self._run, writer=self._writer)
+        schema = table.schema.with_metadata(metadata)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(table.replace_schema_metadata(metadata))
+        return sink.getvalue()
+
+    def _prepare(self) -> None:
+        if not self._ready or not self.directory.is_dir():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for parent in (self.directory.parent, self.directory.parent.parent):
+                _fsync_directory(parent)
+            self._ready = True
+
+
+def _write_durably(path: Path, data: pa.Buffer) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:  # os.write may write less than asked on a full disk without raising
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

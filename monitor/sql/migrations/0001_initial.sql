@@ -1,0 +1,189 @@
+-- Everything the service knows, except raw tokens (Parquet files listed in raw_files).
+-- Times are UTC. `run` is part of every key: one home holds many runs.
+
+-- One row per ingested spool segment: the ledger of exactly-once ingest. Written in the same transaction as its content.
+CREATE TABLE segments (
+    segment_id  VARCHAR PRIMARY KEY,      -- <quoted run>/<writer>/<file name>
+    run         VARCHAR NOT NULL,
+    writer      VARCHAR NOT NULL,
+    sequence    INTEGER NOT NULL,
+    kind        VARCHAR NOT NULL,
+    rows        BIGINT NOT NULL,
+    tokens      BIGINT NOT NULL,
+    bytes       BIGINT NOT NULL,
+    raw_file    VARCHAR,                  -- raw_files.path when its token lists were kept
+    ingested_at TIMESTAMPTZ NOT NULL
+);
+
+-- Files that were moved aside because they cannot be trusted.
+CREATE TABLE quarantine (
+    path     VARCHAR NOT NULL,            -- where it lies now, relative to the home
+    origin   VARCHAR NOT NULL,            -- where it was found, relative to the home
+    run      VARCHAR,
+    reason   VARCHAR NOT NULL,            -- SegmentError.reason
+    message  VARCHAR NOT NULL,
+    bytes    BIGINT NOT NULL,
+    moved_at TIMESTAMPTZ NOT NULL
+);
+
+-- Parquet files with raw tokens. A file not listed here does not exist for readers.
+CREATE TABLE raw_files (
+    path       VARCHAR PRIMARY KEY,       -- relative to the home
+    run        VARCHAR NOT NULL,
+    kind       VARCHAR NOT NULL,          -- training | rollout
+    min_step   BIGINT,                    -- null for rollout
+    max_step   BIGINT,
+    rows       BIGINT NOT NULL,
+    tokens     BIGINT NOT NULL,
+    bytes      BIGINT NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    compacted  BOOLEAN NOT NULL DEFAULT false
+);
+
+-- One row per sequence as the trainer saw it (training records, or statistics reduced next to the collector).
+CREATE TABLE training_sequences (
+    run             VARCHAR NOT NULL,
+    step            BIGINT NOT NULL,
+    rank            INTEGER,
+    sample_id       VARCHAR NOT NULL,
+    segment_id      VARCHAR NOT NULL,
+    row             INTEGER NOT NULL,     -- within the segment; (segment_id, row) is the key
+    group_id        VARCHAR,
+    time            TIMESTAMPTZ,
+    n_total         INTEGER NOT NULL,     -- tokens, masked ones included
+    n_expected      INTEGER NOT NULL,     -- tokens under the mask: what should be measurable
+    reward          DOUBLE,
+    advantage_abs_sum DOUBLE,             -- over tokens under the mask; null: not reported
+    entropy_sum     DOUBLE,
+    entropy_n       INTEGER,              -- finite entropies under the mask
+    weight_version  VARCHAR,              -- the trainer's
+    token_hash      UBIGINT,              -- of the token ids under the mask
+    rollout_source  VARCHAR NOT NULL,     -- received | joined | missing | unaligned
+    token_match     BOOLEAN,              -- same ids as the rollout record; null: no such record
+    length_match    BOOLEAN,
+    received_max_abs_diff DOUBLE,         -- |r as received − r at the source|, where both exist
+    tags            MAP(VARCHAR, VARCHAR),
+    raw_kept        BOOLEAN NOT NULL
+);
+
+-- Sufficient statistics per sequence and pair: the columns of logprobe.collectors.statistics, in its order.
+CREATE TABLE statistics (
+    run        VARCHAR NOT NULL,
+    step       BIGINT NOT NULL,
+    segment_id VARCHAR NOT NULL,
+    row        INTEGER NOT NULL,
+    pair       VARCHAR NOT NULL,          -- backend | update | total
+    {statistics_columns}
+);
+
+-- One row per sequence as the engine saw it.
+CREATE TABLE rollout_sequences (
+    run                  VARCHAR NOT NULL,
+    sample_id            VARCHAR NOT NULL,
+    segment_id           VARCHAR NOT NULL,
+    row                  INTEGER NOT NULL,
+    request_id           VARCHAR,
+    group_id             VARCHAR,
+    replica              VARCHAR,
+    time                 TIMESTAMPTZ,
+    n_tokens             INTEGER NOT NULL,
+    n_logprobs           INTEGER NOT NULL, -- finite ones
+    logprob_sum          DOUBLE,
+    token_hash           UBIGINT,
+    spans                STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[],
+    prompt_length        INTEGER,
+    prompt_hash          VARCHAR,
+    cached_prefix_tokens INTEGER,
+    finish_reason        VARCHAR,
+    sampling_id          VARCHAR,
+    engine_config_id     VARCHAR
+);
+
+CREATE TABLE step_records (
+    run        VARCHAR NOT NULL,
+    step       BIGINT NOT NULL,
+    rank       INTEGER,
+    time       TIMESTAMPTZ,
+    scalars    MAP(VARCHAR, DOUBLE),
+    correction VARCHAR
+);
+
+CREATE TABLE weight_records (
+    run           VARCHAR NOT NULL,
+    time          TIMESTAMPTZ,
+    version       VARCHAR,
+    step          BIGINT,
+    source        VARCHAR,
+    replica       VARCHAR,
+    requested_at  TIMESTAMPTZ,
+    started_at    TIMESTAMPTZ,
+    applied_at    TIMESTAMPTZ,
+    resumed_at    TIMESTAMPTZ,
+    pause_mode    VARCHAR,
+    cache_cleared BOOLEAN,
+    tensors       BIGINT,
+    checksum      VARCHAR
+);
+
+CREATE TABLE config_records (
+    run         VARCHAR NOT NULL,
+    time        TIMESTAMPTZ,
+    fingerprint VARCHAR NOT NULL,
+    kind        VARCHAR NOT NULL,
+    replica     VARCHAR,
+    document    VARCHAR NOT NULL
+);
+
+CREATE TABLE health_records (
+    run       VARCHAR NOT NULL,
+    writer    VARCHAR NOT NULL,
+    time      TIMESTAMPTZ,
+    component VARCHAR,
+    event     VARCHAR,
+    severity  VARCHAR,
+    message   VARCHAR,
+    count     BIGINT,
+    sequences BIGINT,
+    tokens    BIGINT,
+    step      BIGINT,
+    details   VARCHAR
+);
+
+-- What the step job computed; null is stored as a missing row's twin: the row exists with a null value and a reason.
+CREATE TABLE step_metrics (
+    run    VARCHAR NOT NULL,
+    step   BIGINT NOT NULL,
+    metric VARCHAR NOT NULL,              -- "backend.k3_kl", "weight_lag_mean", …
+    value  DOUBLE,
+    PRIMARY KEY (run, step, metric)
+);
+
+CREATE TABLE step_summaries (
+    run         VARCHAR NOT NULL,
+    step        BIGINT NOT NULL,
+    tokens      BIGINT NOT NULL,          -- tokens under the mask
+    sequences   BIGINT NOT NULL,
+    time        TIMESTAMPTZ,              -- of the newest record of the step
+    computed_at TIMESTAMPTZ NOT NULL,
+    revision    BIGINT NOT NULL,          -- grows with every recomputation of any step; readers poll for newer ones
+    PRIMARY KEY (run, step)
+);
+
+-- Steps that received data since they were last computed.
+CREATE TABLE dirty_steps (
+    run  VARCHAR NOT NULL,
+    step BIGINT NOT NULL,
+    PRIMARY KEY (run, step)
+);
+
+CREATE TABLE job_runs (
+    job         VARCHAR PRIMARY KEY,
+    started_at  TIMESTAMPTZ,
+    finished_at TIMESTAMPTZ,
+    runs        BIGINT NOT NULL,
+    failures    BIGINT NOT NULL,
+    last_error  VARCHAR,
+    progress    VARCHAR                   -- JSON: what the job did last and how far behind it is
+);
+
+CREATE SEQUENCE revision START 1;
