@@ -143,7 +143,7 @@ class SpoolWriter:
         final = self.directory / f"{self._sequence:08d}.{kind}.{crc:08x}.arrow"
         try:
             _write_durably(temporary, data)
-            os.rename(temporary, final)
+            temporary.rename(final)
         except OSError:
             temporary.unlink(missing_ok=True)  # a full disk must get its space back
             raise

@@ -1,0 +1,82 @@
+"""Runs every benchmark of this folder: one table on the screen, one JSON file.
+
+    python tests/benchmarks/run.py [--json FILE] [TOPIC ...]
+
+Exit code 1 when a stated target is not met, so that a regression is seen where it is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import math
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from figure import Figure
+
+FOLDER = Path(__file__).resolve().parent
+HEADER = ("figure", "value", "baseline", "ratio", "target", "")
+
+
+def topics() -> list[str]:
+    return sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
+
+
+def number(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "–"
+    digits = 4 if not value or not math.isfinite(value) else max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(digits, 6)}f} {unit}".strip()
+
+
+def row(figure: Figure) -> tuple[str, ...]:
+    baseline = f"{number(figure.baseline_value, figure.unit)} ({figure.baseline})" if figure.baseline else "–"
+    verdict = {None: "", True: "met", False: "MISSED"}[figure.met]
+    return figure.name, number(figure.value, figure.unit), baseline, number(figure.ratio), figure.target or "–", verdict
+
+
+def table(figures: list[Figure]) -> str:
+    rows = [HEADER, *map(row, figures)]
+    widths = [max(len(line[i]) for line in rows) for i in range(len(HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in rows]
+    notes = [f"  {figure.name}: {figure.note}" for figure in figures if figure.note]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *(["", "notes", *notes] if notes else [])])
+
+
+def machine() -> dict[str, str | int | None]:
+    return {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+
+
+def measure(chosen: list[str]) -> list[Figure]:
+    figures: list[Figure] = []
+    for topic in chosen:
+        started = time.perf_counter()
+        print(f"{topic} …", end=" ", file=sys.stderr, flush=True)
+        figures += importlib.import_module(f"bench_{topic}").measure()
+        print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"one of: {', '.join(topics())} (default: all)")
+    parser.add_argument("--json", type=Path, default=Path("bench.json"), help="where the JSON goes")
+    options = parser.parse_args()
+    unknown = set(options.topics) - set(topics())
+    if unknown:
+        parser.error(f"unknown topic {', '.join(sorted(unknown))}; choose from {', '.join(topics())}")
+    figures = measure(options.topics or topics())
+    print(table(figures))
+    document = {"machine": machine(), "figures": [{**dataclasses.asdict(f), "ratio": f.ratio} for f in figures]}
+    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return int(any(figure.met is False for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

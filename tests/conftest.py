@@ -1,0 +1,47 @@
+"""Fixtures that several folders of tests share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout under test."""
+    return ROOT
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An empty home."""
+    return tmp_path / "home"
+
+
+@pytest.fixture(autouse=True)
+def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests say themselves where they record to; a developer's own environment must not leak in."""
+    for name in [name for name in os.environ if name.startswith("LOGPROBE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium; `make test` installs Debian's, so its absence is a failure and no skip."""
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.fail("no chromium: run `make test`, or install it and set CHROMIUM to its path")
+    return path
+
+
+@pytest.fixture(scope="session")
+def artifacts() -> Path:
+    """Where screenshots go: inside the checkout, outside the repository."""
+    folder = ROOT / ".artifacts"
+    folder.mkdir(exist_ok=True)
+    return folder
