@@ -21,24 +21,22 @@ Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` group
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from itertools import pairwise
+from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from logprobe.collectors import kernel
+from logprobe.collectors.errors import ConfigurationError, InputError
 
-    from numpy.typing import ArrayLike, NDArray
-
-    Statistics = dict[str, NDArray[np.generic]]
-
+Statistics = dict[str, NDArray[np.generic]]
 Reduction = Literal["sum", "min", "max"]
 
 PAIRS: Final = ("backend", "update", "total")
-CLAMP: Final = 20.0  # |d| inside the exponential; e^20 is 4.9e8
-SENTINEL: Final = -9999.0  # what HTTP servers write for -inf and NaN; nothing below it is a measured log-probability
-MAX_LOGPROB: Final = 1e-6  # rounding may lift a certain token's log-probability this far above 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +47,8 @@ class Bounds:
     upper: float
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless 0 ≤ lower ≤ upper."""
         if not 0 <= self.lower <= self.upper:
-            msg = f"bounds of ρ must satisfy 0 ≤ lower ≤ upper, not [{self.lower}, {self.upper}]"
-            raise ValueError(msg)
+            raise ConfigurationError(f"bounds of ρ must satisfy 0 ≤ lower ≤ upper, not [{self.lower}, {self.upper}]")
 
 
 # What truncated and masked importance sampling use by default (verl, slime, ms-swift: 2.0, and its inverse), and PPO's ε = 0.2.
@@ -85,7 +81,12 @@ class Column:
     @property
     def identity(self) -> float:
         """Value of the column when there is no token: merging it changes nothing."""
-        return {"sum": 0.0, "min": np.inf, "max": -np.inf}[self.reduction]
+        return {"sum": 0, "min": np.inf, "max": -np.inf}[self.reduction]
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """What merges two values of the column."""
+        return {"sum": np.add, "min": np.minimum, "max": np.maximum}[self.reduction]
 
 
 def _sums(**words: str) -> tuple[Column, ...]:
@@ -191,21 +192,92 @@ def sequence_statistics(
         `COLUMNS` → array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf, `max_d` −inf.
 
     Raises:
-        ValueError: lengths differ, or the offsets do not run from 0 to N in non-decreasing order.
+        InputError: lengths differ, or the offsets do not run from 0 to N in non-decreasing order.
     """
-    raise NotImplementedError
+    offsets_S1 = np.asarray(offsets_S1, np.int64)
+    tokens, mask_N = _checked_tokens(behaviour_N, policy_N, mask_N, advantages_N, offsets_S1)
+    starts = offsets_S1[:-1][np.diff(offsets_S1) > 0]
+    chunks = np.arange(0, len(tokens), kernel.CHUNK)
+    pieces = np.union1d(starts, chunks)
+    table = empty(len(pieces))
+    limits = (bounds.lower, bounds.upper)
+    edges = list(pairwise([*chunks.tolist(), len(tokens)]))
+    share = -(-len(edges) // max(threads, 1))
+    jobs = [edges[i : i + share] for i in range(0, len(edges), share)] if edges else []
+    if len(jobs) == 1:
+        _fill(table, pieces, tokens, mask_N, limits, jobs[0])
+    elif jobs:
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            list(pool.map(lambda job: _fill(table, pieces, tokens, mask_N, limits, job), jobs))
+    return _pieces_to_sequences(table, np.searchsorted(pieces, starts), offsets_S1)
+
+
+def _checked_tokens(
+    behaviour_N: ArrayLike,
+    policy_N: ArrayLike,
+    mask_N: ArrayLike | None,
+    advantages_N: ArrayLike | None,
+    offsets_S1: NDArray[np.int64],
+) -> tuple[kernel.Tokens, NDArray[np.bool_] | None]:
+    tokens = kernel.Tokens(
+        np.asarray(behaviour_N), np.asarray(policy_N), None if advantages_N is None else np.asarray(advantages_N)
+    )
+    mask = None if mask_N is None else np.asarray(mask_N).astype(np.bool_, copy=False)
+    shapes = {x.shape for x in (tokens.behaviour, tokens.policy, tokens.advantages, mask) if x is not None}
+    if len(shapes) != 1 or tokens.behaviour.ndim != 1:
+        raise InputError(f"behaviour, policy, mask and advantages must be flat and of one length, not {sorted(shapes)}")
+    size = len(tokens)
+    if offsets_S1.ndim != 1 or not len(offsets_S1) or offsets_S1[0] != 0 or offsets_S1[-1] != size:
+        raise InputError(f"offsets must run from 0 to the number of tokens, {size}, with one more entry than sequences")
+    if (np.diff(offsets_S1) < 0).any():
+        raise InputError("offsets must not decrease")
+    return tokens, mask
+
+
+def _fill(
+    columns: Statistics,
+    pieces: NDArray[np.int64],
+    tokens: kernel.Tokens,
+    mask_N: NDArray[np.bool_] | None,
+    limits: tuple[float, float],
+    edges: Iterable[tuple[int, int]],
+) -> None:
+    """Fill the pieces of these chunks [start, end); chunks share no piece, so threads need no lock."""
+    work = kernel.Workspace()
+    with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
+        for start, end in edges:
+            rows = slice(*np.searchsorted(pieces, (start, end)).tolist())
+            table = kernel.Table(columns, rows, pieces[rows] - start)
+            mask = None if mask_N is None else mask_N[start:end]
+            kernel.accumulate(table, tokens[start:end], mask, limits, work)
+
+
+def _pieces_to_sequences(table: Statistics, first: NDArray[np.intp], offsets_S1: NDArray[np.int64]) -> Statistics:
+    filled = np.diff(offsets_S1) > 0
+    result = empty(len(filled))
+    if filled.any():
+        for c in COLUMN_SPECS:
+            result[c.name][filled] = c.ufunc.reduceat(table[c.name], first)
+    return result
 
 
 def merge(a: Mapping[str, NDArray[np.generic]], b: Mapping[str, NDArray[np.generic]]) -> Statistics:
     """Statistics of the union of disjoint token sets, column by column; arrays of the same shape."""
-    raise NotImplementedError
+    return {c.name: c.ufunc(a[c.name], b[c.name]) for c in COLUMN_SPECS}
 
 
 def reduce_groups(columns: Mapping[str, NDArray[np.generic]], group_S: ArrayLike, groups: int) -> Statistics:
     """Merge sequences into groups: `group_S` [S] holds each sequence's group in [0, groups); → columns [G]."""
-    raise NotImplementedError
+    group_S = np.asarray(group_S, np.intp)
+    order = np.argsort(group_S, kind="stable")
+    present, first = np.unique(group_S[order], return_index=True)
+    result = empty(groups)
+    if len(present):
+        for c in COLUMN_SPECS:
+            result[c.name][present] = c.ufunc.reduceat(np.asarray(columns[c.name])[order], first)
+    return result
 
 
 def empty(size: int) -> Statistics:
     """Statistics of `size` sequences without tokens."""
-    return {c.name: np.full(size, c.identity, dtype=c.dtype) if not c.count else np.zeros(size, np.int64) for c in COLUMN_SPECS}
+    return {c.name: np.full(size, c.identity, dtype=c.dtype) for c in COLUMN_SPECS}

@@ -1,0 +1,243 @@
+"""Arithmetic of the sufficient statistics: one cache-sized run of tokens at a time.
+
+A chunk is a few thousand tokens of one pair, converted to float64 once and passed over while it lies in the processor's
+cache; per-array passes over the whole batch are ten times slower. Chunks are cut into *pieces*, the parts of sequences
+that lie in them, and every column gets one value per piece; `statistics` merges pieces into sequences.
+
+Dimensions: ``_K`` tokens of a chunk, ``_P`` pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHUNK: Final = 16_384  # 128 KiB per float64 array; the nine of a workspace stay within a core's L2 cache
+CLAMP: Final = 20.0  # |d| inside the exponential; e^20 is 4.9e8
+SENTINEL: Final = -9999.0  # what HTTP servers write for -inf and NaN; nothing below it is a measured log-probability
+MAX_LOGPROB: Final = 1e-6  # rounding may lift a certain token's log-probability this far above 0
+SERIES: Final = 1e-4  # below this |d|, expm1(d) − d has lost the digits that its series still has
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+
+
+@dataclass(slots=True)
+class Table:
+    """Columns [P] being filled, one value per piece; `rows` selects the pieces of the chunk at hand."""
+
+    columns: dict[str, NDArray[np.generic]]
+    rows: slice | Indices = field(default_factory=lambda: slice(0))
+    starts: Indices = field(default_factory=lambda: np.empty(0, np.intp))
+
+    def sum(self, name: str, values_K: Floats) -> None:
+        """Σ over each piece."""
+        self.columns[name][self.rows] = np.add.reduceat(values_K, self.starts)
+
+    def count(self, name: str, hits_K: Bools) -> None:
+        """Number of hits in each piece."""
+        self.columns[name][self.rows] = np.add.reduceat(hits_K, self.starts, dtype=np.int64)
+
+    def extremes(self, values_K: Floats) -> None:
+        """`min_d` and `max_d` of each piece."""
+        self.columns["min_d"][self.rows] = np.minimum.reduceat(values_K, self.starts)
+        self.columns["max_d"][self.rows] = np.maximum.reduceat(values_K, self.starts)
+
+    def lengths(self, name: str, total: int) -> None:
+        """Number of tokens of each piece, when the chunk has `total`."""
+        self.columns[name][self.rows] = np.diff(self.starts, append=total)
+
+
+@dataclass(slots=True)
+class Tokens:
+    """The tokens of a chunk: log-probabilities and, where there are any, advantages [K]."""
+
+    behaviour: NDArray[np.generic]
+    policy: NDArray[np.generic]
+    advantages: NDArray[np.generic] | None
+
+    def __len__(self) -> int:
+        return len(self.behaviour)
+
+    def __getitem__(self, which: slice | Bools) -> Tokens:
+        advantages = None if self.advantages is None else self.advantages[which]
+        return Tokens(self.behaviour[which], self.policy[which], advantages)
+
+
+class Workspace:
+    """Scratch arrays of one thread, reused from chunk to chunk."""
+
+    def __init__(self) -> None:
+        self._arrays = np.empty((9, CHUNK))
+
+    def rows(self, size: int) -> list[Floats]:
+        """Nine float64 arrays [size]."""
+        return list(self._arrays[:, :size])
+
+
+def accumulate(
+    table: Table, tokens: Tokens, mask_K: Bools | None, limits: tuple[float, float], work: Workspace
+) -> None:
+    """Fill the pieces `table.rows` that start at `table.starts` with every column; `limits` are the bounds of ρ."""
+    if mask_K is not None and not mask_K.all():
+        tokens = tokens[mask_K]
+        _compress(table, mask_K)
+    if not len(tokens):
+        return
+    table.lengths("n_expected", len(tokens))
+    behaviour, policy, d = work.rows(len(tokens))[:3]
+    _load(tokens, behaviour, policy, d)
+    if not _is_clean(behaviour, policy, d):
+        good = ~_count_broken(table, behaviour, policy)
+        tokens = tokens[good]
+        _compress(table, good)
+        if not len(tokens):
+            return
+        behaviour, policy, d = work.rows(len(tokens))[:3]
+        _load(tokens, behaviour, policy, d)
+    table.lengths("n", len(tokens))
+    _accumulate_valid(table, tokens, limits, work)
+
+
+def _load(tokens: Tokens, behaviour: Floats, policy: Floats, d: Floats) -> None:
+    behaviour[:] = tokens.behaviour
+    policy[:] = tokens.policy
+    np.subtract(policy, behaviour, out=d)
+
+
+def _compress(table: Table, keep_K: Bools) -> None:
+    """Point `table` at the pieces that keep tokens, and at where those start among the kept ones."""
+    kept_P = np.add.reduceat(keep_K, table.starts, dtype=np.intp)
+    ends_P = np.cumsum(kept_P)
+    filled = kept_P > 0  # reduceat returns the next piece's first token for an empty piece
+    rows = np.arange(table.rows.start, table.rows.stop) if isinstance(table.rows, slice) else table.rows
+    table.rows, table.starts = rows[filled], (ends_P - kept_P)[filled]
+
+
+def _is_clean(behaviour: Floats, policy: Floats, d: Floats) -> bool:
+    """Whether no token can be broken; NaN anywhere makes a comparison false."""
+    lowest, highest = d.min(), d.max()
+    ceiling = max(behaviour.max(), policy.max())
+    in_range = SENTINEL < min(behaviour.min(), policy.min()) and ceiling <= MAX_LOGPROB
+    return bool(in_range and np.isfinite(highest - lowest) and (ceiling < 0 or (lowest >= -1 and highest <= 1)))
+
+
+def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
+    """Count broken tokens by kind, each under the first kind that applies; → which are broken."""
+    kinds = {
+        "n_nonfinite_behaviour": ~np.isfinite(behaviour),
+        "n_nonfinite_policy": ~np.isfinite(policy),
+        "n_sentinel_behaviour": (behaviour <= SENTINEL) | (behaviour == 1.0),
+        "n_sentinel_policy": (policy <= SENTINEL) | (policy == 1.0),
+        "n_positive_behaviour": behaviour > MAX_LOGPROB,
+        "n_positive_policy": policy > MAX_LOGPROB,
+        "n_zero_behaviour": (behaviour == 0.0) & (policy < -1.0),
+        "n_zero_policy": (policy == 0.0) & (behaviour < -1.0),
+    }
+    broken = np.zeros(len(behaviour), np.bool_)
+    for name, hits in kinds.items():
+        table.count(name, hits & ~broken)
+        broken |= hits
+    return broken
+
+
+def _accumulate_valid(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
+    behaviour, policy, d, absolute, ratio_m1, a, b, c, e = work.rows(len(tokens))
+    np.abs(d, out=absolute)
+    table.extremes(d)
+    clamped = absolute > CLAMP if absolute.max() > CLAMP else None
+    np.expm1(d if clamped is None else np.clip(d, -CLAMP, CLAMP, out=a), out=ratio_m1)
+    _log_ratio(table, d, absolute, ratio_m1, a, b)
+    _signs(table, d)
+    _ratio(table, ratio_m1, a)
+    _clipping(table, tokens.advantages, ratio_m1, limits)
+    _logprobs(table, behaviour, policy, a)
+    _probabilities(table, behaviour, policy, ratio_m1, clamped, (a, b, c, e))
+    if clamped is not None:
+        table.count("n_clamped", clamped)
+
+
+def _log_ratio(table: Table, d: Floats, absolute: Floats, ratio_m1: Floats, square: Floats, k3: Floats) -> None:
+    table.sum("sum_d", d)
+    table.sum("sum_abs_d", absolute)
+    np.multiply(d, d, out=square)
+    table.sum("sum_d2", square)
+    np.subtract(ratio_m1, d, out=k3)
+    _refine_k3(k3, d, absolute, square)
+    table.sum("sum_k3", k3)
+    np.multiply(d, ratio_m1, out=square)
+    np.subtract(square, k3, out=square)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
+    table.sum("sum_reverse_kl", square)
+
+
+def _refine_k3(k3: Floats, d: Floats, absolute: Floats, square: Floats) -> None:
+    """Replace k3 of small d by d²(1/2 + d/6 + d²/24), relative error d³/60."""
+    small = absolute < SERIES
+    if small.any():
+        series = d * (1 / 24)
+        series += 1 / 6
+        series *= d
+        series += 0.5
+        series *= square
+        np.copyto(k3, series, where=small)
+
+
+def _signs(table: Table, d: Floats) -> None:
+    table.count("n_positive_d", d > 0)
+    table.count("n_negative_d", d < 0)
+    columns, rows = table.columns, table.rows
+    columns["n_zero_d"][rows] = columns["n"][rows] - columns["n_positive_d"][rows] - columns["n_negative_d"][rows]
+
+
+def _ratio(table: Table, ratio_m1: Floats, a: Floats) -> None:
+    table.sum("sum_ratio_m1", ratio_m1)
+    np.multiply(ratio_m1, ratio_m1, out=a)
+    table.sum("sum_ratio_m1_sq", a)
+    ratio = np.add(ratio_m1, 1.0, out=a)
+    np.maximum(ratio, 1.0 / ratio, out=a)  # e^|d|
+    table.sum("sum_exp_abs_d", a)
+
+
+def _clipping(
+    table: Table, advantages: NDArray[np.generic] | None, ratio_m1: Floats, limits: tuple[float, float]
+) -> None:
+    below, above = ratio_m1 < limits[0] - 1.0, ratio_m1 > limits[1] - 1.0
+    table.count("n_above", above)
+    table.count("n_below", below)
+    if advantages is not None:
+        table.count("n_advantage", np.isfinite(advantages))
+        table.count("n_pg_clipped", (above & (advantages > 0)) | (below & (advantages < 0)))
+
+
+def _logprobs(table: Table, behaviour: Floats, policy: Floats, a: Floats) -> None:
+    table.sum("sum_behaviour", behaviour)
+    table.sum("sum_policy", policy)
+    table.sum("sum_behaviour2", np.multiply(behaviour, behaviour, out=a))
+    table.sum("sum_policy2", np.multiply(policy, policy, out=a))
+    table.sum("sum_policy_behaviour", np.multiply(policy, behaviour, out=a))
+
+
+def _probabilities(
+    table: Table,
+    behaviour: Floats,
+    policy: Floats,
+    ratio_m1: Floats,
+    clamped: Bools | None,
+    scratch: tuple[Floats, Floats, Floats, Floats],
+) -> None:
+    p, difference, q, a = scratch
+    np.exp(behaviour, out=p)
+    np.multiply(p, ratio_m1, out=difference)  # e^policy − e^behaviour, without cancellation
+    if clamped is not None:
+        difference[clamped] = np.exp(policy[clamped]) - p[clamped]
+    np.add(p, difference, out=q)
+    table.sum("sum_abs_prob_diff", np.abs(difference, out=a))
+    table.sum("sum_behaviour_prob", p)
+    table.sum("sum_policy_prob", q)
+    table.sum("sum_behaviour_prob2", np.multiply(p, p, out=a))
+    table.sum("sum_policy_prob2", np.multiply(q, q, out=a))
+    table.sum("sum_policy_behaviour_prob", np.multiply(p, q, out=a))
