@@ -1,0 +1,210 @@
+"""Reading a home: through its service when one runs, straight from the store's file when none does.
+
+The service holds the DuckDB file read-write, and no other process can open it meanwhile; so while a service runs it is
+the only way in. Both ways offer the same read-only `Reader`.
+
+    with open_reader(home) as reader:
+        table = reader.query("SELECT run, count(*) AS sequences FROM sequences GROUP BY run")
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, Final, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from logprobe.collectors.errors import ServiceUnavailableError, StoreError
+from logprobe.monitor.flight import Parameters, Request, remote_error
+from logprobe.monitor.home import Home, ServiceInfo
+from logprobe.monitor.store import Store
+
+T = TypeVar("T")
+
+_QUERY_SECONDS: Final = 60.0
+_STATUS_SECONDS: Final = 10.0
+_INGEST_SECONDS: Final = 3600.0  # a backlog of hours may have gathered while no service ran
+
+
+class Reader(ABC):
+    """Read-only access to one home. May be shared between threads."""
+
+    source: str  # "service" | "file"
+
+    @abstractmethod
+    def query(self, sql: str, params: Parameters = None) -> pa.Table:
+        """The rows of one read-only statement. `params`: a list for ``?``, a mapping for ``$name``.
+
+        Raises `QueryError` when the statement is refused or fails, `ServiceUnavailableError` when nobody answers.
+        """
+
+    @abstractmethod
+    def read(self, name: str, **params: Any) -> pa.Table:
+        """The rows of one stored query (``monitor/sql/<name>.sql``). Raises as `query` does."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """The service's own account of itself: jobs, backlog, store. ``{"running": False, …}`` without a service."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of the connection; the reader is of no use afterwards."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def connect(home: Home | str | PathLike[str]) -> FlightReader:
+    """A reader through the running service. Raises `ServiceUnavailableError` when none answers."""
+    reader = FlightReader(_as_home(home))
+    reader.status()
+    return reader
+
+
+def open_reader(home: Home | str | PathLike[str]) -> Reader:
+    """A reader through the service if one runs, else straight from the store's file.
+
+    Raises `ServiceUnavailableError` when a service holds the home but does not answer, `StoreError` when there is
+    neither a service nor a store.
+    """
+    place = _as_home(home)
+    try:
+        return connect(place)
+    except ServiceUnavailableError:
+        if place.owner() is not None:
+            raise
+    return FileReader(place)
+
+
+def _as_home(home: Home | str | PathLike[str]) -> Home:
+    return home if isinstance(home, Home) else Home(home)
+
+
+class FlightReader(Reader):
+    """Reads through the service; finds it again after a restart (another port, another token)."""
+
+    source = "service"
+
+    def __init__(self, home: Home) -> None:
+        """Connects on first use."""
+        self._home = home
+        self._lock = threading.Lock()
+        self._connection: _Connection | None = None
+
+    def query(self, sql: str, params: Parameters = None) -> pa.Table:
+        return self._get(Request(sql=sql, params=params))
+
+    def read(self, name: str, **params: Any) -> pa.Table:
+        return self._get(Request(name=name, params=params))
+
+    def status(self) -> dict[str, Any]:
+        return self._act("status", _STATUS_SECONDS)
+
+    def ingest(self) -> dict[str, Any]:
+        """Has the service ingest what lies in the spool now; returns its report once that is visible to readers."""
+        return self._act("ingest", _INGEST_SECONDS)
+
+    def shutdown(self) -> None:
+        """Asks the service to finish the batch in hand and stop."""
+        self._act("shutdown", _STATUS_SECONDS)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.client.close()
+                self._connection = None
+
+    def _get(self, request: Request) -> pa.Table:
+        ticket = request.ticket()
+        return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
+
+    def _act(self, action: str, seconds: float) -> dict[str, Any]:
+        def call(to: _Connection) -> dict[str, Any]:
+            results = list(to.client.do_action(flight.Action(action, b""), to.options(seconds)))
+            return dict(json.loads(results[0].body.to_pybytes()))
+
+        return self._call(call)
+
+    def _call(self, call: Callable[[_Connection], T]) -> T:
+        """Runs `call`; once more on a fresh connection when the service is not where, or who, it was.
+
+        Everything asked of the service is safe to ask twice.
+        """
+        connection = self._connect()
+        try:
+            return call(connection)
+        except (flight.FlightUnavailableError, flight.FlightUnauthenticatedError):
+            connection = self._connect(instead_of=connection)
+        except flight.FlightError as error:
+            raise self._translated(error) from None
+        try:
+            return call(connection)
+        except flight.FlightError as error:
+            raise self._translated(error) from None
+
+    def _connect(self, *, instead_of: _Connection | None = None) -> _Connection:
+        with self._lock:
+            if self._connection is None or self._connection is instead_of:
+                info = self._home.service_info()
+                if info is None:
+                    raise ServiceUnavailableError(
+                        f"no service runs for {self._home.path}; start one with: logprobe up --home {self._home.path}"
+                    )
+                self._connection = _Connection(info)
+            return self._connection
+
+    def _translated(self, error: flight.FlightError) -> Exception:
+        where = self._home.path
+        if isinstance(error, flight.FlightUnavailableError | flight.FlightUnauthenticatedError):
+            return ServiceUnavailableError(
+                f"the service of {where} does not answer; start one with: logprobe up --home {where}"
+            )
+        if isinstance(error, flight.FlightTimedOutError):
+            return ServiceUnavailableError(f"the service of {where} took too long to answer; ask for fewer rows")
+        return remote_error(error)
+
+
+class _Connection:
+    """One Flight client and what identifies it to the service. Flight clients may be shared between threads."""
+
+    def __init__(self, info: ServiceInfo) -> None:
+        # A proxy configured for the internet must not see, or break, calls to this machine.
+        self.client = flight.FlightClient((info.host, info.port), generic_options=[("grpc.enable_http_proxy", 0)])
+        self._headers = [(b"authorization", f"Bearer {info.token}".encode())]
+
+    def options(self, seconds: float) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+
+
+class FileReader(Reader):
+    """Reads the store's file directly. No service may start on the home while it is open."""
+
+    source = "file"
+
+    def __init__(self, home: Home) -> None:
+        if not home.database.exists():
+            raise StoreError(
+                f"{home.path}: nothing is stored here yet; ingest what was recorded with: "
+                f"logprobe ingest --once --home {home.path}"
+            )
+        self._store = Store.open(home, read_only=True)
+
+    def query(self, sql: str, params: Parameters = None) -> pa.Table:
+        return self._store.query(sql, params)
+
+    def read(self, name: str, **params: Any) -> pa.Table:
+        return self._store.read(name, **params)
+
+    def status(self) -> dict[str, Any]:
+        return {"running": False}
+
+    def close(self) -> None:
+        self._store.close()
