@@ -169,11 +169,13 @@ CREATE TABLE step_summaries (
     PRIMARY KEY (run, step)
 );
 
--- Steps that received data since they were last computed.
+-- Steps that received data since they were last computed. Ingest only appends (run, step); the step job deletes exactly the
+-- marks it has read, so a step that receives data while it is being computed stays dirty. Hence no primary key.
+CREATE SEQUENCE dirty_mark START 1;
 CREATE TABLE dirty_steps (
     run  VARCHAR NOT NULL,
     step BIGINT NOT NULL,
-    PRIMARY KEY (run, step)
+    mark BIGINT NOT NULL DEFAULT nextval('dirty_mark')
 );
 
 CREATE TABLE job_runs (
