@@ -1,0 +1,95 @@
+"""What the dashboard holds of a run: step metrics as columns, grown by whatever changed since the last look.
+
+Pure: tables in, immutable columns out. A value that is unknown, null or not finite is NaN here, and a gap on a chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Floats = npt.NDArray[np.float64]
+Steps = npt.NDArray[np.int64]
+
+
+def _no_steps() -> Steps:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """Columns of one run, all of shape [steps], `steps` ascending.
+
+    `revision` is the newest `step_summaries.revision` seen: what came later is what is still missing here.
+    """
+
+    run: str
+    revision: int = 0
+    steps: Steps = field(default_factory=_no_steps)
+    tokens: Floats = field(default_factory=lambda: np.empty(0))
+    values: Mapping[str, Floats] = field(default_factory=dict)
+
+    def column(self, metric: str) -> Floats:
+        """Values of `metric`, NaN where it has none."""
+        return self.values.get(metric, np.full(len(self.steps), np.nan))
+
+    def measured(self, metric: str) -> bool:
+        """Whether any step has a value."""
+        return bool(np.isfinite(self.column(metric)).any())
+
+    def latest(self, metric: str) -> tuple[int, float] | None:
+        """Newest step with a value, and that value; None: never measured."""
+        column = self.column(metric)
+        known = np.flatnonzero(np.isfinite(column))
+        return (int(self.steps[known[-1]]), float(column[known[-1]])) if len(known) else None
+
+
+def merge(series: RunSeries, summaries: pa.Table, points: pa.Table) -> RunSeries:
+    """`series` with the rows of `app_steps` and `app_points` laid over it; a step read again replaces what was there.
+
+    Points of steps without a summary are left for the next look, which will bring both.
+    """
+    if summaries.num_rows == 0:
+        return series
+    changed = _numbers(summaries, "step").astype(np.int64)
+    steps = np.union1d(series.steps, changed)
+    old, new = np.searchsorted(steps, series.steps), np.searchsorted(steps, changed)
+    tokens = np.full(len(steps), np.nan)
+    tokens[old] = series.tokens
+    tokens[new] = _numbers(summaries, "tokens")
+    places = dict(_by_metric(points, steps))
+    values = {}
+    for metric in {*series.values, *places}:
+        column = np.full(len(steps), np.nan)
+        column[old] = series.column(metric)
+        column[new] = np.nan  # a recomputed step that lost a value loses it here too
+        at, known = places.get(metric, _NOTHING)
+        column[at] = known
+        values[metric] = column
+    revision = max(series.revision, int(_numbers(summaries, "revision").max()))
+    return RunSeries(series.run, revision, steps, tokens, values)
+
+
+_NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))
+
+
+def _by_metric(points: pa.Table, steps: Steps) -> Iterator[tuple[str, tuple[Steps, Floats]]]:
+    """Per metric: positions in `steps`, and values there. Steps that `steps` does not have are left out."""
+    step, value = _numbers(points, "step").astype(np.int64), _numbers(points, "value")
+    at = np.searchsorted(steps, step)
+    known = np.isin(step, steps)
+    encoded = points["metric"].combine_chunks().dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    for code, metric in enumerate(encoded.dictionary.to_pylist()):
+        rows = known & (codes == code)
+        yield metric, (at[rows], value[rows])
+
+
+def _numbers(table: pa.Table, name: str) -> Floats:
+    """A column as float64; null and not finite become NaN."""
+    numbers = table[name].cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isfinite(numbers), numbers, np.nan)

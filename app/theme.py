@@ -1,0 +1,97 @@
+"""Colours of the dashboard, light and dark, and the settings Streamlit is started with.
+
+Series colours follow Okabe and Ito's palette, which stays apart for the common kinds of colour blindness; a pair also has
+its own dash, so that colour never carries the meaning alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Mode = Literal["light", "dark"]
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours as CSS hex strings. `pairs` and `roles` colour series, everything else is furniture."""
+
+    mode: Mode
+    text: str
+    muted: str
+    line: str  # hairlines: grid, borders
+    page: str
+    surface: str  # what lies on the page: tiles, menus
+    accent: str
+    backend: str
+    update: str
+    total: str
+    neutral: str
+
+    def color(self, role: str) -> str:
+        """Colour of a series' role: a pair (`backend`, `update`, `total`), anything else is neutral."""
+        return {"backend": self.backend, "update": self.update, "total": self.total}.get(role, self.neutral)
+
+
+LIGHT: Final = Theme(
+    mode="light",
+    text="#1b2129",
+    muted="#5c6773",
+    line="#e3e7ec",
+    page="#ffffff",
+    surface="#f7f8fa",
+    accent="#0072b2",
+    backend="#0072b2",
+    update="#d55e00",
+    total="#a0508a",
+    neutral="#475463",
+)
+
+DARK: Final = Theme(
+    mode="dark",
+    text="#e6eaef",
+    muted="#93a0ae",
+    line="#262d36",
+    page="#101418",
+    surface="#171c22",
+    accent="#56b4e9",
+    backend="#56b4e9",
+    update="#e69f00",
+    total="#cc79a7",
+    neutral="#b4c0cc",
+)
+
+DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash"}
+
+
+def theme_for(mode: str | None) -> Theme:
+    """The theme the browser asks for; light when it does not say."""
+    return DARK if mode == "dark" else LIGHT
+
+
+def streamlit_options() -> list[str]:
+    """Options of ``streamlit run`` that make it ours: looks, and nothing that talks to the outside.
+
+    Address and port are the supervisor's business.
+    """
+    options: dict[str, str] = {
+        "server.headless": "true",
+        "server.fileWatcherType": "none",
+        "server.enableXsrfProtection": "true",
+        "browser.gatherUsageStats": "false",
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",
+        "client.showErrorLinks": "false",
+        "theme.baseFontSize": "14",
+        "theme.baseRadius": "6px",
+    }
+    for theme in (LIGHT, DARK):
+        prefix = f"theme.{theme.mode}"
+        options |= {
+            f"{prefix}.primaryColor": theme.accent,
+            f"{prefix}.backgroundColor": theme.page,
+            f"{prefix}.secondaryBackgroundColor": theme.surface,
+            f"{prefix}.textColor": theme.text,
+            f"{prefix}.borderColor": theme.line,
+        }
+    return [part for name, value in options.items() for part in (f"--{name}", value)]
