@@ -1,0 +1,265 @@
+"""The catalog on arrays in memory: the same code path as the jobs, for notebooks, tests and a trainer's own checks.
+
+Dimensions: ``_BT`` padded batch × time, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors import arrays
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.statistics import DEFAULT_BOUNDS, Bounds, Statistics, sequence_statistics
+from logprobe.monitor.metrics.catalog import evaluate
+from logprobe.monitor.metrics.sums import Floats, Groups, StepSums
+
+_PADDED: Final = 2  # dimensions of a padded batch
+
+
+@dataclass(frozen=True)
+class _Ragged:
+    """Values [N] of sequences of these lengths [S]; −1: the sequence has none."""
+
+    values: NDArray[np.generic]
+    lengths: NDArray[np.int64]
+
+    def offsets(self) -> NDArray[np.int64]:
+        return arrays.offsets_of(np.maximum(self.lengths, 0))
+
+    def of(self, keep_S: NDArray[np.bool_]) -> NDArray[np.generic]:
+        """The values of some of the sequences."""
+        return self.values if keep_S.all() else self.values[np.repeat(keep_S, np.maximum(self.lengths, 0))]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch flattened once; `lengths`, `mask` and everything per token agree, log-probabilities may not."""
+
+    lengths: NDArray[np.int64]
+    mask: _Ragged
+    sides: Mapping[str, _Ragged]  # "rollout", "trainer", "current" where given
+    advantages: _Ragged | None
+    entropy: _Ragged | None
+    rewards: Floats | None
+
+    def pair(self, behaviour: str, policy: str, bounds: Bounds) -> Statistics | None:
+        """Statistics of the sequences that have both sides in the same length; None without any."""
+        if behaviour not in self.sides or policy not in self.sides:
+            return None
+        first, second = self.sides[behaviour], self.sides[policy]
+        keep = (first.lengths == self.lengths) & (second.lengths == self.lengths)
+        return sequence_statistics(
+            first.of(keep),
+            second.of(keep),
+            self.mask.of(keep),
+            arrays.offsets_of(self.lengths[keep]),
+            bounds=bounds,
+            advantages_N=None if self.advantages is None else self.advantages.of(keep),
+        )
+
+    def per_sequence(self, values_N: NDArray[np.generic] | None) -> Floats:
+        """Sum over each sequence's finite tokens under the mask [S]; NaN where there is none."""
+        if values_N is None:
+            return np.full(len(self.lengths), np.nan)
+        use = self.mask.values.astype(np.bool_) & np.isfinite(values_N)
+        sequence = np.repeat(np.arange(len(self.lengths)), self.lengths)[use]
+        count = np.bincount(sequence, minlength=len(self.lengths))
+        return np.where(count > 0, np.bincount(sequence, values_N[use], minlength=len(self.lengths)), np.nan)
+
+
+_SIDES: Final = {"backend": ("rollout", "trainer"), "update": ("trainer", "current"), "total": ("rollout", "current")}
+
+
+def compute(
+    rollout_logprobs: Any,
+    trainer_logprobs: Any,
+    mask: Any = None,
+    *,
+    current_logprobs: Any = None,
+    advantages: Any = None,
+    entropy: Any = None,
+    rewards: Any = None,
+    cu_seqlens: Any = None,
+    bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
+) -> dict[str, float | None]:
+    """Every metric of the catalog for one batch.
+
+    Args:
+        rollout_logprobs: r, as the engine reported them: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of
+            1-D arrays, as numpy arrays, torch tensors or lists, in any float type. None, or None for a sequence of a list:
+            missing.
+        trainer_logprobs: t, recomputed by the trainer before the update; same layout.
+        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
+        current_logprobs: c, under the policy of now; without it the pairs `update` and `total` are null.
+        advantages: per token, or one per sequence.
+        entropy: per token.
+        rewards: one per sequence.
+        cu_seqlens: start of each packed sequence and the end of the last.
+        bounds: of ρ by pair, for the clip fractions.
+
+    Returns:
+        ``<pair>.<key>`` or ``<key>`` → value; None where it cannot be measured from these inputs. Sequences of a list whose two
+        sides differ in length are left out, lower `coverage` and count in `length_mismatch_frac`.
+
+    Raises:
+        InputError: the arrays do not fit together.
+    """
+    batch = _flatten(
+        {"rollout": rollout_logprobs, "trainer": trainer_logprobs, "current": current_logprobs},
+        mask=mask,
+        advantages=advantages,
+        entropy=entropy,
+        rewards=rewards,
+        cu_seqlens=cu_seqlens,
+    )
+    step = _step_sums(batch)
+    for pair, columns in _pairs(batch, bounds).items():
+        step.add_pair(pair, columns, Groups(np.zeros(len(columns["n"]), np.intp), 1))
+    return {key: None if np.isnan(values[0]) else float(values[0]) for key, values in evaluate(step).items()}
+
+
+def statistics(
+    rollout_logprobs: Any,
+    trainer_logprobs: Any,
+    mask: Any = None,
+    *,
+    current_logprobs: Any = None,
+    advantages: Any = None,
+    cu_seqlens: Any = None,
+    bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
+) -> dict[str, Statistics]:
+    """Sufficient statistics per sequence, by pair: what `merge` merges. Arguments as in `compute`.
+
+    Raises:
+        InputError: the arrays do not fit together.
+    """
+    batch = _flatten(
+        {"rollout": rollout_logprobs, "trainer": trainer_logprobs, "current": current_logprobs},
+        mask=mask,
+        advantages=advantages,
+        cu_seqlens=cu_seqlens,
+    )
+    return _pairs(batch, bounds)
+
+
+def _pairs(batch: _Batch, bounds: Mapping[str, Bounds]) -> dict[str, Statistics]:
+    computed = {pair: batch.pair(*sides, bounds[pair]) for pair, sides in _SIDES.items()}
+    return {pair: columns for pair, columns in computed.items() if columns is not None}
+
+
+def _step_sums(batch: _Batch) -> StepSums:
+    size = len(batch.lengths)
+    entropy = None if batch.entropy is None else batch.entropy.values
+    advantages = None if batch.advantages is None else np.abs(batch.advantages.values.astype(np.float64))
+    expected = np.nan_to_num(batch.per_sequence(np.ones(len(batch.mask.values))))
+    return StepSums(
+        groups=Groups(np.zeros(size, np.intp), 1),
+        n_expected=expected,
+        reward=np.full(size, np.nan) if batch.rewards is None else batch.rewards,
+        advantage_abs_sum=batch.per_sequence(advantages),
+        entropy_sum=batch.per_sequence(entropy),
+        entropy_n=batch.per_sequence(None if entropy is None else np.isfinite(entropy).astype(np.float64)),
+        token_match=np.full(size, np.nan),
+        length_match=_length_match(batch, size),
+    )
+
+
+def _length_match(batch: _Batch, size: int) -> Floats:
+    if not {"rollout", "trainer"} <= batch.sides.keys():
+        return np.full(size, np.nan)
+    rollout, trainer = batch.sides["rollout"].lengths, batch.sides["trainer"].lengths
+    return np.where(np.minimum(rollout, trainer) < 0, np.nan, rollout == trainer)
+
+
+def _flatten(
+    sides: Mapping[str, Any],
+    *,
+    mask: Any,
+    advantages: Any = None,
+    entropy: Any = None,
+    rewards: Any = None,
+    cu_seqlens: Any = None,
+) -> _Batch:
+    given = {name: _ragged(f"{name}_logprobs", value, cu_seqlens) for name, value in sides.items() if value is not None}
+    if not given:
+        raise InputError("rollout_logprobs, trainer_logprobs or current_logprobs must be given")
+    lengths = _reference_lengths(given)
+    aligned = {name: value for name, value in given.items() if (value.lengths >= 0).any() or not len(lengths)}
+    total = int(lengths.sum())
+    full = _Ragged(np.ones(total, np.bool_), lengths) if mask is None else _ragged("mask", mask, cu_seqlens)
+    _require_lengths("mask", full, lengths)
+    return _Batch(
+        lengths,
+        _Ragged(arrays.to_bool(full.values), lengths),
+        aligned,
+        None if advantages is None else _per_token("advantages", advantages, lengths, cu_seqlens),
+        None if entropy is None else _per_token("entropy", entropy, lengths, cu_seqlens),
+        None if rewards is None else np.asarray(arrays.host_list("rewards", rewards, len(lengths)), np.float64),
+    )
+
+
+def _reference_lengths(given: Mapping[str, _Ragged]) -> NDArray[np.int64]:
+    """Lengths of the sequences as the trainer sees them; as the engine does where the trainer has none."""
+    sizes = {len(value.lengths) for value in given.values()}
+    if len(sizes) > 1:
+        raise InputError(f"log-probs must have the same number of sequences, not {sorted(sizes)}")
+    lengths = np.full(sizes.pop(), -1, np.int64)
+    for name in ("trainer", "current", "rollout"):
+        if name in given:
+            lengths = np.where(lengths < 0, given[name].lengths, lengths)
+    return np.maximum(lengths, 0)
+
+
+def _require_lengths(name: str, value: _Ragged, lengths: NDArray[np.int64]) -> None:
+    if not np.array_equal(value.lengths, lengths):
+        raise InputError(f"{name}: sequences have {value.lengths.tolist()[:8]}… tokens, not {lengths.tolist()[:8]}…")
+
+
+def _per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: Any) -> _Ragged:
+    """Values per token; one per sequence is repeated over its tokens."""
+    if not arrays.is_ragged(value):
+        piece = _numbers(name, value)
+        if piece.ndim == 1 and len(piece) == len(lengths) and cu_seqlens is None:
+            return _Ragged(np.repeat(piece, lengths), lengths)
+    ragged = _ragged(name, value, cu_seqlens)
+    _require_lengths(name, ragged, lengths)
+    return ragged
+
+
+def _ragged(name: str, value: Any, cu_seqlens: Any) -> _Ragged:
+    """Any of the three layouts → flat values and lengths."""
+    if arrays.is_ragged(value) or (arrays.is_list(value) and any(item is None for item in value)):
+        return _from_list(name, value)
+    array = _numbers(name, value)
+    if array.ndim == _PADDED:
+        return _Ragged(array.reshape(-1), np.full(len(array), array.shape[1], np.int64))
+    if array.ndim != 1:
+        raise InputError(f"{name}: must be [batch, time], packed [tokens] or a list of 1-D arrays, not shape {array.shape}")
+    if cu_seqlens is None:
+        return _Ragged(array, np.array([len(array)], np.int64))
+    offsets = arrays.checked_offsets(_host(arrays.as_piece("cu_seqlens", cu_seqlens)), len(array))
+    return _Ragged(array[offsets[0] : offsets[-1]], np.diff(offsets))
+
+
+def _from_list(name: str, value: Sequence[Any]) -> _Ragged:
+    pieces = [None if item is None else _numbers(name, item) for item in value]
+    if any(piece is not None and piece.ndim != 1 for piece in pieces):
+        raise InputError(f"{name}: the items of a list must be 1-D")
+    present = [piece for piece in pieces if piece is not None]
+    lengths = np.array([-1 if piece is None else len(piece) for piece in pieces], np.int64)
+    return _Ragged(np.concatenate(present) if present else np.empty(0), lengths)
+
+
+def _numbers(name: str, value: Any) -> NDArray[np.generic]:
+    array = _host(arrays.as_piece(name, value))
+    return arrays.to_float32(name, array) if arrays.is_bfloat16(array) else array
+
+
+def _host(piece: Any) -> NDArray[Any]:
+    """A tensor on a device is waited for here: nobody trains meanwhile."""
+    return piece if isinstance(piece, np.ndarray) else arrays.as_piece("tensor", piece.detach().cpu())

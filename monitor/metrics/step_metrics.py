@@ -1,0 +1,206 @@
+"""Metrics of a step that belong to no pair: what the trainer reports, how the two sides were joined, and weight lag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.monitor.metrics.definition import Floats, StepMetric
+from logprobe.monitor.metrics.sums import Groups, Lag, StepSums, divide
+
+
+def _with_lag(function: Callable[[Lag], Floats]) -> Callable[[StepSums], Floats]:
+    """Null where nothing at all is known about weight versions."""
+    return lambda step: np.full(step.groups.size, np.nan) if step.lag is None else function(step.lag)
+
+
+def _known(lag: Lag, unit: str) -> tuple[Groups, Floats, Floats]:
+    """Rows whose lag is known: their groups, lags and tokens."""
+    values: Floats = getattr(lag, unit)
+    known = ~np.isnan(values) & (lag.tokens > 0)
+    return lag.groups.where(known), values[known], lag.tokens[known]
+
+
+def _lag_mean(lag: Lag, unit: str) -> Floats:
+    groups, values, tokens = _known(lag, unit)
+    return divide(groups.sum(values * tokens), groups.sum(tokens))
+
+
+def _lag_max(lag: Lag, unit: str) -> Floats:
+    groups, values, _ = _known(lag, unit)
+    return groups.max(values)
+
+
+def _lag_min(lag: Lag, unit: str) -> Floats:
+    groups, values, _ = _known(lag, unit)
+    return groups.min(values)
+
+
+def _lag_newest(lag: Lag, unit: str) -> Floats:
+    values: Floats = getattr(lag, unit)
+    known = ~np.isnan(values) & (lag.tokens > 0)
+    newest = np.full(_sequences(lag), np.inf)
+    np.minimum.at(newest, lag.sequence[known], values[known])
+    return _first_rows(lag, np.isfinite(newest)).mean(newest[np.isfinite(newest)])
+
+
+def _sequences(lag: Lag) -> int:
+    return int(lag.sequence[-1]) + 1 if len(lag.sequence) else 0
+
+
+def _first_rows(lag: Lag, keep: NDArray[np.bool_]) -> Groups:
+    """Groups of the sequences (not rows) to keep."""
+    _, first = np.unique(lag.sequence, return_index=True)
+    return Groups(lag.groups.index[first], lag.groups.size).where(keep)
+
+
+def _mixed_frac(lag: Lag) -> Floats:
+    versions = np.bincount(lag.sequence, weights=lag.known & (lag.tokens > 0), minlength=_sequences(lag))
+    return _first_rows(lag, versions > 0).mean(versions[versions > 0] > 1)
+
+
+def _unknown_frac(lag: Lag) -> Floats:
+    return divide(lag.groups.sum(np.where(lag.known, 0.0, lag.tokens)), lag.groups.sum(lag.tokens))
+
+
+def _lag_metrics(unit: str, infix: str, what: str) -> tuple[StepMetric, ...]:
+    def declare(suffix: str, words: str, formula: str, value: Callable[[Lag, str], Floats]) -> StepMetric:
+        return StepMetric(
+            key=f"weight_lag{infix}_{suffix}",
+            label=f"Weight lag, {suffix}" + (f" ({unit})" if infix else ""),
+            words=words,
+            formula=formula,
+            unit=unit,
+            worse="higher",
+            grain="token",
+            source="" if infix else "vLLM V0→V1 article, figure 5",
+            needs=("weight_version", "spans"),
+            value=_with_lag(partial(value, unit=unit)),
+        )
+
+    lag = f"lag = {what} of the trainer's weights − of the weights that sampled the token"
+    mean = declare("mean", "How old the weights were that sampled the step's tokens.", f"token mean; {lag}", _lag_mean)
+    largest = declare("max", "The oldest weights that sampled any token of the step.", f"max; {lag}", _lag_max)
+    smallest = declare("min", "The newest weights that sampled any token of the step.", f"min; {lag}", _lag_min)
+    newest = declare(
+        "newest",
+        "How old the newest weights were that touched a sequence; the gap to the mean is what in-flight updates leave behind.",
+        f"mean over sequences of the smallest lag in it; {lag}",
+        _lag_newest,
+    )
+    return mean, largest, smallest, newest
+
+
+STEP_METRICS: Final[tuple[StepMetric, ...]] = (
+    StepMetric(
+        key="entropy",
+        label="Entropy",
+        words="Mean entropy of the trainer's distribution, as the trainer reports it.",
+        formula="mean(H)",
+        unit="nats",
+        worse="lower",
+        grain="token",
+        source="PipelineRL",
+        needs=("entropy",),
+        value=lambda step: step.entropy,
+    ),
+    StepMetric(
+        key="entropy_sampled",
+        label="Entropy (sampled)",
+        words="Entropy of the rollout policy, estimated from its own log-probs: for trainers that report none.",
+        formula="mean(−r)",
+        unit="nats",
+        worse="lower",
+        grain="token",
+        needs=("rollout_logprobs",),
+        value=lambda step: -step.pair("backend").token_mean("sum_behaviour"),
+    ),
+    StepMetric(
+        key="reward",
+        label="Reward",
+        words="Mean reward of the step's sequences, as the trainer reports it.",
+        formula="mean over sequences",
+        unit="",
+        worse="lower",
+        grain="sequence",
+        source="PipelineRL",
+        needs=("rewards",),
+        value=lambda step: step.reported(step.known_mean(step.reward), "reward"),
+    ),
+    StepMetric(
+        key="advantage_abs_mean",
+        label="|Advantage|",
+        words="Mean size of the advantages; near 0 the step teaches nothing.",
+        formula="mean(|A|)",
+        unit="",
+        worse="neither",
+        grain="token",
+        source="PipelineRL",
+        needs=("advantages",),
+        value=lambda step: step.known_ratio(step.advantage_abs_sum, step.n_expected),
+    ),
+    StepMetric(
+        key="response_length",
+        label="Response length",
+        words="Mean number of tokens under the mask.",
+        formula="mean over sequences",
+        unit="tokens",
+        worse="neither",
+        grain="sequence",
+        source="PipelineRL",
+        value=lambda step: step.groups.mean(step.n_expected),
+    ),
+    StepMetric(
+        key="token_mismatch_frac",
+        label="Token mismatch",
+        words="Sequences whose token ids differ between engine and trainer: post-processing or re-tokenization.",
+        formula="fraction of sequences",
+        unit="fraction",
+        worse="higher",
+        grain="sequence",
+        source="slime article",
+        needs=("rollout records",),
+        value=lambda step: 1.0 - step.known_mean(step.token_match),
+    ),
+    StepMetric(
+        key="length_mismatch_frac",
+        label="Length mismatch",
+        words="Sequences whose number of tokens differs between engine and trainer.",
+        formula="fraction of sequences",
+        unit="fraction",
+        worse="higher",
+        grain="sequence",
+        source="slime article",
+        needs=("rollout records",),
+        value=lambda step: 1.0 - step.known_mean(step.length_match),
+    ),
+    *_lag_metrics("versions", "", "version"),
+    *_lag_metrics("steps", "_steps", "optimizer step"),
+    *_lag_metrics("seconds", "_seconds", "time of publication"),
+    StepMetric(
+        key="mixed_version_frac",
+        label="Mixed versions",
+        words="Sequences that were sampled by more than one weight version (in-flight updates).",
+        formula="fraction of the sequences with a known version",
+        unit="fraction",
+        worse="neither",
+        grain="sequence",
+        needs=("spans",),
+        value=_with_lag(_mixed_frac),
+    ),
+    StepMetric(
+        key="unknown_version_frac",
+        label="Unknown versions",
+        words="Tokens of which nobody said which weights sampled them. They have no lag; it is not 0.",
+        formula="fraction of tokens",
+        unit="fraction",
+        worse="higher",
+        grain="token",
+        needs=("spans",),
+        value=_with_lag(_unknown_frac),
+    ),
+)

@@ -1,0 +1,205 @@
+"""Sums over groups of sequences: what the value functions of the catalog see.
+
+A group is a step, or a slice of one. All groups are reduced at once, so a value function maps arrays [G] to an array [G];
+NaN stands for null ("cannot be measured") until the value is written.
+
+Dimensions: ``_S`` sequences, ``_V`` sequences with a valid token, ``_G`` groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from logprobe.collectors.statistics import Statistics, empty, reduce_groups
+
+Floats = NDArray[np.float64]
+CLAMP = 20.0  # of log-ratios of whole sequences before they are exponentiated, as for tokens
+
+
+def divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
+    """Quotient, NaN where the denominator is not positive."""
+    denominator = np.asarray(denominator, np.float64)
+    positive = denominator > 0
+    return np.divide(numerator, denominator, out=np.full(positive.shape, np.nan), where=positive)
+
+
+def exp_clamped(values: Floats) -> Floats:
+    """``exp(clamp(values, ±20))``."""
+    return np.exp(np.clip(values, -CLAMP, CLAMP))
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which group each sequence belongs to: `index` [S] in [0, size)."""
+
+    index: NDArray[np.intp]
+    size: int
+
+    def sum(self, values_S: ArrayLike) -> Floats:
+        """Sum per group, 0 for an empty one."""
+        return np.bincount(self.index, weights=np.asarray(values_S, np.float64), minlength=self.size)
+
+    def count(self) -> Floats:
+        """Sequences per group."""
+        return np.bincount(self.index, minlength=self.size).astype(np.float64)
+
+    def mean(self, values_S: ArrayLike) -> Floats:
+        """Mean per group, NaN for an empty one."""
+        return divide(self.sum(values_S), self.count())
+
+    def max(self, values_S: ArrayLike) -> Floats:
+        """Maximum per group, NaN for an empty one."""
+        return self._extreme(np.maximum, values_S, -np.inf)
+
+    def min(self, values_S: ArrayLike) -> Floats:
+        """Minimum per group, NaN for an empty one."""
+        return self._extreme(np.minimum, values_S, np.inf)
+
+    def where(self, keep_S: NDArray[np.bool_]) -> Groups:
+        """The same groups with only some of the sequences."""
+        return Groups(self.index[keep_S], self.size)
+
+    def _extreme(self, ufunc: np.ufunc, values_S: ArrayLike, identity: float) -> Floats:
+        result = np.full(self.size, identity)
+        ufunc.at(result, self.index, np.asarray(values_S, np.float64))
+        return np.where(np.isfinite(result), result, np.nan)
+
+
+class PairSums:
+    """Sufficient statistics of one pair, per sequence and summed over groups."""
+
+    def __init__(self, statistics: Mapping[str, NDArray[np.generic]], groups: Groups, step: StepSums) -> None:
+        self._statistics = statistics
+        self._groups = groups
+        self.step = step
+
+    @cached_property
+    def tokens(self) -> Statistics:
+        """Token sums, extremes and counts: `COLUMNS` → [G]."""
+        return reduce_groups(self._statistics, self._groups.index, self._groups.size)
+
+    @cached_property
+    def measured(self) -> NDArray[np.bool_]:
+        """Where the pair has any statistics [G]: without, a count of broken tokens is null and not 0."""
+        return self._groups.count() > 0
+
+    @cached_property
+    def _valid(self) -> NDArray[np.bool_]:
+        return np.asarray(self._statistics["n"]) > 0
+
+    @cached_property
+    def sequences(self) -> Groups:
+        """Groups of the sequences that have a valid token [V]."""
+        return self._groups.where(self._valid)
+
+    def column(self, name: str) -> Floats:
+        """A column of the sequences that have a valid token [V]."""
+        return np.asarray(self._statistics[name])[self._valid].astype(np.float64, copy=False)
+
+    def mean_V(self, name: str) -> Floats:
+        """Mean of a summed column over each sequence's tokens [V]."""
+        return self.column(name) / self.n_V
+
+    @cached_property
+    def n_V(self) -> Floats:
+        """Valid tokens of each sequence [V]."""
+        return self.column("n")
+
+    @cached_property
+    def mean_d_V(self) -> Floats:
+        """Mean log-ratio of each sequence [V]: the logarithm of its geometric ρ."""
+        return self.mean_V("sum_d")
+
+    @cached_property
+    def n(self) -> Floats:
+        """Valid tokens [G]."""
+        return self.tokens["n"].astype(np.float64)
+
+    def token_mean(self, name: str) -> Floats:
+        """Σ over all valid tokens / their number [G]."""
+        return divide(self.tokens[name], self.n)
+
+    def sequence_mean(self, name: str) -> Floats:
+        """Mean over sequences with a valid token of their means [G]."""
+        return self.sequences.mean(self.mean_V(name))
+
+    def counted(self, *names: str) -> Floats:
+        """Sum of counts [G], NaN where the pair has no statistics."""
+        total = np.sum([self.tokens[name] for name in names], axis=0, dtype=np.float64)
+        return np.where(self.measured, total, np.nan)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Token-weighted weight lag: one row per sequence and weight version that sampled a part of it.
+
+    `versions`, `steps` and `seconds` are the trainer's minus the token's, NaN where unknown.
+    """
+
+    groups: Groups  # of the rows
+    sequence: NDArray[np.intp]  # which sequence a row belongs to, ascending within and across groups
+    tokens: Floats
+    known: NDArray[np.bool_]  # the token's version is known
+    versions: Floats
+    steps: Floats
+    seconds: Floats
+
+
+@dataclass(eq=False)
+class StepSums:
+    """What is known of each group besides log-probabilities; arrays [S] with NaN for null."""
+
+    groups: Groups
+    n_expected: Floats  # tokens under the mask
+    reward: Floats
+    advantage_abs_sum: Floats
+    entropy_sum: Floats
+    entropy_n: Floats
+    token_match: Floats  # 1 the engine's ids, 0 not, NaN no rollout record
+    length_match: Floats
+    lag: Lag | None = None
+    scalars: Mapping[str, Floats] = field(default_factory=dict)  # what the trainer reported for the whole step [G]
+    pairs: dict[str, PairSums] = field(default_factory=dict)
+
+    def add_pair(self, pair: str, statistics: Mapping[str, NDArray[np.generic]], groups: Groups) -> None:
+        """Attach the statistics of one pair."""
+        self.pairs[pair] = PairSums(statistics, groups, self)
+
+    def pair(self, name: str) -> PairSums:
+        """The sums of a pair; without statistics, those of no sequence."""
+        if name not in self.pairs:
+            self.add_pair(name, empty(0), Groups(np.empty(0, np.intp), self.groups.size))
+        return self.pairs[name]
+
+    @cached_property
+    def expected(self) -> Floats:
+        """Tokens under the mask [G], measurable or not."""
+        return self.groups.sum(self.n_expected)
+
+    @cached_property
+    def entropy(self) -> Floats:
+        """Mean entropy over tokens, or the trainer's scalar of that name [G]."""
+        return self.reported(self.known_ratio(self.entropy_sum, self.entropy_n), "entropy")
+
+    def known_mean(self, values_S: Floats) -> Floats:
+        """Mean over the sequences that have the value [G]."""
+        known = ~np.isnan(values_S)
+        return self.groups.where(known).mean(values_S[known])
+
+    def known_ratio(self, numerator_S: Floats, denominator_S: Floats) -> Floats:
+        """Σ numerator / Σ denominator over the sequences that have the numerator [G]."""
+        known = ~np.isnan(numerator_S)
+        groups = self.groups.where(known)
+        return divide(groups.sum(numerator_S[known]), groups.sum(denominator_S[known]))
+
+    def reported(self, computed: Floats, *names: str) -> Floats:
+        """`computed`, or where it is null the first of these scalars that the trainer reported [G]."""
+        for name in names:
+            if name in self.scalars:
+                computed = np.where(np.isnan(computed), self.scalars[name], computed)
+        return computed
