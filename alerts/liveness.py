@@ -1,0 +1,116 @@
+"""Is a run live? One judgement for the command line, the app and the alerts, as a pure function of what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+
+class State(StrEnum):
+    """What a run is doing, as far as its records tell."""
+
+    LIVE = "live"
+    IDLE = "idle"
+    STALE = "stale"
+    ENDED = "ended"
+    NO_DATA = "no_data"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What is known of one collector of the run."""
+
+    name: str
+    last_seen: datetime | None  # newest record or heartbeat
+    closed: bool  # said goodbye
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """A judgement and, in words for people, what it rests on."""
+
+    state: State
+    reason: str
+
+
+# A run is as late as it is slow: steps of ten minutes are not stale after two.
+_LATE_STEPS: Final = 3.0
+_LOST_STEPS: Final = 20.0
+_LATE_FLOOR: Final = timedelta(seconds=30)
+_LOST_FLOOR: Final = timedelta(minutes=10)
+
+
+def judge(
+    *,
+    now: datetime,
+    last_record: datetime | None,
+    median_step_seconds: float | None = None,
+    writers: Sequence[Writer] = (),
+) -> Liveness:
+    """Judges a run.
+
+    Args:
+        now: the reader's clock, UTC.
+        last_record: time of the newest step, training or rollout record; None when there is none yet.
+        median_step_seconds: the usual time between steps of this run; None when fewer than two steps are known.
+        writers: the run's collectors; a heartbeat counts as a sign of life, though not as data.
+
+    Returns:
+        ``ended`` when every writer closed; ``live`` while data comes in as often as is usual for the run; ``idle`` when
+        data is late but a collector still gives signs of life, or it is not late enough to worry; ``stale`` when neither
+        data nor signs of life came for long; ``no_data`` when nothing was ever recorded.
+    """
+    if last_record is None:
+        return Liveness(State.NO_DATA, _no_data(writers))
+    if writers and all(writer.closed for writer in writers):
+        return Liveness(State.ENDED, f"all {_count(len(writers), 'collector')} closed; last record {_ago(now, last_record)}")
+    late, lost = _limits(median_step_seconds)
+    data_age = now - last_record
+    if data_age <= late:
+        return Liveness(State.LIVE, f"last record {_ago(now, last_record)}")
+    words = f"no record for {_span(data_age)}{_usual(median_step_seconds)}"
+    sign = _newest_sign(writers)
+    if sign is not None and now - sign <= late:
+        return Liveness(State.IDLE, f"{words}, but a collector gave a sign of life {_ago(now, sign)}")
+    if data_age <= lost:
+        return Liveness(State.IDLE, words)
+    return Liveness(State.STALE, f"{words}, and no collector closed: the process may have been killed or hang")
+
+
+def _limits(median_step_seconds: float | None) -> tuple[timedelta, timedelta]:
+    step = timedelta(seconds=median_step_seconds or 0.0)
+    return max(_LATE_FLOOR, _LATE_STEPS * step), max(_LOST_FLOOR, _LOST_STEPS * step)
+
+
+def _newest_sign(writers: Sequence[Writer]) -> datetime | None:
+    return max((w.last_seen for w in writers if w.last_seen is not None and not w.closed), default=None)
+
+
+def _no_data(writers: Sequence[Writer]) -> str:
+    if writers:
+        return f"{_count(len(writers), 'collector')} announced, no training, rollout or step record yet"
+    return "nothing was recorded"
+
+
+def _usual(median_step_seconds: float | None) -> str:
+    return "" if median_step_seconds is None else f" (a step usually takes {_span(timedelta(seconds=median_step_seconds))})"
+
+
+def _ago(now: datetime, then: datetime) -> str:
+    # A clock of another machine may run ahead.
+    return "just now" if now <= then else f"{_span(now - then)} ago"
+
+
+def _span(duration: timedelta) -> str:
+    seconds = duration.total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004 - one decimal below ten
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
