@@ -120,10 +120,9 @@ def _compress(table: Table, keep_K: Bools) -> None:
 
 def _is_clean(behaviour: Floats, policy: Floats, d: Floats) -> bool:
     """Whether no token can be broken; NaN anywhere makes a comparison false."""
-    lowest, highest = d.min(), d.max()
-    ceiling = max(behaviour.max(), policy.max())
-    in_range = SENTINEL < min(behaviour.min(), policy.min()) and ceiling <= MAX_LOGPROB
-    return bool(in_range and np.isfinite(highest - lowest) and (ceiling < 0 or (lowest >= -1 and highest <= 1)))
+    lowest, ceiling = d.min(), behaviour.max()
+    in_range = min(behaviour.min(), policy.min()) > SENTINEL and max(ceiling, policy.max()) <= MAX_LOGPROB
+    return bool(in_range and np.isfinite(d.max() - lowest) and (ceiling < 0 or lowest >= -1))
 
 
 def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
@@ -136,7 +135,6 @@ def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
         "n_positive_behaviour": behaviour > MAX_LOGPROB,
         "n_positive_policy": policy > MAX_LOGPROB,
         "n_zero_behaviour": (behaviour == 0.0) & (policy < -1.0),
-        "n_zero_policy": (policy == 0.0) & (behaviour < -1.0),
     }
     broken = np.zeros(len(behaviour), np.bool_)
     for name, hits in kinds.items():
@@ -153,7 +151,9 @@ def _accumulate_valid(table: Table, tokens: Tokens, limits: tuple[float, float],
     np.expm1(d if clamped is None else np.clip(d, -CLAMP, CLAMP, out=a), out=ratio_m1)
     _log_ratio(table, d, absolute, ratio_m1, a, b)
     _signs(table, d)
-    _ratio(table, ratio_m1, a)
+    table.sum("sum_ratio_m1", ratio_m1)
+    table.sum("sum_ratio_m1_sq", np.multiply(ratio_m1, ratio_m1, out=a))
+    table.sum("sum_exp_abs_d", np.exp(absolute if clamped is None else np.minimum(absolute, CLAMP, out=a), out=a))
     _clipping(table, tokens.advantages, ratio_m1, limits)
     _logprobs(table, behaviour, policy, a)
     _probabilities(table, behaviour, policy, ratio_m1, clamped, (a, b, c, e))
@@ -193,15 +193,6 @@ def _signs(table: Table, d: Floats) -> None:
     columns["n_zero_d"][rows] = columns["n"][rows] - columns["n_positive_d"][rows] - columns["n_negative_d"][rows]
 
 
-def _ratio(table: Table, ratio_m1: Floats, a: Floats) -> None:
-    table.sum("sum_ratio_m1", ratio_m1)
-    np.multiply(ratio_m1, ratio_m1, out=a)
-    table.sum("sum_ratio_m1_sq", a)
-    ratio = np.add(ratio_m1, 1.0, out=a)
-    np.maximum(ratio, 1.0 / ratio, out=a)  # e^|d|
-    table.sum("sum_exp_abs_d", a)
-
-
 def _clipping(
     table: Table, advantages: NDArray[np.generic] | None, ratio_m1: Floats, limits: tuple[float, float]
 ) -> None:
@@ -216,6 +207,7 @@ def _clipping(
 def _logprobs(table: Table, behaviour: Floats, policy: Floats, a: Floats) -> None:
     table.sum("sum_behaviour", behaviour)
     table.sum("sum_policy", policy)
+    table.count("n_zero_policy", (policy == 0.0) & (behaviour < -1.0))
     table.sum("sum_behaviour2", np.multiply(behaviour, behaviour, out=a))
     table.sum("sum_policy2", np.multiply(policy, policy, out=a))
     table.sum("sum_policy_behaviour", np.multiply(policy, behaviour, out=a))

@@ -106,7 +106,6 @@ BROKEN: Final = (
     "n_positive_behaviour",
     "n_positive_policy",
     "n_zero_behaviour",
-    "n_zero_policy",
 )
 
 COLUMN_SPECS: Final[tuple[Column, ...]] = (
@@ -148,6 +147,7 @@ COLUMN_SPECS: Final[tuple[Column, ...]] = (
         n_clamped="|d| > 20",
         n_advantage="valid tokens with a finite advantage",
         n_pg_clipped="of these, where PPO's minimum takes the clipped branch",
+        n_zero_policy="policy is exactly 0 where behaviour < −1: suspicious, but a probability can round to 1",
         n_nonfinite_behaviour="behaviour is NaN or infinite",
         n_nonfinite_policy="policy is NaN or infinite",
         n_sentinel_behaviour="behaviour is ≤ −9999 or exactly +1.0: a placeholder",
@@ -155,7 +155,6 @@ COLUMN_SPECS: Final[tuple[Column, ...]] = (
         n_positive_behaviour="behaviour > 1e-6: a probability above 1",
         n_positive_policy="policy > 1e-6: a probability above 1",
         n_zero_behaviour="behaviour is exactly 0 where policy < −1",
-        n_zero_policy="policy is exactly 0 where behaviour < −1",
     ),
 )
 COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in COLUMN_SPECS)

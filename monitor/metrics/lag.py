@@ -1,0 +1,87 @@
+"""Weight lag: from the version labels of trainer and tokens to differences in versions, optimizer steps and seconds.
+
+Labels are whatever a framework calls its weights. Whole numbers are subtracted; other labels count by the order in which the
+run's weight records first name them. A label that is neither a number nor recorded has an unknown lag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRecord:
+    """What one observation of a weight update says about a version."""
+
+    version: str
+    step: int | None = None
+    time: datetime | None = None
+    source: str | None = None  # "trainer" | "engine"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What is known of each label: its number, its place in the order of appearance, its step, when it was published."""
+
+    order: Mapping[str, int]
+    steps: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+    @classmethod
+    def from_records(cls, records: Iterable[WeightRecord]) -> Versions:
+        """Digest a run's weight records. The trainer's own time of a version counts before an engine's."""
+        timed = sorted(records, key=lambda r: (r.time is None, r.time.timestamp() if r.time else 0.0))
+        order: dict[str, int] = {}
+        steps: dict[str, int] = {}
+        seconds: dict[str, float] = {}
+        for record in timed:
+            order.setdefault(record.version, len(order))
+            if record.step is not None:
+                steps.setdefault(record.version, record.step)
+        for record in sorted(timed, key=lambda r: r.source != "trainer"):
+            if record.time is not None:
+                seconds.setdefault(record.version, record.time.timestamp())
+        return cls(order, steps, seconds)
+
+    def lags(self, trainer: pa.ChunkedArray, token: pa.ChunkedArray) -> dict[str, Floats]:
+        """Lags "versions", "steps" and "seconds" of rows of labels, NaN where unknown."""
+        labels = pc.unique(pa.chunked_array([*trainer.chunks, *token.chunks], pa.string())).drop_null()
+        names: list[str] = labels.to_pylist()
+        ours, theirs = (_codes(column, labels) for column in (trainer, token))
+        by_number = _difference([_number(name) for name in names], ours, theirs)
+        by_order = _difference(_known(self.order, names), ours, theirs)
+        return {
+            "versions": np.where(np.isnan(by_number), by_order, by_number),
+            "steps": _difference(_known(self.steps, names), ours, theirs),
+            "seconds": _difference(_known(self.seconds, names), ours, theirs),
+        }
+
+
+def _number(label: str) -> float:
+    return float(label) if _WHOLE.fullmatch(label) else np.nan
+
+
+def _known(values: Mapping[str, Any], names: list[str]) -> list[float]:
+    return [float(values.get(name, np.nan)) for name in names]
+
+
+def _codes(column: pa.ChunkedArray, labels: pa.Array) -> NDArray[np.int64]:
+    """Place of each label in `labels`, −1 for null."""
+    return pc.index_in(column, value_set=labels).fill_null(-1).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _difference(values: list[float], ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> Floats:
+    table = np.array([*values, np.nan])  # code −1, an unknown label, reads the last
+    return table[ours] - table[theirs]

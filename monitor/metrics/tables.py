@@ -1,0 +1,87 @@
+"""Rows of the store → the sums that the catalog is evaluated on, for many steps of one run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
+from logprobe.monitor.metrics.lag import Versions, WeightRecord
+from logprobe.monitor.metrics.sums import Floats, Groups, Lag, StepSums
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """Everything known of some steps of one run; `monitor/sql/step_*.sql` say the columns."""
+
+    sequences: pa.Table
+    statistics: pa.Table
+    spans: pa.Table
+    scalars: pa.Table
+    weights: pa.Table
+
+
+def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
+    """Sums of these steps, ascending [G]."""
+    sequences = tables.sequences
+    result = StepSums(
+        groups=_groups(steps, sequences),
+        lag=_lag(steps, tables.spans, tables.weights),
+        scalars=_scalars(steps, tables.scalars),
+        **{name: _floats(sequences, name) for name in _SEQUENCE_COLUMNS},
+    )
+    for pair in PAIRS:
+        rows = tables.statistics.filter(pc.equal(tables.statistics["pair"], pair))
+        if rows.num_rows:
+            columns = {c.name: rows[c.name].to_numpy() for c in COLUMN_SPECS}
+            result.add_pair(pair, columns, _groups(steps, rows))
+    return result
+
+
+_SEQUENCE_COLUMNS = (
+    "n_expected",
+    "reward",
+    "advantage_abs_sum",
+    "entropy_sum",
+    "entropy_n",
+    "token_match",
+    "length_match",
+)
+
+
+def _groups(steps: NDArray[np.int64], table: pa.Table) -> Groups:
+    return Groups(np.searchsorted(steps, table["step"].to_numpy()), len(steps))
+
+
+def _floats(table: pa.Table, name: str) -> Floats:
+    """A column as float64, NaN for null; booleans as 0 and 1."""
+    column = pc.cast(table[name], pa.float64())
+    return pc.fill_null(column, np.nan).to_numpy()  # type: ignore[no-any-return]
+
+
+def _scalars(steps: NDArray[np.int64], table: pa.Table) -> Mapping[str, Floats]:
+    index = np.searchsorted(steps, table["step"].to_numpy())
+    result = {}
+    for name in table.column_names:
+        if name != "step":
+            result[name] = np.full(len(steps), np.nan)
+            result[name][index] = _floats(table, name)
+    return result
+
+
+def _lag(steps: NDArray[np.int64], spans: pa.Table, weights: pa.Table) -> Lag:
+    versions = Versions.from_records(WeightRecord(**row) for row in weights.to_pylist())
+    lags = versions.lags(spans["trainer_version"], spans["version"])
+    _, sequence = np.unique(spans["sequence"].to_numpy(), return_inverse=True)
+    return Lag(
+        groups=_groups(steps, spans),
+        sequence=sequence.astype(np.intp),
+        tokens=_floats(spans, "tokens"),
+        known=pc.is_valid(spans["version"]).to_numpy(),
+        **lags,
+    )
