@@ -59,15 +59,17 @@ def judge(
         writers: the run's collectors; a heartbeat counts as a sign of life, though not as data.
 
     Returns:
-        ``ended`` when every writer closed; ``live`` while data comes in as often as is usual for the run; ``idle`` when
+        ``ended`` when every writer closed (one that had long been silent when the last record came was replaced, and
+        has no say); ``live`` while data comes in as often as is usual for the run; ``idle`` when
         data is late but a collector still gives signs of life, or it is not late enough to worry; ``stale`` when neither
         data nor signs of life came for long; ``no_data`` when nothing was ever recorded.
     """
     if last_record is None:
         return Liveness(State.NO_DATA, _no_data(writers))
-    if writers and all(writer.closed for writer in writers):
-        return Liveness(State.ENDED, f"all {_count(len(writers), 'collector')} closed; last record {_ago(now, last_record)}")
     late, lost = _limits(median_step_seconds)
+    present = [writer for writer in writers if not _replaced(writer, last_record - lost)]
+    if present and all(writer.closed for writer in present):
+        return Liveness(State.ENDED, f"all {_count(len(present), 'collector')} closed; last record {_ago(now, last_record)}")
     data_age = now - last_record
     if data_age <= late:
         return Liveness(State.LIVE, f"last record {_ago(now, last_record)}")
@@ -83,6 +85,11 @@ def judge(
 def _limits(median_step_seconds: float | None) -> tuple[timedelta, timedelta]:
     step = timedelta(seconds=median_step_seconds or 0.0)
     return max(_LATE_FLOOR, _LATE_STEPS * step), max(_LOST_FLOOR, _LOST_STEPS * step)
+
+
+def _replaced(writer: Writer, horizon: datetime) -> bool:
+    """A collector killed in mid-run never closes; when the run went on without it for long, it was restarted as another."""
+    return not writer.closed and writer.last_seen is not None and writer.last_seen < horizon
 
 
 def _newest_sign(writers: Sequence[Writer]) -> datetime | None:

@@ -37,6 +37,8 @@ CASES = [
     ("slow run, lost", 12001, 600.0, [writer(12001)], State.STALE),
     ("all closed", 1, 2.0, [writer(1, closed=True)], State.ENDED),
     ("closed long ago", 1e6, 2.0, [writer(1e6, closed=True)], State.ENDED),
+    ("killed long ago, replaced, replacement closed", 5, 2.0, [writer(606), writer(1, closed=True)], State.ENDED),
+    ("killed just before the other closed", 5, 2.0, [writer(604), writer(1, closed=True)], State.LIVE),
     ("one of two closed", 1, 2.0, [writer(1, closed=True), writer(1)], State.LIVE),
     ("a closed writer gives no sign of life", 700, 2.0, [writer(1, closed=True), writer(700)], State.STALE),
     ("clock of the writer runs ahead", -60, 2.0, [], State.LIVE),

@@ -1,0 +1,108 @@
+"""`logprobe metrics RUN`: the metrics of a run, step by step; `--list`: what they mean.
+
+The JSON form is public API, one document, unknown is null:
+
+    {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from logprobe.app.arguments import home_path, require_run, step_range
+from logprobe.collectors.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What the table shows when nobody chose: the gap, its size in weights, its likely cause, and whether to believe it.
+_HEADLINE: Final = (
+    "backend.k3_kl",
+    "backend.kl",
+    "backend.ess",
+    "backend.ratio_deviation_1e4",
+    "weight_lag_mean",
+    "entropy",
+    "reward",
+    "backend.coverage",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("name", metavar="RUN", nargs="?", help="a run that `logprobe runs` lists")
+    parser.add_argument("--list", action="store_true", help="list every metric: key, meaning, formula")
+    parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
+    parser.add_argument("--metric", action="append", metavar="KEY", help="only this metric (may be repeated)")
+    parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the metrics of one run, or the catalog."""
+    from logprobe.app import tables
+
+    if arguments.list:
+        return _list(as_json=arguments.json)
+    if arguments.name is None:
+        raise ConfigurationError("which run? `logprobe runs` lists them; `logprobe metrics --list` lists the metrics")
+    steps = _read(arguments)
+    if arguments.json:
+        lines = ",\n".join(tables.dump(step) for step in steps)
+        sys.stdout.write(f'{{"run": {tables.dump(arguments.name)}, "steps": [\n{lines}\n]}}\n')
+    else:
+        _print(steps, arguments.metric or _HEADLINE)
+    return 0
+
+
+def _read(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    from logprobe.monitor.metrics import KEYS
+    from logprobe.monitor.metrics import metric as declared
+    from logprobe.monitor.reader import open_reader
+
+    for key in arguments.metric or ():
+        declared(key)
+    first, last = arguments.steps
+    with open_reader(home_path(arguments)) as reader:
+        require_run(arguments.name, reader.read("cli_runs")["run"].to_pylist())
+        summaries = reader.read("cli_steps", run=arguments.name, first=first, last=last)
+        values = reader.read("cli_metrics", run=arguments.name, first=first, last=last)
+    return documents(summaries, values, arguments.metric or KEYS)
+
+
+def documents(summaries: pa.Table, values: pa.Table, keys: tuple[str, ...] | list[str]) -> list[dict[str, Any]]:
+    """One document per step from `cli_steps` (step, tokens, sequences) and `cli_metrics` (step, metric, value)."""
+    known: dict[int, dict[str, float]] = {}
+    for step, key, value in zip(*(values[name].to_pylist() for name in ("step", "metric", "value")), strict=True):
+        known.setdefault(step, {})[key] = value
+    return [
+        {**row, "metrics": {key: known.get(row["step"], {}).get(key) for key in keys}}
+        for row in summaries.select(["step", "tokens", "sequences"]).to_pylist()
+    ]
+
+
+def _print(steps: list[dict[str, Any]], keys: tuple[str, ...] | list[str]) -> None:
+    from logprobe.app import tables
+
+    if not steps:
+        print("no steps yet", file=sys.stderr)
+        return
+    rows = [[s["step"], s["tokens"], s["sequences"], *(s["metrics"].get(key) for key in keys)] for s in steps]
+    print(tables.aligned(["step", "tokens", "sequences", *keys], rows))
+
+
+def _list(*, as_json: bool) -> int:
+    from logprobe.app import tables
+    from logprobe.monitor.metrics import CATALOG
+
+    entries = [
+        {"key": key, "label": m.label, "words": m.words, "formula": m.formula, "unit": m.unit, "worse": m.worse}
+        for m in CATALOG
+        for key in m.keys()  # noqa: SIM118 - a metric's keys, not a mapping's
+    ]
+    if as_json:
+        print("[" + ",\n ".join(map(tables.dump, entries)) + "]")
+    else:
+        print("\n".join(f"{e['key']}\n    {e['words']}\n    {e['formula']}" for e in entries))
+    return 0

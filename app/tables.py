@@ -1,0 +1,102 @@
+"""Query results as text: aligned columns for people, JSON and CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, TextIO
+
+import pyarrow as pa
+
+_WIDEST: Final = 60  # characters of a cell; longer ones are cut, JSON and CSV never are
+_UNKNOWN: Final = "–"  # unknown is not zero, and looks it
+
+
+def cell(value: Any) -> str:
+    """One value as people read it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return _UNKNOWN
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    text = str(value).translate(_CONTROL)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+
+# Names and messages come from outside; they must not steer a terminal.
+_CONTROL: Final = {code: "\ufffd" for code in (*range(32), *range(127, 160))}
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Text of a table; numbers to the right, words to the left."""
+    body = [[cell(value) for value in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(header), *body]) for i in range(len(header))]
+    right = [_numeric([row[i] for row in rows]) for i in range(len(header))]
+    lines = [list(header), ["─" * width for width in widths], *body]
+    return "\n".join(
+        "  ".join(text.rjust(width) if number else text.ljust(width) for text, width, number in zip(line, widths, right, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known)
+
+
+def rows_of(table: pa.Table) -> list[list[Any]]:
+    """The rows of `table` as Python values, columns in order (names may repeat)."""
+    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def write_table(table: pa.Table, out: TextIO) -> None:
+    """Aligned text."""
+    out.write(aligned(table.column_names, rows_of(table)) + "\n")
+
+
+def write_csv(table: pa.Table, out: TextIO) -> None:
+    """RFC 4180 with a header line; nested values as JSON; unknown as nothing."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.column_names)
+    for row in rows_of(table):
+        writer.writerow(["" if value is None else _csv(plain(value)) for value in row])
+
+
+def _csv(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def write_json(table: pa.Table, out: TextIO) -> None:
+    """A JSON array with one object per row, one row per line."""
+    lines = [dump(dict(zip(table.column_names, row, strict=True))) for row in rows_of(table)]
+    out.write("[" + ",\n ".join(lines) + "]\n")
+
+
+def dump(document: Any) -> str:
+    """JSON without NaN or infinities (unknown is null) and with times as ISO 8601."""
+    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """`value` in JSON's types."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)

@@ -1,0 +1,30 @@
+"""Runs a program that must not outlive its parent: ``python -m logprobe.app.tether <parent pid> <program> [argument …]``.
+
+The kernel is asked to send SIGTERM when the parent dies, even by kill -9; then this process becomes the program. Done in
+the child, after exec, because code between fork and exec is unsafe in a parent with threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Never returns when all is well."""
+    parent, *program = arguments
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != int(parent):  # it died before the kernel was asked
+        return 1
+    os.execvp(program[0], program)  # noqa: S606 - no shell wanted
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
