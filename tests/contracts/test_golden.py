@@ -1,0 +1,123 @@
+"""Where a framework defines a number as we do, we report the same number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logprobe.monitor import metrics
+from logprobe.monitor.metrics import Bounds
+
+CASES = json.loads((Path(__file__).parent.parent / "data" / "peers.json").read_text())
+
+# framework's report → its key → ours
+COINCIDENT = {
+    "swift/offpolicy": {
+        "training_ppl": "backend.training_ppl",
+        "training_log_ppl": "backend.training_log_ppl",
+        "kl": "backend.kl",
+        "k3_kl": "backend.k3_kl",
+        "rollout_ppl": "backend.rollout_ppl",
+        "rollout_log_ppl": "backend.rollout_log_ppl",
+        "log_ppl_diff": "backend.log_ppl_diff",
+        "log_ppl_abs_diff": "backend.log_ppl_abs_diff",
+        "log_ppl_diff_max": "backend.log_ppl_diff_max",
+        "log_ppl_diff_min": "backend.log_ppl_diff_min",
+        "ppl_ratio": "backend.ppl_ratio",
+        "chi2_token": "backend.chi2_token",
+        "chi2_seq": "backend.chi2_seq",
+    },
+    "verl/offpolicy": {
+        "training_ppl": "backend.training_ppl",
+        "training_log_ppl": "backend.training_log_ppl",
+        "kl": "backend.kl",
+        "k3_kl": "backend.k3_kl",
+        "rollout_ppl": "backend.rollout_ppl",
+        "rollout_log_ppl": "backend.rollout_log_ppl",
+        "log_ppl_diff": "backend.log_ppl_diff",
+        "log_ppl_abs_diff": "backend.log_ppl_abs_diff",
+        "log_ppl_diff_max": "backend.log_ppl_diff_max",
+        "log_ppl_diff_min": "backend.log_ppl_diff_min",
+        "ppl_ratio": "backend.ppl_ratio",
+        "chi2_seq": "backend.chi2_seq_product",
+    },
+    "verl/is/token/2.0/bn=False": {
+        "rollout_is_mean": "backend.ratio_mean",
+        "rollout_is_max": "backend.ratio_max",
+        "rollout_is_min": "backend.ratio_min",
+        "rollout_is_seq_mean": "backend.ratio_seq_mean",
+        "rollout_is_ratio_fraction_high": "backend.clip_fraction_high",
+        "rollout_is_ratio_fraction_low": "backend.clip_fraction_low",
+    },
+    "verl/rs/token_k1/0.5_2.0": {
+        "rollout_rs_token_k1_mean": "backend.kl",
+        "rollout_rs_token_k1_seq_mean": "backend.kl_seq_mean",
+    },
+    "verl/rs/token_k3/0.1": {
+        "rollout_rs_token_k3_mean": "backend.k3_kl",
+        "rollout_rs_token_k3_seq_mean": "backend.k3_kl_seq_mean",
+    },
+    "trl/sampling_logp_difference": {
+        "mean": "backend.logprob_abs_diff_mean",
+        "max": "backend.logprob_abs_diff_max",
+    },
+    "pipelinerl/ppo_eps0.2": {
+        "kl_new_old": "total.kl_new_old",
+        "mean_abs_log_ratio_new_old": "total.logprob_abs_diff_seq_mean",
+        "ratio_new_old": "total.ratio_seq_mean",
+        "clamp_log_ratio_new_old_indicator/ppo": "total.clamp_log_ratio_new_old_indicator",
+        "ess_from_sums": "total.ess",
+    },
+    "pipelinerl/gspo_eps3e-4_4e-4": {
+        "clamp_log_ratio_new_old_indicator/gspo": "total.clamp_log_ratio_new_old_indicator_gspo",
+    },
+}
+
+# Same definition but for a limit that this framework sets and we do not, reached only by the case "extreme-14".
+LIMITED = {
+    ("extreme-14", "swift/offpolicy"): {"k3_kl": "clamped at 10"},
+    ("extreme-14", "verl/rs/token_k1/0.5_2.0"): dict.fromkeys(COINCIDENT["verl/rs/token_k1/0.5_2.0"], "d clamped at ±20"),
+    ("extreme-14", "verl/rs/token_k3/0.1"): dict.fromkeys(COINCIDENT["verl/rs/token_k3/0.1"], "d clamped at ±20"),
+}
+
+
+def computed(case: dict[str, Any]) -> dict[str, float | None]:
+    inputs = case["inputs"]
+    return metrics.compute(
+        inputs["rollout_logprobs"],
+        inputs["trainer_logprobs"],
+        inputs["mask"],
+        current_logprobs=inputs["current_logprobs"],
+        advantages=inputs["advantages"],
+    )
+
+
+@pytest.mark.parametrize("report", COINCIDENT)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_same_definition_gives_the_same_number(case: dict[str, Any], report: str) -> None:
+    values = computed(case)
+    limited = LIMITED.get((case["name"], report), {})
+    for theirs, ours in COINCIDENT[report].items():
+        expected = pytest.approx(case["reference"][report][theirs], rel=1e-6, abs=1e-12)
+        if theirs in limited:
+            assert values[ours] != expected, f"{theirs} is {limited[theirs]}: it no longer shows"
+        else:
+            assert values[ours] == expected, theirs
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_bounds_are_those_that_are_asked_for(case: dict[str, Any]) -> None:
+    inputs = case["inputs"]
+    bounds = {"backend": Bounds(0.5, 2.0), "update": Bounds(0.8, 1.2), "total": Bounds(1 - 3e-4, 1 + 4e-4)}
+    values = metrics.compute(
+        inputs["rollout_logprobs"],
+        inputs["trainer_logprobs"],
+        inputs["mask"],
+        current_logprobs=inputs["current_logprobs"],
+        bounds=bounds,
+    )
+    expected = case["reference"]["pipelinerl/gspo_eps3e-4_4e-4"]["clamp_log_ratio_new_old_indicator/ppo"]
+    assert values["total.clamp_log_ratio_new_old_indicator"] == pytest.approx(expected, rel=1e-6, abs=1e-12)

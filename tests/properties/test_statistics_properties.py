@@ -1,0 +1,190 @@
+"""Laws that the sufficient statistics and the metrics obey on any input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from logprobe.collectors.statistics import BROKEN, COLUMN_SPECS, COLUMNS, merge, reduce_groups, sequence_statistics
+from logprobe.monitor import metrics
+
+law = settings(deadline=None, max_examples=60)
+
+JUNK = [float("nan"), math.inf, -math.inf, -9999.0, 1.0, 0.0, -0.0, 0.5, 1e-7, -1e30]
+logprobs = st.floats(-40.0, 0.0, allow_subnormal=False)
+anything = st.one_of(logprobs, st.sampled_from(JUNK))
+token = st.tuples(anything, anything, st.booleans())
+valid_token = st.tuples(
+    st.floats(-40.0, -1e-3, allow_subnormal=False), st.floats(-40.0, -1e-3, allow_subnormal=False), st.just(True)
+)
+batches = st.lists(st.lists(token, max_size=12), max_size=8)
+valid_batches = st.lists(st.lists(valid_token, min_size=1, max_size=12), min_size=1, max_size=8)
+close_token = st.tuples(st.floats(-10.0, -1e-3), st.floats(-10.0, -1e-3), st.just(True))
+close_batches = st.lists(st.lists(close_token, min_size=1, max_size=12), min_size=1, max_size=8)
+worthless_token = st.one_of(
+    st.tuples(anything, anything, st.just(False)),
+    st.tuples(st.sampled_from([math.nan, -math.inf, -9999.0, 1.0, 0.5]), logprobs, st.just(True)),
+    st.tuples(logprobs, st.sampled_from([math.nan, math.inf, -9999.0, 1.0, 0.5]), st.just(True)),
+    st.tuples(st.just(0.0), st.floats(-40.0, -1.5), st.just(True)),
+)
+worthless_batches = st.lists(st.lists(worthless_token, max_size=12), max_size=8)
+
+
+def columns_of(batch: list, dtype: type = np.float64) -> dict[str, np.ndarray]:
+    flat = [item for sequence in batch for item in sequence]
+    r, t, m = (np.array([item[i] for item in flat]) for i in range(3))
+    offsets = np.cumsum([0, *map(len, batch)])
+    return sequence_statistics(r.astype(dtype), t.astype(dtype), m, offsets)
+
+
+def values_of(batch: list, swap: bool = False) -> dict[str, float | None]:
+    r, t, m = ([[item[i] for item in sequence] for sequence in batch] for i in range(3))
+    return metrics.compute(*((t, r) if swap else (r, t)), m)
+
+
+def total(columns: dict[str, np.ndarray]) -> dict[str, float]:
+    merged = reduce_groups(columns, np.zeros(len(columns["n"]), int), 1)
+    return {name: column[0].item() for name, column in merged.items()}
+
+
+def same(a: dict[str, float], b: dict[str, float], rel: float = 1e-12) -> None:
+    for name in COLUMNS:
+        # A sum may cancel; what rounding leaves is relative to its largest terms.
+        scale = max(a["sum_exp_abs_d"], a["sum_policy2"] + a["sum_behaviour2"], 1.0)
+        assert a[name] == pytest.approx(b[name], rel=rel, abs=rel * scale), name
+
+
+@law
+@given(batches, st.integers(0, 8))
+def test_merging_shards_equals_the_whole(batch: list, cut: int) -> None:
+    both = merge(*(reduce_groups(columns_of(part), np.zeros(len(part), int), 1) for part in (batch[:cut], batch[cut:])))
+    same(total(columns_of(batch)), {name: column[0].item() for name, column in both.items()})
+
+
+@law
+@given(batches, st.integers(0, 12))
+def test_cutting_sequences_in_two_changes_no_total(batch: list, cut: int) -> None:
+    shards = [part for sequence in batch for part in (sequence[:cut], sequence[cut:])]
+    same(total(columns_of(batch)), total(columns_of(shards)))
+
+
+@law
+@given(batches, st.randoms(use_true_random=False))
+def test_the_order_of_tokens_and_sequences_does_not_matter(batch: list, random) -> None:
+    shuffled = [random.sample(sequence, len(sequence)) for sequence in batch]
+    random.shuffle(shuffled)
+    same(total(columns_of(batch)), total(columns_of(shuffled)))
+
+
+@law
+@given(batches)
+def test_every_token_under_the_mask_is_valid_or_broken_of_one_kind(batch: list) -> None:
+    columns = columns_of(batch)
+    assert columns["n_expected"].tolist() == [sum(m for *_, m in sequence) for sequence in batch]
+    broken = sum(columns[name] for name in BROKEN)
+    assert (columns["n"] + broken).tolist() == columns["n_expected"].tolist()
+    assert (columns["n_positive_d"] + columns["n_negative_d"] + columns["n_zero_d"]).tolist() == columns["n"].tolist()
+
+
+@law
+@given(batches)
+def test_no_sum_is_ever_infinite_or_nan(batch: list) -> None:
+    columns = columns_of(batch)
+    for column in COLUMN_SPECS:
+        if column.reduction == "sum":
+            assert np.isfinite(columns[column.name]).all(), column.name
+
+
+@law
+@given(batches)
+def test_bounds_of_the_metrics(batch: list) -> None:
+    values = values_of(batch)
+    for pair in ("backend", "update", "total"):
+        for key in ("k2_kl", "k3_kl", "reverse_kl", "chi2_centered", "ratio_min", "ratio_std", "logprob_abs_diff_mean"):
+            assert values[f"{pair}.{key}"] is None or values[f"{pair}.{key}"] >= 0, key
+        for key in ("ess", "ess_seq", "coverage", "clip_fraction_high", "clip_fraction_low", "identical_frac"):
+            assert values[f"{pair}.{key}"] is None or 0 <= values[f"{pair}.{key}"] <= 1 + 1e-12, key
+        pearson = values[f"{pair}.prob_pearson"]
+        assert pearson is None or -1 <= pearson <= 1
+
+
+@law
+@given(worthless_batches)
+def test_a_batch_without_a_valid_token_has_no_values(batch: list) -> None:
+    counts = {"coverage", "nonfinite_tokens", "impossible_tokens", "clamped_tokens"}
+    for key, value in values_of(batch).items():
+        if key.startswith("backend.") and key.split(".")[1] not in counts:
+            assert value is None, key
+
+
+@law
+@given(valid_batches)
+def test_swapping_the_sides_flips_the_signs(batch: list) -> None:
+    ahead, back = values_of(batch), values_of(batch, swap=True)
+    for key in ("kl", "log_ppl_diff"):
+        assert ahead[f"backend.{key}"] == pytest.approx(-back[f"backend.{key}"], rel=1e-12, abs=1e-13)
+    for key in ("k2_kl", "logprob_abs_diff_mean", "logprob_abs_diff_max", "mult_prob_error", "prob_abs_diff_mean"):
+        assert ahead[f"backend.{key}"] == pytest.approx(back[f"backend.{key}"], rel=1e-9), key
+    # ρ becomes 1/ρ: the k3 of one direction is the reverse KL of the other, weighted by ρ.
+    assert ahead["backend.ratio_max"] == pytest.approx(1 / back["backend.ratio_min"], rel=1e-9)
+    assert ahead["backend.log_ppl_diff_max"] == pytest.approx(-back["backend.log_ppl_diff_min"], rel=1e-12, abs=1e-13)
+
+
+@law
+@given(close_batches)
+def test_k3_and_k1_differ_by_the_mean_of_the_ratio(batch: list) -> None:
+    values = values_of(batch)
+    scale = max(values["backend.ratio_mean"], abs(values["backend.kl"]), 1.0)
+    expected = values["backend.ratio_mean"] - 1 + values["backend.kl"]
+    assert values["backend.k3_kl"] == pytest.approx(expected, rel=1e-9, abs=1e-12 * scale)
+    assert values["backend.chi2_centered"] == pytest.approx(1 / values["backend.ess"] - 1, rel=1e-9, abs=1e-12)
+
+
+@law
+@given(valid_batches)
+def test_repeating_a_batch_changes_no_mean(batch: list) -> None:
+    once, twice = values_of(batch), values_of(batch + batch)
+    for key, value in once.items():
+        if value is not None and not key.endswith(("_tokens", "calibration_z")):
+            assert twice[key] == pytest.approx(value, rel=1e-9, abs=1e-12), key
+
+
+@law
+@given(valid_batches)
+def test_float32_and_float64_agree(batch: list) -> None:
+    single = columns_of(batch, np.float32)
+    widened = [[(float(np.float32(r)), float(np.float32(t)), m) for r, t, m in sequence] for sequence in batch]
+    double = columns_of(widened)
+    assert {name: column.tolist() for name, column in single.items()} == {n: c.tolist() for n, c in double.items()}
+
+
+@law
+@given(valid_batches)
+def test_bfloat16_tensors_are_widened_without_a_further_error(batch: list) -> None:
+    import torch
+
+    padded = [torch.tensor(column, dtype=torch.bfloat16) for column in _padded(batch)]
+    mask = torch.tensor(_padded(batch)[2])
+    wide = [tensor.to(torch.float64).numpy() for tensor in padded]
+    assert metrics.compute(padded[0], padded[1], mask) == metrics.compute(wide[0], wide[1], mask.numpy())
+
+
+@law
+@given(batches)
+def test_layouts_agree(batch: list) -> None:
+    assume(any(batch))
+    r, t, m = _padded(batch)
+    flat = [np.array([item[i] for sequence in batch for item in sequence]) for i in range(3)]
+    packed = metrics.compute(*flat, cu_seqlens=np.cumsum([0, *map(len, batch)]))
+    assert values_of(batch) == packed
+    assert metrics.compute(np.array(r), np.array(t), np.array(m, bool)) == packed
+
+
+def _padded(batch: list) -> list[list[list[float]]]:
+    width = max(map(len, batch))
+    filled = [[*sequence, *[(float("nan"), 0.0, False)] * (width - len(sequence))] for sequence in batch]
+    return [[[item[i] for item in row] for row in filled] for i in range(3)]
