@@ -1,0 +1,299 @@
+"""A run as a folder of Parquet files: exported from a home's spool, read back for replay, tests and notebooks.
+
+    <folder>/RUN.json            the manifest: what was recorded, how, and how much of it
+    <folder>/<kind>.parquet      all rows of one record kind, as the wire contract names and types them, in recorded order
+
+Nothing is rounded, re-ordered within a writer or left out. Columns without a single value are not stored and come back as
+nulls; `writer` stands next to the columns of the contract, because in a segment it is part of the place and not of the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from logprobe.collectors.errors import ConfigurationError, SegmentError
+from logprobe.collectors.schema import SCHEMA_VERSION, SCHEMAS
+from logprobe.collectors.spool import SegmentPath, is_temporary, read_segment, run_dir
+
+MANIFEST: Final = "RUN.json"
+FORMAT: Final = 1
+WRITER: Final = "writer"
+# What a reader needs first comes first: a frame's tables are written to a spool in this order.
+_ORDER: Final = ("config", "weights", "rollout", "statistics", "training", "step", "health")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ZSTD_LEVEL: Final = 19  # written once, read often
+
+
+def export_run(
+    home: Path, run: str, folder: Path, *, about: Mapping[str, Any] | None = None, overwrite: bool = False
+) -> RecordedRun:
+    """Write all segments of `run` that lie in the spool of `home` into `folder`, which appears as a whole or not at all.
+
+    Args:
+        home: a home whose service has not ingested the run (ingest empties the spool).
+        run: name of the run.
+        folder: where to; its parent is created.
+        about: what else the manifest should say (command, seed, versions, cause of what can be seen, …).
+        overwrite: replace `folder` when it holds an exported run.
+
+    Raises:
+        ConfigurationError: nothing to export, or `folder` is in the way.
+        SegmentError: a segment cannot be trusted; an export is complete or is none.
+    """
+    _refuse_unsafe_target(folder, overwrite=overwrite)
+    tables = _collect(home, run)
+    if not tables:
+        raise ConfigurationError(
+            f"run {run!r} has no segments in {run_dir(home, run)}; export before a service ingests the run, or check --home"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
+        staged = Path(scratch) / "run"
+        staged.mkdir()
+        for kind, table in tables.items():
+            _write(table, staged / f"{kind}.parquet")
+        manifest = _manifest(run, tables, staged, about or {})
+        (staged / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            shutil.rmtree(folder)
+        staged.rename(folder)
+    return RecordedRun(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What became known up to the end of one step: the unit of a replay."""
+
+    step: int
+    time: datetime  # when the step's last record was made, as recorded
+    tables: dict[str, pa.Table]  # by kind, in the order in which to write them; only kinds with rows
+
+
+class RecordedRun:
+    """An exported run. Reads lazily; raises `ConfigurationError` at once when `folder` is not one.
+
+    Attributes:
+        folder: where it lies.
+        manifest: the content of ``RUN.json``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest: dict[str, Any] = _read_manifest(folder)
+        self._cache: dict[str, pa.Table] = {}
+
+    @property
+    def run(self) -> str:
+        """Name of the run when it was recorded."""
+        return str(self.manifest["run"])
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Record kinds with rows, in the order in which a replay writes them."""
+        return tuple(kind for kind in _ORDER if kind in self.manifest["kinds"])
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """Steps with training or step records, ascending."""
+        columns = [self.table(kind)["step"] for kind in ("training", "step")]
+        return sorted({step for column in columns for step in column.unique().to_pylist() if step is not None})
+
+    def table(self, kind: str) -> pa.Table:
+        """All rows of `kind` in recorded order, with exactly the columns of the wire contract."""
+        stored = self._stored(kind)
+        return stored.drop_columns(WRITER) if WRITER in stored.column_names else stored
+
+    def writers(self, kind: str) -> pa.ChunkedArray:
+        """Who wrote each row of `table(kind)`."""
+        return self._stored(kind)[WRITER]
+
+    def frames(self) -> Iterator[Frame]:
+        """The run step by step, as it grew.
+
+        A rollout row comes in the frame of the first step that trains on it. What has no step (weights, configurations, health,
+        rollouts that nobody trained on) comes in the first frame that ended after it, the last frame if none did.
+        """
+        if not self.steps:
+            return
+        ends = self._ends()
+        frame_of = {kind: self._frames_of(kind, ends) for kind in self.kinds}
+        for index, step in enumerate(self.steps):
+            tables = {kind: self.table(kind).take(np.flatnonzero(frames == index)) for kind, frames in frame_of.items()}
+            moment = ends[index].item().replace(tzinfo=UTC)
+            yield Frame(step, moment, {kind: table for kind, table in tables.items() if table.num_rows})
+
+    def _ends(self) -> np.ndarray:
+        """When the last record of each step was made, datetime64[us], never going back."""
+        newest = dict.fromkeys(self.steps, np.datetime64(0, "us"))
+        for kind in ("training", "step"):
+            table = self.table(kind).select(["step", "time"]).group_by("step").aggregate([("time", "max")])
+            for step, time in zip(table["step"].to_pylist(), _times(table["time_max"]), strict=True):
+                newest[step] = max(newest[step], time)
+        return np.maximum.accumulate(np.array([newest[step] for step in self.steps]))
+
+    def _frames_of(self, kind: str, ends: np.ndarray) -> np.ndarray:
+        table = self.table(kind)
+        by_time = np.minimum(np.searchsorted(ends, _times(table["time"])), len(ends) - 1)
+        if kind == "rollout":
+            used = self._first_use
+            uses = [used.get(sample) for sample in table["sample_id"].to_pylist()]
+        elif "step" in table.column_names and kind in {"training", "step", "statistics"}:
+            places = {step: index for index, step in enumerate(self.steps)}
+            uses = [places.get(step) for step in table["step"].to_pylist()]
+        else:
+            return by_time
+        return np.array([late if use is None else use for use, late in zip(uses, by_time, strict=True)], np.int64)
+
+    @cached_property
+    def _first_use(self) -> dict[str, int]:
+        places = {step: index for index, step in enumerate(self.steps)}
+        table = self.table("training").select(["sample_id", "step"]).group_by("sample_id").aggregate([("step", "min")])
+        pairs = zip(table["sample_id"].to_pylist(), table["step_min"].to_pylist(), strict=True)
+        return {sample: places[step] for sample, step in pairs if step is not None}
+
+    def _stored(self, kind: str) -> pa.Table:
+        if kind not in self._cache:
+            path = self.folder / f"{kind}.parquet"
+            empty = pa.table({WRITER: pa.array([], pa.string())})
+            self._cache[kind] = _with_contract_columns(kind, pq.read_table(path) if kind in self.kinds else empty)
+        return self._cache[kind]
+
+
+def shifted(table: pa.Table, by: timedelta) -> pa.Table:
+    """`table` with every timestamp column moved by `by`, as a replay needs it to look live."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            delta = pa.scalar(by, pa.duration(field.type.unit))
+            table = table.set_column(index, field, pc.add(table.column(index), delta))
+    return table
+
+
+def _collect(home: Path, run: str) -> dict[str, pa.Table]:
+    """All rows of the run by kind, segments in the order of their first record and never against their writer's order."""
+    entries: dict[str, list[tuple[datetime, pa.Table]]] = {}
+    newest: dict[tuple[str, str], datetime] = {}
+    for path in sorted(run_dir(home, run).glob("*/*")):  # a writer's segments sort by sequence number
+        if is_temporary(path):
+            raise SegmentError("truncated", f"{path}: still being written; close the recorder before exporting")
+        where = SegmentPath.parse(path)
+        table = read_segment(where).table.replace_schema_metadata(None)
+        key = (where.kind, where.writer)
+        newest[key] = max(newest.get(key, _EPOCH), _first_time(table))
+        writer = pa.array([where.writer] * table.num_rows, pa.string())
+        entries.setdefault(where.kind, []).append((newest[key], table.append_column(WRITER, writer)))
+    return {
+        kind: pa.concat_tables([table for _, table in sorted(rows, key=_by_time)], promote_options="default")
+        for kind, rows in sorted(entries.items())
+    }
+
+
+def _by_time(entry: tuple[datetime, pa.Table]) -> datetime:
+    return entry[0]
+
+
+def _first_time(table: pa.Table) -> datetime:
+    first = pc.min(table["time"]).as_py() if "time" in table.column_names else None
+    return _EPOCH if first is None else first
+
+
+def _times(column: pa.ChunkedArray) -> np.ndarray:
+    """Microseconds since the epoch as datetime64[us]; an unknown time counts as the epoch."""
+    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy().astype("datetime64[us]")
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    stored = table.select([name for name in table.column_names if table[name].null_count < table.num_rows])
+    leaves = {leaf: kind for field in stored.schema for leaf, kind in _leaves(field.name, field.type)}
+    floats = [leaf for leaf, kind in leaves.items() if pa.types.is_float32(kind) and not leaf.startswith("advantages.")]
+    pq.write_table(
+        stored,
+        path,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=[leaf for leaf in leaves if leaf not in floats],
+        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+    )
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Parquet's names of the primitive columns below `path`."""
+    if pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    else:
+        yield path, kind
+
+
+def _with_contract_columns(kind: str, stored: pa.Table) -> pa.Table:
+    """Puts back, as nulls and in their place, the columns that were not stored."""
+    for index, field in enumerate(SCHEMAS[kind]):
+        if field.name not in stored.column_names:
+            stored = stored.add_column(index, field, pa.nulls(stored.num_rows, field.type))
+    return stored
+
+
+def _manifest(run: str, tables: Mapping[str, pa.Table], staged: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    training = tables.get("training")
+    tokens = pc.sum(pc.list_value_length(training["token_ids"])).as_py() if training is not None else None
+    times = [
+        time for table in tables.values() for time in (pc.min(table["time"]), pc.max(table["time"])) if time.is_valid
+    ]
+    steps = {
+        step for kind in ("training", "step") if kind in tables for step in tables[kind]["step"].unique().to_pylist()
+    }
+    return {
+        "format": FORMAT,
+        "schema": SCHEMA_VERSION,
+        "run": run,
+        "steps": len(steps - {None}),
+        "training_tokens": tokens,
+        "recorded_from": min(time.as_py() for time in times).isoformat() if times else None,
+        "recorded_to": max(time.as_py() for time in times).isoformat() if times else None,
+        "kinds": {
+            kind: {"rows": table.num_rows, "bytes": (staged / f"{kind}.parquet").stat().st_size}
+            for kind, table in tables.items()
+        },
+        **about,
+    }
+
+
+def _refuse_unsafe_target(folder: Path, *, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not overwrite:
+        raise ConfigurationError(f"{folder} exists; choose another folder or ask for it to be overwritten")
+    if any(folder.iterdir()) if folder.is_dir() else True:
+        _read_manifest(folder)  # never remove a folder that is not an exported run
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        known = manifest["format"] <= FORMAT and manifest["schema"] <= SCHEMA_VERSION
+        missing = [kind for kind in manifest["kinds"] if not (folder / f"{kind}.parquet").is_file()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{folder} is not an exported run: cannot read {MANIFEST} ({error})") from error
+    if not known:
+        raise ConfigurationError(f"{folder}: exported by a newer logprobe; upgrade")
+    if missing:
+        raise ConfigurationError(f"{folder}: incomplete, no rows of {', '.join(missing)}; copy the folder again")
+    return dict(manifest)
