@@ -13,6 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
+
 SCHEMA_VERSION: Final = 1
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -118,9 +120,29 @@ HEALTH: Final = pa.schema(
     ]
 )
 
-# Sufficient statistics of one sequence and one pair, reduced next to the collector; columns as in `statistics.py`.
-# Written instead of raw tokens when the disk or the queue cannot take those.
-STATISTICS_KIND: Final = "statistics"
+# Sufficient statistics of one sequence, reduced next to the collector: written instead of raw tokens when the disk or the
+# queue cannot take those. A pair is null when the call did not carry both its log-probs; its fields are those of
+# `statistics.py`, in their order.
+_PAIR: Final = pa.struct([(c.name, pa.int64() if c.count else pa.float64()) for c in COLUMN_SPECS])
+STATISTICS: Final = pa.schema(
+    [
+        ("time", _TIME),
+        ("step", pa.int64()),
+        ("rank", pa.int32()),
+        ("sample_id", pa.string()),
+        ("group_id", pa.string()),
+        ("n_total", pa.int32()),  # tokens, masked ones included
+        ("n_expected", pa.int32()),  # tokens under the mask
+        ("reward", pa.float64()),
+        ("advantage_abs_sum", pa.float64()),  # over finite ones under the mask; null: not reported
+        ("entropy_sum", pa.float64()),
+        ("entropy_n", pa.int32()),
+        ("weight_version", pa.string()),
+        ("token_hash", pa.uint64()),  # of the token ids under the mask, see `token_hash.py`
+        ("tags", pa.map_(pa.string(), pa.string())),
+        *((pair, _PAIR) for pair in PAIRS),
+    ]
+)
 
 SCHEMAS: Final[dict[str, pa.Schema]] = {
     "training": TRAINING,
@@ -129,6 +151,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
     "weights": WEIGHTS,
     "config": CONFIG,
     "health": HEALTH,
+    "statistics": STATISTICS,
 }
 
 

@@ -1,0 +1,274 @@
+"""Captured calls → flat batches → Arrow tables of the wire contract. Runs in the recorder's thread.
+
+Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.collectors import arrays
+from logprobe.collectors.capture import Captured
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.schema import ROLLOUT, SPAN, TRAINING
+
+TRAINING_FLOATS: Final = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
+_SPANS: Final = pa.list_(SPAN)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Sequences of one call, flat. `values` holds one value per sequence, `floats` one per token."""
+
+    time_us: int
+    offsets_S1: NDArray[np.int64]
+    token_ids_N: NDArray[np.int32]
+    floats: dict[str, NDArray[np.float32]]
+    values: dict[str, list[Any]]
+    mask_N: NDArray[np.bool_] | None = None
+    missing: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    step: int | None = None
+    number: int = 0  # of the call, in the order of acceptance
+    bfloat16: frozenset[str] = frozenset()
+
+    @property
+    def sequences(self) -> int:
+        return len(self.offsets_S1) - 1
+
+    @property
+    def tokens(self) -> int:
+        return len(self.token_ids_N)
+
+    def part(self, first: int, last: int) -> Batch:
+        """Sequences [first, last) as a view."""
+        start, end = int(self.offsets_S1[first]), int(self.offsets_S1[last])
+        return replace(
+            self,
+            offsets_S1=self.offsets_S1[first : last + 1] - start,
+            token_ids_N=self.token_ids_N[start:end],
+            floats={name: values[start:end] for name, values in self.floats.items()},
+            missing={name: values[start:end] for name, values in self.missing.items()},
+            mask_N=None if self.mask_N is None else self.mask_N[start:end],
+            values={name: values[first:last] for name, values in self.values.items()},
+        )
+
+    def parts(self, tokens: int) -> Iterator[Batch]:
+        """Cut into parts of at most `tokens` tokens, or one sequence."""
+        if self.tokens <= tokens:
+            yield self
+            return
+        first = 0
+        while first < self.sequences:
+            limit = self.offsets_S1[first] + tokens
+            last = max(int(np.searchsorted(self.offsets_S1, limit, side="right")) - 1, first + 1)
+            yield self.part(first, last)
+            first = last
+
+
+def decode(captured: Captured) -> Batch:
+    """Convert and trim what was copied from the host; the batch shares no memory with the captured block.
+
+    Raises:
+        InputError: contents that do not fit together.
+    """
+    captured.wait()
+    bounds, select = _selection(captured)
+    raw = captured.arrays
+    floats = {
+        name: arrays.to_float32(name, select(raw[name])) for name in (*TRAINING_FLOATS, "logprobs") if _is_token(captured, name)
+    }
+    batch = Batch(
+        time_us=captured.time_us,
+        offsets_S1=bounds,
+        token_ids_N=arrays.to_token_ids(select(raw["token_ids"])),
+        floats=floats,
+        missing=captured.missing,
+        values=dict(captured.values),
+        mask_N=arrays.to_bool(select(raw["mask"])) if "mask" in raw else None,
+        step=captured.step,
+        number=captured.number,
+        bfloat16=frozenset(n for n in floats if arrays.is_bfloat16(raw[n])),
+    )
+    _add_numbers_per_sequence(batch, captured)
+    if captured.kind == "rollout" and "weight_version" in captured.values:
+        lengths = np.diff(batch.offsets_S1).tolist()
+        batch.values["spans"] = [_spans(*pair) for pair in zip(captured.values["weight_version"], lengths, strict=True)]
+    return batch
+
+
+def _spans(version: Any, length: int) -> list[dict[str, Any]] | None:
+    """Weight-version spans of one sequence; one version for all its tokens is one span, None is unknown."""
+    if version is None:
+        return None
+    if not isinstance(version, list):
+        return [{"start": 0, "end": length, "version": text(version)}]
+    spans = [{"start": int(start), "end": int(end), "version": text(label)} for start, end, label in version]
+    for span in spans:
+        if not 0 <= span["start"] <= span["end"] <= length:  # type: ignore[operator]
+            raise InputError(f"weight_version: span {span} lies outside of the {length} sampled tokens")
+    return spans
+
+
+def _is_token(captured: Captured, name: str) -> bool:
+    array = captured.arrays.get(name)
+    return array is not None and array.shape == captured.arrays["token_ids"].shape
+
+
+def _selection(captured: Captured) -> tuple[NDArray[np.int64], Any]:
+    """Offsets of the sequences, and a function that flattens an array to their tokens."""
+    raw = captured.arrays
+    if captured.layout == "list":
+        return arrays.offsets_of(captured.lengths), lambda array: array
+    if captured.layout == "packed":
+        offsets = arrays.checked_offsets(raw["cu_seqlens"], captured.tokens)
+        start, end = int(offsets[0]), int(offsets[-1])
+        return offsets - start, lambda array: array[start:end]
+    keep, lengths = _padded_cells(captured)
+    if keep.all():
+        return arrays.offsets_of(lengths), lambda array: array.reshape(-1)
+    return arrays.offsets_of(lengths), lambda array: array[keep]
+
+
+def _padded_cells(captured: Captured) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    if "mask" in captured.arrays:
+        return arrays.kept_under_mask(arrays.to_bool(captured.arrays["mask"]))
+    time = captured.arrays["token_ids"].shape[1]
+    lengths = np.asarray(numbers(captured, "lengths"), dtype=np.int64)
+    if (lengths < 0).any() or (lengths > time).any():
+        raise InputError(f"lengths: must lie in [0, {time}]")
+    return arrays.kept_under_lengths(lengths, time), lengths
+
+
+def numbers(captured: Captured, name: str) -> list[Any] | None:
+    """One number per sequence, however it was given; None: absent."""
+    if name in captured.values:
+        return [arrays.scalar(name, item) for item in captured.values[name]]
+    array = captured.arrays.get(name)
+    if array is None:
+        return None
+    if arrays.is_bfloat16(array):
+        array = arrays.to_float32(name, array)
+    return np.broadcast_to(array.reshape(-1), (captured.sequences,)).tolist()
+
+
+def _add_numbers_per_sequence(batch: Batch, captured: Captured) -> None:
+    for name in ("rewards", "prompt_lengths", "cached_prefix_tokens"):
+        values = numbers(captured, name)
+        if values is not None:
+            batch.values[name] = values
+    if "advantages" not in batch.floats:
+        advantages = numbers(captured, "advantages")
+        if advantages is not None:
+            per_sequence = np.array(advantages, dtype=np.float32)  # None becomes NaN: not reported
+            batch.floats["advantages"] = np.repeat(per_sequence, np.diff(batch.offsets_S1))
+
+
+# --- Tables ---
+
+
+def training_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
+    """Rows of the `training` kind."""
+    rows = sum(batch.sequences for batch in batches)
+    columns = {
+        "time": _times(batches),
+        "step": pa.array(per_call(batches, lambda batch: batch.step), pa.int64()),
+        "rank": pa.array([rank] * rows, pa.int32()),
+        "sample_id": texts(batches, "sample_ids"),
+        "group_id": texts(batches, "prompt_ids"),
+        "token_ids": _lists(batches, [batch.token_ids_N for batch in batches], pa.int32()),
+        "mask": _lists(batches, [_mask(batch) for batch in batches], pa.bool_()),
+        **{name: _floats(batches, name) for name in TRAINING_FLOATS},
+        "reward": pa.array(concatenated(batches, "rewards"), pa.float64()),
+        "weight_version": texts(batches, "weight_version"),
+        "tags": tags(batches),
+    }
+    return pa.table(columns, schema=TRAINING)
+
+
+def rollout_table(batches: Sequence[Batch]) -> pa.Table:
+    """Rows of the `rollout` kind."""
+    columns = {
+        "time": _times(batches),
+        "sample_id": texts(batches, "sample_ids"),
+        "request_id": texts(batches, "request_ids"),
+        "group_id": texts(batches, "prompt_ids"),
+        "replica": texts(batches, "replica"),
+        "token_ids": _lists(batches, [batch.token_ids_N for batch in batches], pa.int32()),
+        "logprobs": _floats(batches, "logprobs"),
+        "spans": pa.array(concatenated(batches, "spans"), _SPANS),
+        "prompt_length": pa.array(concatenated(batches, "prompt_lengths"), pa.int32()),
+        "prompt_hash": texts(batches, "prompt_hashes"),
+        "cached_prefix_tokens": pa.array(concatenated(batches, "cached_prefix_tokens"), pa.int32()),
+        "finish_reason": texts(batches, "finish_reasons"),
+        "sampling_id": texts(batches, "sampling_id"),
+        "engine_config_id": texts(batches, "engine_config_id"),
+    }
+    return pa.table(columns, schema=ROLLOUT)
+
+
+def per_call(batches: Sequence[Batch], value: Any) -> list[Any]:
+    """A value of the call, repeated for its sequences."""
+    return [item for batch in batches for item in [value(batch)] * batch.sequences]
+
+
+def concatenated(batches: Sequence[Batch], name: str) -> list[Any]:
+    """Values per sequence over all batches; null where a call had none."""
+    return [item for batch in batches for item in batch.values.get(name, [None] * batch.sequences)]
+
+
+def texts(batches: Sequence[Batch], name: str) -> pa.Array:
+    """Labels as strings; None stays null."""
+    return pa.array([text(item) for item in concatenated(batches, name)], pa.string())
+
+
+def text(value: Any) -> str | None:
+    """A label as a string that UTF-8 can hold."""
+    if value is None or isinstance(value, str):
+        return value if value is None or value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    return str(arrays.scalar("label", value))
+
+
+def tags(batches: Sequence[Batch]) -> pa.Array:
+    """The `tags` column."""
+    items = concatenated(batches, "tags")
+    pairs = [None if item is None else [(str(key), text(value)) for key, value in item.items()] for item in items]
+    return pa.array(pairs, pa.map_(pa.string(), pa.string()))
+
+
+def _times(batches: Sequence[Batch]) -> pa.Array:
+    return pa.array(per_call(batches, lambda batch: batch.time_us), pa.int64()).cast(TRAINING.field("time").type)
+
+
+def _mask(batch: Batch) -> NDArray[np.bool_]:
+    return np.ones(batch.tokens, dtype=np.bool_) if batch.mask_N is None else batch.mask_N
+
+
+def _floats(batches: Sequence[Batch], name: str) -> pa.Array:
+    return _lists(batches, [batch.floats.get(name) for batch in batches], pa.float32(), name)
+
+
+def _lists(batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], kind: pa.DataType, name: str = "") -> pa.Array:
+    """A list column; rows of a call without this argument are null."""
+    present = [piece for piece in pieces if piece is not None]
+    if not present:
+        return pa.nulls(sum(batch.sequences for batch in batches), pa.list_(kind))
+    lengths = [np.diff(b.offsets_S1) if p is not None else np.zeros(b.sequences, np.int64) for b, p in zip(batches, pieces, strict=True)]
+    offsets = arrays.offsets_of(np.concatenate(lengths)).astype(np.int32)
+    values = pa.array(np.concatenate(present), kind, mask=_nulls(batches, pieces, name))
+    absent = None
+    if len(present) < len(pieces):
+        absent = pa.array(np.repeat([piece is None for piece in pieces], [batch.sequences for batch in batches]))
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=absent)
+
+
+def _nulls(batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], name: str) -> NDArray[np.bool_] | None:
+    if not any(name in batch.missing for batch in batches):
+        return None
+    pairs = zip(batches, pieces, strict=True)
+    return np.concatenate([b.missing.get(name, np.zeros(len(p), np.bool_)) for b, p in pairs if p is not None])

@@ -1,0 +1,198 @@
+"""What a `Recorder` runs on: identity, queue, thread; made anew in a forked child, ended in order at exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import re
+import secrets
+import socket
+import sys
+import threading
+import time
+import weakref
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import util as multiprocessing_util
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.capture import Captured, Source
+from logprobe.collectors.health import Guard
+from logprobe.collectors.intake import Intake
+from logprobe.collectors.outlet import Outlet
+from logprobe.collectors.settings import Settings
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.writer import Writer
+
+EXIT_SECONDS: Final = 5.0  # a host that wants to end is held up by at most this
+_HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
+_WATCHED_VERSIONS: Final = ("torch", "vllm", "transformers")
+_LIVE: Final[weakref.WeakSet[EngineRoom]] = weakref.WeakSet()
+
+
+class EngineRoom:
+    """Queue, thread and counters of one recorder in one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reset()
+        _LIVE.add(self)
+
+    def _reset(self) -> None:
+        settings = self._settings
+        self.writer_id = new_writer_id(settings.component)
+        self.intake = Intake(settings.queue_bytes, settings.segment_tokens)
+        self._spool = SpoolWriter(Path(settings.home), settings.run, self.writer_id)
+        self._outlet = Outlet(self._spool, self.intake.health)
+        self._writer = Writer(
+            self.intake,
+            self._outlet,
+            rank=settings.rank,
+            component=settings.component,
+            segment_tokens=settings.segment_tokens,
+            raw=settings.raw,
+            snapshot=self.snapshot,
+        )
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._seen: set[tuple[str, str]] = set()
+
+    def after_fork(self) -> None:
+        """In the child: another writer, an empty queue, fresh locks; its thread starts with the first record."""
+        self._reset()
+
+    def start(self) -> None:
+        """Start the thread unless it runs."""
+        with self._starting:
+            if self._thread is not None:
+                return
+            self.intake.health.report("started", "recorder started", severity="info", details=host_description(self))
+            interval = self._settings.flush_interval
+            self._thread = threading.Thread(target=self._writer.run, args=(interval,), name="logprobe", daemon=True)
+            self._thread.start()
+            _close_at_exit()
+
+    def guard(self, call: str, step: object = None) -> Guard:
+        """Context of one call from the host."""
+        return self.intake.health.guard(call, step)
+
+    def offer(self, item: Captured, sources: list[Source]) -> bool:
+        """Put a call into the queue."""
+        if self._thread is None:
+            self.start()
+        return self.intake.offer(item, sources)
+
+    def first_time(self, key: tuple[str, str]) -> bool:
+        """Whether this process has not seen `key` yet."""
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """Undo `first_time`."""
+        self._seen.discard(key)
+
+    def flush(self, timeout: float) -> bool:
+        """See `Recorder.flush`."""
+        if self._thread is None:
+            return True
+        if self.intake.closing:
+            return self._wait_closed(timeout)
+        request = self.intake.request_flush()
+        deadline = time.monotonic() + timeout
+        while not request.done.wait(min(0.1, max(deadline - time.monotonic(), 0))):
+            if time.monotonic() >= deadline or self.intake.closed:
+                break
+        return request.ok
+
+    def close(self, timeout: float) -> bool:
+        """See `Recorder.close`."""
+        ok = self.flush(timeout)
+        self.intake.closing = True
+        self.intake.wake.set()
+        return self._wait_closed(timeout) and ok
+
+    def _wait_closed(self, timeout: float) -> bool:
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self.intake.closed
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `Recorder.health`."""
+        intake, writer, outlet = self.intake, self._writer, self._outlet
+        return {
+            "component": self._settings.component,
+            "run": self._settings.run,
+            "writer": self.writer_id,
+            "accepted": {"calls": intake.accepted_calls, "sequences": intake.accepted_sequences},
+            "written": {
+                "segments": outlet.segments,
+                "rows": outlet.rows,
+                "bytes": outlet.bytes,
+                "sequences": writer.sequences_written,
+                "tokens": writer.tokens_written,
+            },
+            "reduced": {"sequences": writer.sequences_reduced, "tokens": writer.tokens_reduced},
+            **intake.health.counts(),
+            "queue": {"calls": intake.waiting, "bytes": intake.budget.in_use, "limit_bytes": intake.budget.limit},
+            "disk": outlet.refusal or "ok",
+            "cost": {
+                "calls": intake.health.calls,
+                "caller_seconds": intake.health.caller_seconds,
+                "thread_seconds": writer.thread_seconds,
+            },
+        }
+
+
+def new_writer_id(component: str) -> str:
+    """A name in the spool that no other writer ever has."""
+    host = _HOST.sub("_", socket.gethostname())[:60] or "host"
+    return f"{component}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def host_description(room: EngineRoom) -> dict[str, Any]:
+    """What a `started` record says about the process."""
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "rank": room._settings.rank,
+        "replica": room._settings.replica,
+        "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in ("logprobe", "numpy", "pyarrow", *_loaded())},
+    }
+
+
+def _loaded() -> list[str]:
+    return [name for name in _WATCHED_VERSIONS if name in sys.modules]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _close_at_exit() -> None:
+    """A process of multiprocessing (a vLLM engine core, a data worker) ends without atexit but runs its finalizers."""
+    multiprocessing_util.Finalize(None, close_all, exitpriority=0)
+
+
+def close_all() -> None:
+    """Close every recorder of this process, within `EXIT_SECONDS` altogether."""
+    deadline = time.monotonic() + EXIT_SECONDS
+    for room in list(_LIVE):
+        with room.guard("close"):
+            room.close(max(deadline - time.monotonic(), 0.0))
+
+
+def _after_fork_in_child() -> None:
+    for room in list(_LIVE):
+        room.after_fork()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,190 @@
+"""What went wrong, counted, rate-limited, and never raised into the host.
+
+`Health` is shared by the host's threads, which only count, and the recorder's thread, which logs and writes the `health`
+records. The guard below is the one place of logprobe that may catch everything inside a host.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Final
+
+from logprobe.collectors.errors import LogprobeError
+
+LOGGER: Final = logging.getLogger("logprobe")
+REPEAT_SECONDS: Final = 10.0  # the same problem is logged and recorded at most this often
+_LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_MOST_EVENTS: Final = 256  # distinct problems remembered; a host that invents names must not grow us
+
+
+@dataclass(slots=True)
+class Loss:
+    """How much was lost for one reason."""
+
+    calls: int = 0
+    sequences: int = 0
+    tokens: int = 0
+
+    def add(self, calls: int, sequences: int, tokens: int) -> None:
+        """Count once more."""
+        self.calls += calls
+        self.sequences += sequences
+        self.tokens += tokens
+
+
+@dataclass(slots=True)
+class Problem:
+    """Occurrences of one event since it was last reported; the fields of a `health` record."""
+
+    event: str
+    severity: str
+    message: str
+    component: str | None = None
+    count: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    step: int | None = None
+    details: str | None = None
+    time_us: int = 0
+
+    def row(self, component: str, details: object = None) -> dict[str, Any]:
+        """The `health` record; `component` stands in where the problem names none."""
+        return {
+            "time": self.time_us or time.time_ns() // 1000,
+            "component": self.component or component,
+            "event": self.event,
+            "severity": self.severity,
+            "message": self.message,
+            "count": max(self.count, 1),
+            "sequences": self.sequences,
+            "tokens": self.tokens,
+            "step": self.step,
+            "details": self.details if details is None else json.dumps(details, default=str),
+        }
+
+
+@dataclass(slots=True)
+class _Events:
+    waiting: dict[str, Problem] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    last_report: dict[str, float] = field(default_factory=dict)
+
+
+class Health:
+    """Counts of one recorder. Counting is cheap and takes one short lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events = _Events()
+        self._dropped: defaultdict[str, Loss] = defaultdict(Loss)
+        self.last_error: str | None = None
+        self.caller_seconds = 0.0
+        self.calls = 0
+
+    def report(
+        self,
+        event: str,
+        message: str,
+        *,
+        severity: str = "warning",
+        component: str | None = None,
+        sequences: int = 0,
+        tokens: int = 0,
+        step: int | None = None,
+        details: object = None,
+    ) -> None:
+        """Count one occurrence; it is logged and written by the recorder's thread, at most every `REPEAT_SECONDS`."""
+        with self._lock:
+            key = event if len(self._events.totals) < _MOST_EVENTS or event in self._events.totals else "other"
+            self._events.totals[key] = self._events.totals.get(key, 0) + 1
+            problem = self._events.waiting.get(key)
+            if problem is None:
+                problem = Problem(event, severity, message, component, step=step, time_us=time.time_ns() // 1000)
+                problem.details = None if details is None else json.dumps(details, default=str)
+                self._events.waiting[key] = problem
+            problem.count += 1
+            problem.sequences += sequences
+            problem.tokens += tokens
+            if severity != "info":
+                self.last_error = message
+
+    def drop(
+        self, reason: str, message: str, *, calls: int = 0, sequences: int = 0, tokens: int = 0, step: int | None = None
+    ) -> None:
+        """Count data that is lost, and report it under the same name."""
+        with self._lock:
+            self._dropped[reason].add(calls, sequences, tokens)
+        self.report(reason, message, sequences=sequences, tokens=tokens, step=step)
+
+    def guard(self, call: str, step: object = None, *, host: bool = True) -> Guard:
+        """Context of one call; see `Guard`. `host`: it runs in a thread of the host, and its duration is the host's cost."""
+        return Guard(self, call, step, host=host)
+
+    def due(self, *, everything: bool = False) -> list[Problem]:
+        """Problems to report now: the first occurrence at once, repetitions after `REPEAT_SECONDS`."""
+        now = time.monotonic()
+        with self._lock:
+            events = self._events
+            ready = [
+                key
+                for key in events.waiting
+                if everything or now - events.last_report.get(key, -REPEAT_SECONDS) >= REPEAT_SECONDS
+            ]
+            for key in ready:
+                events.last_report[key] = now
+            return [events.waiting.pop(key) for key in ready]
+
+    def counts(self) -> dict[str, Any]:
+        """Snapshot for `Recorder.health`."""
+        with self._lock:
+            return {
+                "dropped": {reason: asdict(loss) for reason, loss in self._dropped.items()},
+                "problems": dict(self._events.totals),
+                "last_error": self.last_error,
+            }
+
+
+def log(problem: Problem) -> None:
+    """Write a problem to the host's log."""
+    times = f" ({problem.count} times)" if problem.count > 1 else ""
+    LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", problem.message, times)
+
+
+class Guard:
+    """Swallows and counts every `Exception` of its block, and adds the block's duration to the cost of the host."""
+
+    __slots__ = ("_call", "_health", "_host", "_started", "_step")
+
+    def __init__(self, health: Health, call: str, step: object, *, host: bool) -> None:
+        self._health = health
+        self._host = host
+        self._call = call
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        health = self._health
+        if self._host:
+            health.caller_seconds += time.perf_counter() - self._started
+            health.calls += 1
+        if error is None:
+            return False
+        if not isinstance(error, Exception):  # KeyboardInterrupt, SystemExit belong to the host
+            return False
+        wrong_input = isinstance(error, LogprobeError | ValueError | TypeError)
+        text = str(error) if isinstance(error, LogprobeError) else f"{type(error).__name__}: {error}"
+        step = self._step if isinstance(self._step, int) else None
+        health.drop(
+            "bad_input" if wrong_input else "internal_error", f"Recorder.{self._call}: {text}", calls=1, step=step
+        )
+        return True

@@ -1,0 +1,114 @@
+"""What host threads and the recorder's thread share: one bounded queue, its memory, and the counts."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from logprobe.collectors.buffers import Budget
+from logprobe.collectors.capture import Captured, Capturer, Source
+from logprobe.collectors.health import Health
+
+_WAKE_SHARE: Final = 8  # the thread is woken early once this part of the queue is filled
+
+
+@dataclass(slots=True)
+class FlushRequest:
+    """Asks the thread to write everything accepted before it; `ok` is valid once `done` is set."""
+
+    since: int  # losses up to this number were reported by an earlier flush
+    done: threading.Event = field(default_factory=threading.Event)
+    ok: bool = False
+
+
+class Intake:
+    """The queue. Host threads `offer`, the recorder's thread `drain`s; neither waits for the other."""
+
+    def __init__(self, queue_bytes: int, wake_tokens: int) -> None:
+        self.budget = Budget(queue_bytes)
+        self.capturer = Capturer(self.budget)
+        self.health = Health()
+        self.wake = threading.Event()
+        self.closing = False
+        self.closed = False
+        self.accepted_calls = 0
+        self.accepted_sequences = 0
+        self._items: deque[Captured | FlushRequest] = deque()
+        self._lock = threading.Lock()
+        self._wake_tokens = wake_tokens
+        self._fresh_tokens = 0  # accepted since the thread was last woken
+        self._flushed_to = 0
+
+    @property
+    def waiting(self) -> int:
+        """Calls in the queue."""
+        return len(self._items)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more than half the queue's memory is in use."""
+        return self.budget.in_use > self.budget.limit // 2
+
+    def offer(self, item: Captured, sources: list[Source]) -> bool:
+        """Copy `sources` and append; False, counted, when there is no room."""
+        if self.closing:
+            return self._refuse("closed", "the recorder is closed; records after close() are dropped", item)
+        if not self.budget.take(item.extra_bytes):
+            return self._refuse_full(item)
+        try:
+            copied = not sources or self.capturer.copy(sources, item)
+        except BaseException:
+            self.budget.give_back(item.extra_bytes)
+            raise
+        if not copied:
+            self.budget.give_back(item.extra_bytes)
+            return self._refuse_full(item)
+        self._append(item)
+        return True
+
+    def request_flush(self) -> FlushRequest:
+        """Append a flush and wake the thread."""
+        request = FlushRequest(self._flushed_to)
+        with self._lock:
+            self._items.append(request)
+        self.wake.set()
+        return request
+
+    def resolve(self, request: FlushRequest, *, ok: bool) -> None:
+        """Answer a flush, from the recorder's thread."""
+        self._flushed_to = self.accepted_calls
+        request.ok = ok
+        request.done.set()
+
+    def drain(self) -> list[Captured | FlushRequest]:
+        """Everything in the queue now, in order."""
+        self.wake.clear()
+        self._fresh_tokens = 0
+        return [self._items.popleft() for _ in range(len(self._items))]
+
+    def release(self, item: Captured) -> None:
+        """Give back the memory of a call that has been dealt with."""
+        item.release()
+        self.budget.give_back(item.extra_bytes)
+
+    def _append(self, item: Captured) -> None:
+        with self._lock:
+            self.accepted_calls += 1
+            self.accepted_sequences += item.sequences
+            item.number = self.accepted_calls
+            self._items.append(item)
+            self._fresh_tokens += item.tokens
+        if self._fresh_tokens >= self._wake_tokens or self.budget.in_use > self.budget.limit // _WAKE_SHARE:
+            self.wake.set()
+
+    def _refuse_full(self, item: Captured) -> bool:
+        self.wake.set()
+        limit = self.budget.limit / 2**20
+        message = f"the recorder's queue ({limit:.0f} MiB) is full; raise queue_bytes or record less per step"
+        return self._refuse("queue_full", message, item)
+
+    def _refuse(self, reason: str, message: str, item: Captured) -> bool:
+        self.health.drop(reason, message, calls=1, sequences=item.sequences, tokens=item.tokens, step=item.step)
+        return False

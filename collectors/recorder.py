@@ -1,0 +1,397 @@
+"""`Recorder`: what a trainer or an engine calls to have its log-probs watched.
+
+The host's thread looks at shapes and copies into pooled memory; a daemon thread converts, writes and reduces. A call never
+waits for that thread and never raises: what cannot be recorded is counted in `Recorder.health` and written as `health`
+records. Only construction raises, at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final
+
+from logprobe.collectors import records
+from logprobe.collectors.capture import Call, Captured, Source
+from logprobe.collectors.documents import canonical_json, fingerprint
+from logprobe.collectors.engine_room import EngineRoom
+from logprobe.collectors.settings import Settings
+
+DEFAULT_QUEUE_BYTES: Final = 256 << 20
+
+
+class Recorder:
+    """Records what one process of a run sees, into the spool below a home.
+
+    Safe to use from several threads, to fork (the child writes as a writer of its own), and to pickle (the copy is a new
+    recorder with the same settings). Several recorders, processes and machines may write the same run.
+
+    Memory is bounded by `queue_bytes` plus twice the largest call plus 32 MiB.
+
+    Args:
+        home: directory of logprobe; default: environment variable ``LOGPROBE_HOME``. Created when missing.
+        run: name of the training run; default: ``LOGPROBE_RUN``.
+        rank: this process's rank in the trainer; default: ``RANK`` if set.
+        replica: this engine's name, where there are several.
+        component: what this process is: "trainer", "vllm", …
+        flush_interval: seconds after which what was recorded is on disk at the latest.
+        segment_tokens: tokens per spool segment.
+        queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to statistics.
+        raw: False: always write statistics instead of raw tokens for training calls that carry both log-probs.
+
+    Raises:
+        ConfigurationError: an argument is missing or makes no sense.
+    """
+
+    def __init__(
+        self,
+        home: str | os.PathLike[str] | None = None,
+        run: str | None = None,
+        *,
+        rank: int | None = None,
+        replica: str | None = None,
+        component: str = "trainer",
+        flush_interval: float = 1.0,
+        segment_tokens: int = 131_072,
+        queue_bytes: int = DEFAULT_QUEUE_BYTES,
+        raw: bool = True,
+    ) -> None:
+        self._settings = Settings.resolve(
+            home=home,
+            run=run,
+            rank=rank,
+            replica=replica,
+            component=component,
+            flush_interval=flush_interval,
+            segment_tokens=segment_tokens,
+            queue_bytes=queue_bytes,
+            raw=raw,
+        )
+        self._room = EngineRoom(self._settings)
+        self._room.start()
+
+    def training(
+        self,
+        *,
+        step: int,
+        sample_ids: Any,
+        token_ids: Any,
+        trainer_logprobs: Any,
+        rollout_logprobs: Any = None,
+        mask: Any = None,
+        current_logprobs: Any = None,
+        entropy: Any = None,
+        advantages: Any = None,
+        rewards: Any = None,
+        weight_version: Any = None,
+        prompt_ids: Any = None,
+        tags: Mapping[str, object] | Sequence[Mapping[str, object] | None] | None = None,
+        cu_seqlens: Any = None,
+    ) -> bool:
+        """Record what the trainer knows of a batch of sequences.
+
+        Arrays are numpy arrays or torch tensors (any device; from a GPU they are copied on a side stream), in one of three
+        layouts: padded [batch, time] with a mask; packed [tokens] with `cu_seqlens`; or lists of 1-D arrays. All arrays
+        with one value per token have the layout of `token_ids`. They may be changed as soon as this returns.
+
+        Padded rows are trimmed to the first … last token under the mask; a row without any is recorded as an empty sequence.
+
+        Args:
+            step: optimizer step these tokens are trained on in.
+            sample_ids: a name per sequence, unique in the run; joins it with its rollout record.
+            token_ids: whole numbers below 2³¹.
+            trainer_logprobs: t, the trainer's log-probs before the update ("old"). Stored as float32.
+            rollout_logprobs: r, the engine's, as the trainer received them; None: joined with the rollout records later.
+            mask: not zero where the policy sampled the token and it is trained on. Required for padded arrays.
+            current_logprobs: c, the trainer's log-probs now, where they exist.
+            entropy: nats per token.
+            advantages: per token, or one per sequence.
+            rewards: one per sequence.
+            weight_version: of the trainer's weights that gave `trainer_logprobs`; one, or one per sequence.
+            prompt_ids: a name of the prompt per sequence: samples of one prompt are a group.
+            tags: environment, dataset, …; one dictionary, or one per sequence.
+            cu_seqlens: [sequences + 1] starts of packed sequences, as flash attention has them.
+
+        Returns:
+            Whether the call was accepted; False is counted in `health` with the reason.
+        """
+        room = self._room
+        with room.guard("training", step):
+            call = Call("training", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
+            call.captured.step = records.whole_number("step", step)
+            call.require("trainer_logprobs", trainer_logprobs)
+            call.tokens("rollout_logprobs", rollout_logprobs)
+            call.mask(mask)
+            call.tokens("current_logprobs", current_logprobs)
+            call.tokens("entropy", entropy)
+            call.tokens_or_sequences("advantages", advantages)
+            call.sequences("rewards", rewards)
+            call.labels("weight_version", weight_version)
+            call.labels("prompt_ids", prompt_ids)
+            call.mappings("tags", tags)
+            return room.offer(call.captured, call.sources)
+        return False
+
+    def rollout(
+        self,
+        *,
+        sample_ids: Any,
+        token_ids: Any,
+        logprobs: Any,
+        weight_version: Any = None,
+        cached_prefix_tokens: Any = None,
+        prompt_lengths: Any = None,
+        prompt_hashes: Any = None,
+        prompt_ids: Any = None,
+        finish_reasons: Any = None,
+        sampling: Any = None,
+        engine_config_id: str | None = None,
+        request_ids: Any = None,
+        replica: str | None = None,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+    ) -> bool:
+        """Record what the engine knows of finished sequences: the sampled tokens, without the prompt.
+
+        Layouts as for `training`; padded [batch, time] arrays need `lengths`.
+
+        Args:
+            sample_ids: a name per sequence, unique in the run.
+            token_ids: the sampled tokens.
+            logprobs: r, the log-probability the engine reported for each of them; None in a list: not reported.
+            weight_version: one for all, one per sequence, or per sequence spans ``[(start, end, version), …]`` in sampled
+                tokens, end excluded; None: unknown.
+            cached_prefix_tokens: prompt tokens taken from the prefix cache; one per sequence.
+            prompt_lengths: tokens of the prompt; one per sequence.
+            prompt_hashes: a text per sequence.
+            prompt_ids: a name of the prompt per sequence.
+            finish_reasons: "stop", "length", …; one per sequence.
+            sampling: effective sampling parameters, one dictionary or one per sequence; written once per distinct one.
+            engine_config_id: what `config` returned for the engine's configuration.
+            request_ids: the engine's own name, where it differs from the sample id.
+            replica: overrides the recorder's.
+            lengths: sampled tokens of each padded row.
+            cu_seqlens: [sequences + 1] starts of packed sequences.
+
+        Returns:
+            Whether the call was accepted; False is counted in `health` with the reason.
+        """
+        room = self._room
+        with room.guard("rollout"):
+            call = Call("rollout", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
+            call.require("logprobs", logprobs)
+            call.lengths(lengths)
+            call.spans(weight_version)
+            for name, numbers in (("cached_prefix_tokens", cached_prefix_tokens), ("prompt_lengths", prompt_lengths)):
+                call.sequences(name, numbers)
+            call.labels("prompt_hashes", prompt_hashes)
+            call.labels("prompt_ids", prompt_ids)
+            call.labels("finish_reasons", finish_reasons)
+            call.labels("request_ids", request_ids)
+            call.labels("engine_config_id", engine_config_id)
+            call.labels("replica", replica if replica is not None else self._settings.replica)
+            call.labels("sampling_id", self._sampling_ids(sampling, replica))
+            return room.offer(call.captured, call.sources)
+        return False
+
+    def step(
+        self,
+        step: int,
+        scalars: Mapping[str, Any] | None = None,
+        *,
+        correction: Any = None,
+        time: float | datetime | None = None,
+        **more_scalars: Any,
+    ) -> bool:
+        """Record scalars of one optimizer step: learning rate, grad norm, loss, response length, step time, …
+
+        Args:
+            step: optimizer step.
+            scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left out.
+            correction: what was applied in this step (a text or a JSON-like document); None: not stated.
+            time: when, epoch seconds or datetime; default: now.
+            **more_scalars: more of the same.
+        """
+        with self._room.guard("step", step):
+            values, sources = records.scalars({**(scalars or {}), **more_scalars})
+            row = {
+                "step": records.whole_number("step", step),
+                "rank": self._settings.rank,
+                "scalars": values,
+                "correction": correction if correction is None or isinstance(correction, str) else canonical_json(correction),
+            }
+            return self._small("step", row, sources=sources, step=row["step"], time=time)
+        return False
+
+    def weights(
+        self,
+        version: int | str | None,
+        *,
+        step: int | None = None,
+        source: str = "trainer",
+        replica: str | None = None,
+        requested_at: float | datetime | None = None,
+        started_at: float | datetime | None = None,
+        applied_at: float | datetime | None = None,
+        resumed_at: float | datetime | None = None,
+        pause_mode: str | None = None,
+        cache_cleared: bool | None = None,
+        tensors: int | None = None,
+        checksum: str | None = None,
+    ) -> bool:
+        """Record one weight update, as the trainer published it or as an engine applied it.
+
+        Args:
+            version: the weights' version from now on; None: unknown.
+            step: optimizer step whose result they are.
+            source: "trainer" or "engine".
+            replica: overrides the recorder's.
+            requested_at: epoch seconds or datetime (without a zone: local time), as the three that follow.
+            started_at: when the transfer started.
+            applied_at: when the new weights were in place.
+            resumed_at: when generation went on.
+            pause_mode: "keep", "wait", "abort", …
+            cache_cleared: whether the prefix cache was reset; None: unknown.
+            tensors: how many were updated.
+            checksum: of the weights.
+        """
+        with self._room.guard("weights", step):
+            row = {
+                "version": None if version is None else str(version),
+                "step": None if step is None else records.whole_number("step", step),
+                "source": source,
+                "replica": replica if replica is not None else self._settings.replica,
+                "requested_at": records.micros(requested_at),
+                "started_at": records.micros(started_at),
+                "applied_at": records.micros(applied_at),
+                "resumed_at": records.micros(resumed_at),
+                "pause_mode": pause_mode,
+                "cache_cleared": cache_cleared,
+                "tensors": tensors,
+                "checksum": checksum,
+            }
+            return self._small("weights", row, step=row["step"])
+        return False
+
+    def config(self, document: object, *, kind: str = "engine_config", replica: str | None = None) -> str:
+        """Record a configuration document, once per content.
+
+        Args:
+            document: JSON-like; what JSON cannot say becomes its `repr`.
+            kind: "engine_config", "sampling_params", "trainer_config" or "run".
+            replica: overrides the recorder's.
+
+        Returns:
+            Its fingerprint, the same in every process; "" when the document could not be read.
+        """
+        mark = ""
+        with self._room.guard("config"):
+            text = canonical_json(document)
+            mark = fingerprint(text)
+            if self._room.first_time((kind, mark)):
+                chosen = replica if replica is not None else self._settings.replica
+                row = {"fingerprint": mark, "kind": kind, "replica": chosen, "document": text}
+                if not self._small("config", row, extra_bytes=len(text)):
+                    self._room.forget((kind, mark))
+        return mark
+
+    def report(
+        self,
+        event: str,
+        message: str,
+        *,
+        severity: str = "info",
+        component: str | None = None,
+        step: int | None = None,
+        details: object = None,
+    ) -> bool:
+        """Write a `health` record: what a collector found out about its host, or what it could not do.
+
+        Args:
+            event: identifier, such as "self_test"; repetitions within 10 s become one record with a count.
+            message: one sentence for people.
+            severity: "info", "warning" or "error"; the last two are logged too.
+            component: default: the recorder's.
+            step: the step concerned.
+            details: JSON-like.
+        """
+        with self._room.guard("report", step):
+            health = self._room.intake.health
+            health.report(event, message, severity=severity, component=component, step=step, details=details)
+            return True
+        return False
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Write everything recorded so far and wait for it, at most `timeout` seconds.
+
+        Returns:
+            True only when everything accepted before this call is on disk, fsynced; False when time ran out, or when the
+            disk refused or something accepted since the last flush was dropped or reduced to statistics.
+        """
+        with self._room.guard("flush"):
+            return self._room.flush(timeout)
+        return False
+
+    def close(self, timeout: float = 30.0) -> bool:
+        """Write everything and end the thread, waiting at most `timeout` seconds; harmless when repeated."""
+        with self._room.guard("close"):
+            return self._room.close(timeout)
+        return False
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """What was accepted, written, dropped (by reason) and what it cost, as a plain dictionary; a snapshot."""
+        return self._room.snapshot()
+
+    @property
+    def writer_id(self) -> str:
+        """This process's name in the spool."""
+        return self._room.writer_id
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _recreate, (self._settings.arguments(),)
+
+    def __repr__(self) -> str:
+        settings = self._settings
+        return f"Recorder(home={settings.home!r}, run={settings.run!r}, writer={self.writer_id!r})"
+
+    def _small(
+        self,
+        kind: str,
+        row: dict[str, Any],
+        *,
+        sources: list[Source] | None = None,
+        step: int | None = None,
+        time: float | datetime | None = None,
+        extra_bytes: int = 0,
+    ) -> bool:
+        item = Captured(kind, step=step, values=row)
+        item.extra_bytes += extra_bytes
+        if time is not None:
+            item.time_us = records.micros(time) or item.time_us
+        return self._room.offer(item, sources or [])
+
+    def _sampling_ids(self, sampling: Any, replica: str | None) -> Any:
+        if sampling is None:
+            return None
+        if isinstance(sampling, Mapping):
+            return self.config(sampling, kind="sampling_params", replica=replica)
+        known: dict[int, str] = {}  # requests of one batch mostly share one object
+        for item in sampling:
+            if item is not None and id(item) not in known:
+                known[id(item)] = self.config(item, kind="sampling_params", replica=replica)
+        return [None if item is None else known[id(item)] for item in sampling]
+
+
+def _recreate(arguments: dict[str, Any]) -> Recorder:
+    return Recorder(**arguments)

@@ -1,0 +1,76 @@
+"""Values of small records: scalars, times, step numbers."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from logprobe.collectors import arrays, torch_bridge
+from logprobe.collectors.capture import Source
+from logprobe.collectors.errors import InputError
+
+
+def whole_number(name: str, value: Any) -> int:
+    """`value` as an int.
+
+    Raises:
+        InputError: not a whole number, or a tensor on a device.
+    """
+    if type(value) is int:
+        return value
+    number = arrays.scalar(name, value)
+    if isinstance(number, float) and number.is_integer():
+        return int(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise InputError(f"{name}={value!r}: must be a whole number") from None
+
+
+def micros(value: float | datetime | None) -> int | None:
+    """Epoch seconds or a datetime in microseconds; None: unknown.
+
+    Raises:
+        InputError: not a point in time.
+    """
+    if value is None:
+        return None
+    seconds = value.timestamp() if isinstance(value, datetime) else float(arrays.scalar("time", value))
+    if not math.isfinite(seconds) or abs(seconds) > 1e12:  # noqa: PLR2004 - milliseconds, mistaken for seconds
+        raise InputError(f"time {value!r}: expected epoch seconds or a datetime")
+    return round(seconds * 1e6)
+
+
+def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Source]]:
+    """Host numbers as pairs, and device tensors to be copied.
+
+    Raises:
+        InputError: a value is not one number.
+    """
+    pairs: list[tuple[str, float]] = []
+    sources: list[Source] = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        if torch_bridge.is_tensor(value) and not torch_bridge.on_host(value):
+            sources.append(_one_element(str(name), value))
+        else:
+            pairs.append((str(name), _number(name, value)))
+    return pairs, sources
+
+
+def _one_element(name: str, value: Any) -> Source:
+    source = Source.whole(name, value)
+    if arrays.elements(source.shape) != 1:
+        raise InputError(f"scalar {name!r}: one number expected, got shape {source.shape}")
+    return source
+
+
+def _number(name: object, value: Any) -> float:
+    try:
+        return float(arrays.scalar(str(name), value))
+    except (TypeError, ValueError):
+        raise InputError(f"scalar {name!r}: one number expected, got {type(value).__name__}") from None

@@ -1,0 +1,96 @@
+"""Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot be.
+
+About 2 % of the raw bytes, and everything the metrics need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.collectors import arrays, batches as flat
+from logprobe.collectors.batches import Batch
+from logprobe.collectors.schema import STATISTICS
+from logprobe.collectors.statistics import COLUMNS, DEFAULT_BOUNDS, sequence_statistics
+from logprobe.collectors.token_hash import token_hash
+
+# pair → (behaviour, policy)
+_PAIRS: Final = {
+    "backend": ("rollout_logprobs", "trainer_logprobs"),
+    "update": ("trainer_logprobs", "current_logprobs"),
+    "total": ("rollout_logprobs", "current_logprobs"),
+}
+
+
+def statistics_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
+    """One row per sequence: what the store keeps of it, and the sufficient statistics of every pair its call carried."""
+    tables = [_table(batch, rank) for batch in batches]
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _table(batch: Batch, rank: int | None) -> pa.Table:
+    one = [batch]
+    mask = np.ones(batch.tokens, dtype=np.bool_) if batch.mask_N is None else batch.mask_N
+    expected = _sums(mask, batch.offsets_S1).astype(np.int64)
+    entropy_sum, entropy_n = _finite_sums(batch, "entropy", mask)
+    advantage_abs_sum, _ = _finite_sums(batch, "advantages", mask, absolute=True)
+    columns: dict[str, Any] = {
+        "time": pa.array([batch.time_us] * batch.sequences, pa.int64()).cast(STATISTICS.field("time").type),
+        "step": pa.array([batch.step] * batch.sequences, pa.int64()),
+        "rank": pa.array([rank] * batch.sequences, pa.int32()),
+        "sample_id": flat.texts(one, "sample_ids"),
+        "group_id": flat.texts(one, "prompt_ids"),
+        "n_total": pa.array(np.diff(batch.offsets_S1).astype(np.int32)),
+        "n_expected": pa.array(expected.astype(np.int32)),
+        "reward": pa.array(flat.concatenated(one, "rewards"), pa.float64()),
+        "advantage_abs_sum": advantage_abs_sum,
+        "entropy_sum": entropy_sum,
+        "entropy_n": entropy_n,
+        "weight_version": flat.texts(one, "weight_version"),
+        "token_hash": pa.array(token_hash(batch.token_ids_N[mask], arrays.offsets_of(expected))),
+        "tags": flat.tags(one),
+        **{pair: _pair(batch, mask, pair) for pair in _PAIRS},
+    }
+    return pa.table(columns, schema=STATISTICS)
+
+
+def _pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> pa.Array:
+    behaviour, policy = (batch.floats.get(name) for name in _PAIRS[pair])
+    kind = STATISTICS.field(pair).type
+    if behaviour is None or policy is None:
+        return pa.nulls(batch.sequences, kind)
+    columns = sequence_statistics(
+        behaviour,
+        policy,
+        mask,
+        batch.offsets_S1,
+        bounds=DEFAULT_BOUNDS[pair],
+        advantages_N=batch.floats.get("advantages"),
+    )
+    return pa.StructArray.from_arrays([pa.array(columns[name]) for name in COLUMNS], fields=list(kind))
+
+
+def _finite_sums(
+    batch: Batch, name: str, mask: NDArray[np.bool_], *, absolute: bool = False
+) -> tuple[pa.Array, pa.Array]:
+    """Sum and number of finite values under the mask, per sequence; null where the call had none."""
+    values = batch.floats.get(name)
+    if values is None:
+        return pa.nulls(batch.sequences, pa.float64()), pa.nulls(batch.sequences, pa.int32())
+    usable = mask & np.isfinite(values)
+    wide = np.where(usable, values, 0).astype(np.float64)
+    sums = _sums(np.abs(wide) if absolute else wide, batch.offsets_S1)
+    return pa.array(sums), pa.array(_sums(usable, batch.offsets_S1).astype(np.int32))
+
+
+def _sums(values: NDArray[Any], offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sum of every sequence; 0 for an empty one."""
+    sums = np.zeros(len(offsets_S1) - 1, dtype=np.float64)
+    filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
+    if filled.any():
+        sums[filled] = np.add.reduceat(values, offsets_S1[:-1][filled], dtype=np.float64)
+    return sums

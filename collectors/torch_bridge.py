@@ -1,0 +1,87 @@
+"""The part of the recorder that touches torch. torch is never imported here: whoever hands us a tensor has imported it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors.buffers import Block
+from logprobe.collectors.errors import InputError
+
+# numpy has no bfloat16; its bits travel as two opaque bytes and are widened in the recorder's thread.
+BFLOAT16 = np.dtype("V2")
+
+
+def is_tensor(value: object) -> bool:
+    """Whether `value` is a torch tensor."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def on_host(tensor: Any) -> bool:
+    """Whether `tensor` lies in ordinary memory, where a copy needs no stream."""
+    return bool(tensor.device.type == "cpu")
+
+
+def host_view(tensor: Any) -> NDArray[Any]:
+    """A CPU tensor's memory as a numpy array, without a copy."""
+    tensor = tensor.detach()
+    torch = sys.modules["torch"]
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
+    return tensor.numpy()  # type: ignore[no-any-return]
+
+
+def numpy_dtype(tensor: Any) -> np.dtype[Any]:
+    """The numpy type that holds `tensor`'s elements bit by bit."""
+    torch = sys.modules["torch"]
+    if tensor.dtype == torch.bfloat16:
+        return BFLOAT16
+    return np.dtype(str(tensor.dtype).removeprefix("torch."))
+
+
+def pinned_block(size: int) -> Block:
+    """A block the device can write to on its own."""
+    memory = sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, pin_memory=True)
+    return Block(memory.numpy(), memory)
+
+
+class DeviceCopies:
+    """Copies from devices into pinned blocks that the caller's stream never waits for.
+
+    The side stream waits for the caller's current stream (on the device), copies, and records an event; only the recorder's
+    thread waits for that event. `record_stream` keeps the source memory from being reused before the copy has read it.
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[Any, Any] = {}
+
+    def copy(self, tensors: list[tuple[Any, int]], block: Block) -> list[Any]:
+        """Start copying every (tensor, offset in bytes) into `block`; returns the events that say when it is done."""
+        by_device: dict[Any, list[tuple[Any, int]]] = {}
+        for tensor, offset in tensors:
+            by_device.setdefault(tensor.device, []).append((tensor, offset))
+        return [self._copy_from(device, group, block) for device, group in by_device.items()]
+
+    def _copy_from(self, device: Any, tensors: list[tuple[Any, int]], block: Block) -> Any:
+        torch = sys.modules["torch"]
+        backend = getattr(torch, device.type)  # torch.cuda; torch.xpu and torch.npu have the same interface
+        if device.type == "cuda" and backend.is_current_stream_capturing():
+            raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
+        stream = self._streams.get(device)
+        if stream is None:
+            stream = self._streams[device] = backend.Stream(device)
+        stream.wait_stream(backend.current_stream(device))
+        with backend.stream(stream):
+            for tensor, offset in tensors:
+                source = tensor.detach()
+                end = offset + source.numel() * source.element_size()
+                target = block.owner[offset:end].view(source.dtype).view(source.shape)
+                target.copy_(source, non_blocking=True)
+                source.record_stream(stream)
+            event = backend.Event()
+            event.record(stream)
+        return event

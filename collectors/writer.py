@@ -1,0 +1,299 @@
+"""The recorder's thread: takes calls from the queue, builds tables, writes segments, and gives way under pressure.
+
+Raw tokens go first: when the disk refuses or the queue is more than half full, training calls are reduced to statistics.
+These, and small records, are kept in memory (bounded) and retried until the disk takes them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from logprobe.collectors import batches as flat
+from logprobe.collectors.batches import Batch
+from logprobe.collectors.capture import Captured
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.health import Guard, Problem, log
+from logprobe.collectors.intake import FlushRequest, Intake
+from logprobe.collectors.outlet import Outlet
+from logprobe.collectors.reduction import statistics_table
+from logprobe.collectors.schema import SCHEMAS
+
+HEARTBEAT_SECONDS: Final = 10.0
+RETAINED_BYTES: Final = 16 << 20  # statistics kept while the disk refuses: some 60,000 sequences
+_RETAINED_ROWS: Final = 20_000  # of each small kind
+Build: TypeAlias = Callable[[Sequence[Batch]], pa.Table]
+
+
+@dataclass(slots=True)
+class Pending:
+    """What the thread has taken and not yet written."""
+
+    training: list[Batch] = field(default_factory=list)
+    rollout: list[Batch] = field(default_factory=list)
+    reduced: list[Batch] = field(default_factory=list)
+    statistics: deque[pa.Table] = field(default_factory=deque)
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    tokens: int = 0
+
+    @property
+    def empty(self) -> bool:
+        return not (self.training or self.rollout or self.reduced or self.statistics or any(self.rows.values()))
+
+
+class Writer:
+    """Everything the recorder's thread does; used by that thread only, except for the counters."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        outlet: Outlet,
+        *,
+        rank: int | None,
+        component: str,
+        segment_tokens: int,
+        raw: bool,
+        snapshot: Callable[[], dict[str, Any]],
+    ) -> None:
+        self.tokens_written = 0
+        self.sequences_written = 0
+        self.sequences_reduced = 0
+        self.tokens_reduced = 0
+        self.thread_seconds = 0.0
+        self._intake = intake
+        self._outlet = outlet
+        self._rank = rank
+        self._component = component
+        self._segment_tokens = segment_tokens
+        self._raw = raw
+        self._snapshot = snapshot
+        self._pending = Pending()
+        self._lost_number = 0  # newest accepted call of which something was lost
+        self._heartbeat_at = time.monotonic() + HEARTBEAT_SECONDS
+
+    def run(self, flush_interval: float) -> None:
+        """The thread's loop; ends after `close` was asked for and everything possible is written."""
+        while not self._intake.closing:
+            self._intake.wake.wait(min(flush_interval, HEARTBEAT_SECONDS))
+            with self._guard("thread"):
+                self._cycle()
+            self.thread_seconds = time.thread_time()
+        with self._guard("thread"):
+            self._finish()
+        self._intake.closed = True
+
+    def _cycle(self) -> None:
+        for item in self._intake.drain():
+            if isinstance(item, FlushRequest):
+                self._answer(item)
+            else:
+                self._take(item)
+        self._beat()
+        self._write_all()
+        self._intake.capturer.tend()
+
+    def _finish(self) -> None:
+        self._cycle()
+        self._add_row("health", self._health_row(Problem("closed", "info", "closed in order"), self._snapshot()))
+        self._write_all(last=True)
+        for item in self._intake.drain():  # flushes that came while closing
+            if isinstance(item, FlushRequest):
+                self._answer(item)
+
+    def _answer(self, request: FlushRequest) -> None:
+        self._write_all()
+        self._intake.resolve(request, ok=self._pending.empty and self._lost_number <= request.since)
+
+    # --- Taking calls ---
+
+    def _take(self, item: Captured) -> None:
+        crowded = self._intake.crowded
+        try:
+            self._store(item, crowded=crowded)
+        except (InputError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            self._lose(item, "bad_input", f"Recorder.{item.kind}: {error}")
+        except BaseException:
+            self._lose(item, "internal_error", f"Recorder.{item.kind}: failed in the recorder's thread")
+            raise
+        finally:
+            self._intake.release(item)
+        if self._pending.tokens >= self._segment_tokens:
+            self._write_all()
+
+    def _store(self, item: Captured, *, crowded: bool) -> None:
+        if item.kind not in ("training", "rollout"):
+            item.wait()
+            row = record_row(item)
+            rows_table(item.kind, [row])  # a wrong type shows here and costs no other record
+            self._add_row(item.kind, row)
+            return
+        batch = flat.decode(item)
+        self._note_bfloat16(batch)
+        target = self._pending.rollout if item.kind == "rollout" else self._training_target(batch, crowded=crowded)
+        target.extend(batch.parts(self._segment_tokens))
+        self._pending.tokens += batch.tokens
+
+    def _training_target(self, batch: Batch, *, crowded: bool) -> list[Batch]:
+        reducible = "rollout_logprobs" in batch.floats
+        if self._raw and not (reducible and (crowded or self._outlet.refusal)):
+            return self._pending.training
+        if self._raw:
+            reason = "disk_refused" if self._outlet.refusal else "queue_half_full"
+            self._count_reduction(batch, f"raw tokens are reduced to statistics ({reason})")
+        return self._pending.reduced
+
+    def _training_table(self, batches: Sequence[Batch]) -> pa.Table:
+        return flat.training_table(batches, self._rank)
+
+    def _note_bfloat16(self, batch: Batch) -> None:
+        names = sorted(name for name in batch.bfloat16 if name.endswith("logprobs"))
+        if names:
+            message = f"{', '.join(names)}: bfloat16 log-probs are rounded by more than what is measured; keep float32"
+            self._intake.health.report("bfloat16_logprobs", message, step=batch.step)
+
+    def _add_row(self, kind: str, row: dict[str, Any]) -> None:
+        rows = self._pending.rows.setdefault(kind, [])
+        rows.append(row)
+        if len(rows) > _RETAINED_ROWS:
+            del rows[0]
+            self._lost_number = self._intake.accepted_calls
+            self._intake.health.drop("retained_full", f"{kind}: too many records wait for the disk", calls=1)
+
+    # --- Writing ---
+
+    def _write_all(self, *, last: bool = False) -> None:
+        """Small records first, then statistics, then raw tokens: in this order they matter."""
+        self._collect_health(everything=last)
+        pending = self._pending
+        for kind in list(pending.rows):
+            if pending.rows[kind] and self._outlet.write(kind, rows_table(kind, pending.rows[kind])):
+                pending.rows[kind] = []
+        reduced, pending.reduced = pending.reduced, []
+        training, pending.training = pending.training, []
+        rollout, pending.rollout = pending.rollout, []
+        pending.tokens = 0
+        self._reduce(reduced)
+        self._write_statistics()
+        self._write_raw("training", training)
+        self._write_raw("rollout", rollout)
+        self._write_statistics()
+
+    def _write_raw(self, kind: str, batches: list[Batch]) -> None:
+        build = self._training_table if kind == "training" else flat.rollout_table
+        for group, table in self._tables(batches, build):
+            if self._outlet.write(kind, table):
+                self._count_written(group)
+            else:
+                self._give_up_raw(kind, group)
+
+    def _tables(self, batches: list[Batch], build: Build) -> Iterator[tuple[list[Batch], pa.Table]]:
+        """A table per segment; a batch that makes no table is lost alone."""
+        for group in grouped(batches, self._segment_tokens):
+            table = self._attempt(group, build)
+            if table is not None:
+                yield group, table
+            elif len(group) > 1:
+                for batch in group:
+                    yield from self._tables([batch], build)
+            else:
+                self._lose(group[0], "bad_input", "a call does not make a record; see the message before")
+
+    def _attempt(self, group: list[Batch], build: Build) -> pa.Table | None:
+        with self._guard("thread"):
+            return build(group)
+        return None
+
+    def _count_written(self, group: list[Batch]) -> None:
+        self.sequences_written += sum(batch.sequences for batch in group)
+        self.tokens_written += sum(batch.tokens for batch in group)
+
+    def _give_up_raw(self, kind: str, group: list[Batch]) -> None:
+        reducible = [batch for batch in group if kind == "training" and "rollout_logprobs" in batch.floats]
+        for batch in group:
+            if batch in reducible:
+                self._count_reduction(batch, "raw tokens are reduced to statistics (disk_refused)")
+            else:
+                self._lose(batch, "raw_dropped", f"raw {kind} tokens are dropped: {self._outlet.refusal}")
+        self._reduce(reducible)
+
+    def _reduce(self, batches: list[Batch]) -> None:
+        for _, table in self._tables(batches, lambda group: statistics_table(group, self._rank)):
+            self._pending.statistics.append(table)
+
+    def _write_statistics(self) -> None:
+        waiting = self._pending.statistics
+        if waiting and self._outlet.write("statistics", pa.concat_tables(waiting).combine_chunks()):
+            self.sequences_reduced += sum(table.num_rows for table in waiting)
+            waiting.clear()
+        while len(waiting) > 1 and sum(table.nbytes for table in waiting) > RETAINED_BYTES:
+            oldest = waiting.popleft()
+            self._intake.health.drop(
+                "statistics_dropped",
+                f"statistics kept for a disk that refuses exceed {RETAINED_BYTES >> 20} MiB; the oldest are dropped",
+                sequences=oldest.num_rows,
+                step=oldest["step"][0].as_py(),
+            )
+
+    # --- Counting ---
+
+    def _guard(self, where: str) -> Guard:
+        return self._intake.health.guard(where, host=False)
+
+    def _count_reduction(self, batch: Batch, message: str) -> None:
+        self._lost_number = max(self._lost_number, batch.number)
+        self.tokens_reduced += batch.tokens
+        health = self._intake.health
+        health.drop("raw_reduced", message, sequences=batch.sequences, tokens=batch.tokens, step=batch.step)
+
+    def _lose(self, item: Captured | Batch, reason: str, message: str) -> None:
+        self._lost_number = max(self._lost_number, item.number)
+        health = self._intake.health
+        health.drop(reason, message, calls=1, sequences=item.sequences, tokens=item.tokens, step=item.step)
+
+    def _collect_health(self, *, everything: bool = False) -> None:
+        for problem in self._intake.health.due(everything=everything):
+            if problem.severity != "info":
+                log(problem)
+            self._add_row("health", self._health_row(problem, None))
+
+    def _beat(self) -> None:
+        if time.monotonic() >= self._heartbeat_at:
+            self._heartbeat_at = time.monotonic() + HEARTBEAT_SECONDS
+            self._add_row("health", self._health_row(Problem("heartbeat", "info", "alive"), self._snapshot()))
+
+    def _health_row(self, problem: Problem, details: dict[str, Any] | None) -> dict[str, Any]:
+        return problem.row(component=self._component, details=details)
+
+
+def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
+    """Batches in groups of about `tokens` tokens: one group is one segment."""
+    groups: list[list[Batch]] = []
+    room = 0
+    for batch in batches:
+        if batch.tokens > room or not groups:
+            groups.append([])
+            room = tokens
+        groups[-1].append(batch)
+        room -= batch.tokens
+    return groups
+
+
+def record_row(item: Captured) -> dict[str, Any]:
+    """The row of a small record; scalars that came from a device are read here."""
+    row = {"time": item.time_us, **item.values}
+    if item.arrays:
+        scalars = {name: float(flat.numbers(item, name)[0]) for name in item.arrays}  # type: ignore[index]
+        row["scalars"] = [*row["scalars"], *scalars.items()]
+    return row
+
+
+def rows_table(kind: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Small records as a table of their kind."""
+    schema = SCHEMAS[kind]
+    columns = {name: pa.array([row.get(name) for row in rows], schema.field(name).type) for name in schema.names}
+    return pa.table(columns, schema=schema)
