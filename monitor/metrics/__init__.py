@@ -1,9 +1,9 @@
 """Every number of logprobe, defined once: `compute` on arrays, `CATALOG` for what there is.
 
-    from logprobe.monitor import metrics
+from logprobe.monitor import metrics
 
-    values = metrics.compute(rollout_logprobs, trainer_logprobs, mask)
-    values["backend.k3_kl"]
+values = metrics.compute(rollout_logprobs, trainer_logprobs, mask)
+values["backend.k3_kl"]
 """
 
 from logprobe.collectors.statistics import Bounds, merge

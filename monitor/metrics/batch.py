@@ -239,7 +239,9 @@ def _ragged(name: str, value: Any, cu_seqlens: Any) -> _Ragged:
     if array.ndim == _PADDED:
         return _Ragged(array.reshape(-1), np.full(len(array), array.shape[1], np.int64))
     if array.ndim != 1:
-        raise InputError(f"{name}: must be [batch, time], packed [tokens] or a list of 1-D arrays, not shape {array.shape}")
+        raise InputError(
+            f"{name}: must be [batch, time], packed [tokens] or a list of 1-D arrays, not shape {array.shape}"
+        )
     if cu_seqlens is None:
         return _Ragged(array, np.array([len(array)], np.int64))
     offsets = arrays.checked_offsets(_host(arrays.as_piece("cu_seqlens", cu_seqlens)), len(array))

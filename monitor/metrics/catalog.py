@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.metrics.definition import Floats, Metric, PairMetric, StepMetric
@@ -29,7 +29,8 @@ def metric(key: str) -> Metric:
         ConfigurationError: there is no such metric.
     """
     if key not in _BY_KEY:
-        raise ConfigurationError(f"there is no metric {key!r}; `logprobe metrics --list` names them all")
+        near = ", ".join(get_close_matches(key, KEYS)) or "logprobe.monitor.metrics.KEYS"
+        raise ConfigurationError(f"there is no metric {key!r}; did you mean one of these: {near}?")
     return _BY_KEY[key]
 
 
@@ -38,9 +39,11 @@ def evaluate(step: StepSums) -> dict[str, Floats]:
     return {key: _evaluate(key, declared, step) for key, declared in _BY_KEY.items()}
 
 
-def _evaluate(key: str, declared: PairMetric | StepMetric, step: StepSums) -> NDArray[np.float64]:
+def _evaluate(key: str, declared: PairMetric | StepMetric, step: StepSums) -> Floats:
     if isinstance(declared, PairMetric):
-        values = declared.value(step.pair(key.split(".")[0]))
-    else:
-        values = declared.value(step)
+        return _finite(declared.value(step.pair(key.partition(".")[0])))
+    return _finite(declared.value(step))
+
+
+def _finite(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, np.nan)

@@ -24,9 +24,9 @@ class Metric:
     label: str
     words: str  # one or two sentences for tooltips and docs
     formula: str
-    unit: str  # "" for a pure number
     worse: Worse
-    grain: Grain  # what a mean or an extreme is taken over
+    unit: str = ""  # "" for a pure number
+    grain: Grain = "token"  # what a mean or an extreme is taken over
     source: str = ""  # who reports the same number
     needs: tuple[str, ...] = ()  # inputs without which it is null
 

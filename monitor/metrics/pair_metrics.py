@@ -1,6 +1,7 @@
 """Metrics of a pair: how far two policies' log-probabilities of the same tokens are apart.
 
-Adding one: append a declaration here, and its value to `tests/monitor/test_step_metrics.py`; everything else derives from it.
+Adding one: append a declaration here, its function to `pair_values` unless it is a mean, and its value by the plain formula
+to `tests/monitor/test_step_metrics.py`; everything else derives from it.
 ``d = policy − behaviour`` and ``ρ = exp(clamp(d, ±20))``; means are over valid tokens of the whole step unless said otherwise.
 """
 
@@ -13,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from logprobe.collectors.statistics import BROKEN, Bounds
-from logprobe.monitor.metrics.definition import Floats, PairMetric, Worse
-from logprobe.monitor.metrics.sums import CLAMP, PairSums, divide, exp_clamped
+from logprobe.monitor.metrics import pair_values as values
+from logprobe.monitor.metrics.definition import PairMetric, Worse
+from logprobe.monitor.metrics.sums import exp_clamped
 
 GSPO_BOUNDS: Final = Bounds(1 - 3e-4, 1 + 4e-4)  # the clip range of GSPO's geometric ratio (PipelineRL's default)
 ENGINE_PAIRS: Final = ("backend", "total")  # those whose behaviour policy is the rollout engine
@@ -57,100 +59,6 @@ def _means(
         value=lambda pair: scale * pair.sequence_mean(column) + shift,
     )
     return over_tokens, over_sequences
-
-
-def _ratio_std(pair: PairSums) -> Floats:
-    return np.sqrt(_ratio_variance(pair))
-
-
-def _ratio_variance(pair: PairSums) -> Floats:
-    mean_m1 = pair.token_mean("sum_ratio_m1")
-    return np.maximum(pair.token_mean("sum_ratio_m1_sq") - mean_m1**2, 0.0)
-
-
-def _chi2_token(pair: PairSums) -> Floats:
-    return pair.token_mean("sum_ratio_m1_sq") + 2 * pair.token_mean("sum_ratio_m1")
-
-
-def _chi2_token_seq_mean(pair: PairSums) -> Floats:
-    return pair.sequence_mean("sum_ratio_m1_sq") + 2 * pair.sequence_mean("sum_ratio_m1")
-
-
-def _chi2_centered(pair: PairSums) -> Floats:
-    return _ratio_variance(pair) / (1 + pair.token_mean("sum_ratio_m1")) ** 2
-
-
-def _ess(pair: PairSums) -> Floats:
-    return 1 / (1 + _chi2_centered(pair))
-
-
-def _ess_seq(pair: PairSums) -> Floats:
-    weights = exp_clamped(pair.mean_d_V)
-    return divide(pair.sequences.sum(weights) ** 2, pair.sequences.count() * pair.sequences.sum(weights**2))
-
-
-def _chi2_seq(pair: PairSums) -> Floats:
-    return pair.sequences.mean(np.expm1(2 * np.clip(pair.mean_d_V, -CLAMP, CLAMP)))
-
-
-def _chi2_seq_product(pair: PairSums) -> Floats:
-    return pair.sequences.mean(np.expm1(2 * np.clip(pair.column("sum_d"), -CLAMP, CLAMP)))
-
-
-def _calibration_z(pair: PairSums) -> Floats:
-    """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean."""
-    mean_m1 = pair.token_mean("sum_ratio_m1")
-    residuals = pair.column("sum_ratio_m1") - mean_m1[pair.sequences.index] * pair.n_V
-    clusters = pair.sequences.count()
-    variance = pair.sequences.sum(residuals**2) * divide(clusters, clusters - 1)
-    return divide(mean_m1 * pair.n, np.sqrt(variance))
-
-
-def _prob_pearson(pair: PairSums) -> Floats:
-    mean = pair.token_mean
-    policy, behaviour = mean("sum_policy_prob"), mean("sum_behaviour_prob")
-    covariance = mean("sum_policy_behaviour_prob") - policy * behaviour
-    policy_variance = mean("sum_policy_prob2") - policy**2
-    behaviour_variance = mean("sum_behaviour_prob2") - behaviour**2
-    noise = 1e-14  # what is left of a variance of probabilities when all are equal
-    varied = np.minimum(policy_variance, behaviour_variance) > noise
-    deviation = np.sqrt(np.where(varied, policy_variance * behaviour_variance, 1.0))
-    return np.where(varied, np.clip(covariance / deviation, -1.0, 1.0), np.nan)
-
-
-def _extreme_d(pair: PairSums, column: str) -> Floats:
-    return np.where(pair.n > 0, pair.tokens[column], np.nan)
-
-
-def _abs_diff_max(pair: PairSums) -> Floats:
-    return np.maximum(_extreme_d(pair, "max_d"), -_extreme_d(pair, "min_d"))
-
-
-def _ppl(pair: PairSums, column: str) -> Floats:
-    return pair.sequences.mean(exp_clamped(-pair.mean_V(column)))
-
-
-def _clamped_indicator(pair: PairSums) -> Floats:
-    return pair.sequences.mean(pair.mean_V("n_above") + pair.mean_V("n_below"))
-
-
-def _gspo_indicator(pair: PairSums, bounds: Bounds) -> Floats:
-    ratio = exp_clamped(pair.mean_d_V)
-    return pair.sequences.mean((ratio < bounds.lower) | (ratio > bounds.upper))
-
-
-def _pg_clip_fraction(pair: PairSums) -> Floats:
-    return divide(pair.tokens["n_pg_clipped"], pair.tokens["n_advantage"])
-
-
-def _kl_entropy_ratio(pair: PairSums) -> Floats:
-    return divide(pair.token_mean("sum_k3"), pair.step.entropy)
-
-
-def _coverage(pair: PairSums) -> Floats:
-    """Backend: of all tokens under the mask. Other pairs are optional: null where the trainer sent no such log-probs."""
-    measured = pair.measured | (pair is pair.step.pair("backend"))
-    return np.where(measured, divide(pair.n, pair.step.expected), np.nan)
 
 
 PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
@@ -212,9 +120,8 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="max(|d|)",
         unit="nats",
         worse="higher",
-        grain="token",
         source="slime, TRL",
-        value=_abs_diff_max,
+        value=values.abs_diff_max,
     ),
     *_means(
         "prob_abs_diff_mean",
@@ -239,11 +146,9 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         label="Probability correlation",
         words="Pearson correlation of the two probabilities; null where all are equal.",
         formula="corr(e^policy, e^behaviour)",
-        unit="",
         worse="lower",
-        grain="token",
         source="verl",
-        value=_prob_pearson,
+        value=values.prob_pearson,
     ),
     *_means(
         "ratio_mean",
@@ -259,30 +164,24 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         label="ρ, min",
         words="Smallest importance ratio.",
         formula="min(ρ)",
-        unit="",
         worse="lower",
-        grain="token",
-        value=lambda pair: exp_clamped(_extreme_d(pair, "min_d")),
+        value=lambda pair: exp_clamped(values.extreme_d(pair, "min_d")),
     ),
     PairMetric(
         key="ratio_max",
         label="ρ, max",
         words="Largest importance ratio; at most e^20.",
         formula="max(ρ)",
-        unit="",
         worse="higher",
-        grain="token",
-        value=lambda pair: exp_clamped(_extreme_d(pair, "max_d")),
+        value=lambda pair: exp_clamped(values.extreme_d(pair, "max_d")),
     ),
     PairMetric(
         key="ratio_std",
         label="ρ, standard deviation",
         words="Standard deviation of the importance ratio over tokens.",
         formula="√(mean(ρ²) − mean(ρ)²)",
-        unit="",
         worse="higher",
-        grain="token",
-        value=_ratio_std,
+        value=values.ratio_std,
     ),
     PairMetric(
         key="ratio_deviation_1e4",
@@ -291,7 +190,6 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="10⁴·(mean(ρ) − 1)",
         unit="1e-4",
         worse="away from 0",
-        grain="token",
         source="vLLM V0→V1 article, figure 4",
         value=lambda pair: 1e4 * pair.token_mean("sum_ratio_m1"),
     ),
@@ -306,60 +204,53 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="standard errors",
         worse="away from 0",
         grain="sequence",
-        value=_calibration_z,
+        value=values.calibration_z,
     ),
     PairMetric(
         key="chi2_token",
         label="χ² (token)",
         words="Second moment of the importance ratio, minus 1; may be negative when ρ is biased.",
         formula="mean(ρ²) − 1",
-        unit="",
         worse="away from 0",
-        grain="token",
         source="ms-swift, verl",
-        value=_chi2_token,
+        value=values.chi2_token,
     ),
     PairMetric(
         key="chi2_token_seq_mean",
         label="χ² (token), sequence mean",
         words="χ² (token) as the mean over sequences of their own values.",
         formula="mean over sequences of mean(ρ²) − 1",
-        unit="",
         worse="away from 0",
         grain="sequence",
-        value=_chi2_token_seq_mean,
+        value=values.chi2_token_seq_mean,
     ),
     PairMetric(
         key="chi2_seq",
         label="χ² (sequence, geometric)",
         words="χ² of the sequences' geometric mean ratios.",
         formula="mean over sequences of exp(2·clamp(mean d, ±20)) − 1",
-        unit="",
         worse="away from 0",
         grain="sequence",
         source="ms-swift",
-        value=_chi2_seq,
+        value=values.chi2_seq,
     ),
     PairMetric(
         key="chi2_seq_product",
         label="χ² (sequence, product)",
         words="χ² of the sequences' full importance weights: dominated by the longest and worst sequences.",
         formula="mean over sequences of exp(2·clamp(Σd, ±20)) − 1",
-        unit="",
         worse="away from 0",
         grain="sequence",
         source="verl, slime",
-        value=_chi2_seq_product,
+        value=values.chi2_seq_product,
     ),
     PairMetric(
         key="chi2_centered",
         label="χ² (centred)",
         words="Variance of ρ relative to its squared mean: 1/ESS − 1, blind to a constant offset.",
         formula="mean(ρ²)/mean(ρ)² − 1",
-        unit="",
         worse="higher",
-        grain="token",
-        value=_chi2_centered,
+        value=values.chi2_centered,
     ),
     PairMetric(
         key="ess",
@@ -368,9 +259,8 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="(Σρ)²/(n·Σρ²)",
         unit="fraction",
         worse="lower",
-        grain="token",
         source="ms-swift, PipelineRL (before any weight is clamped)",
-        value=_ess,
+        value=values.ess,
     ),
     PairMetric(
         key="ess_seq",
@@ -381,19 +271,18 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="lower",
         grain="sequence",
         source="ms-swift, PipelineRL",
-        value=_ess_seq,
+        value=values.ess_seq,
     ),
     PairMetric(
         key="training_ppl",
         label="Perplexity, trainer",
         words="Perplexity of the sampled tokens under the trainer; empty sequences are skipped.",
         formula="mean over sequences of exp(clamp(−mean policy, ±20))",
-        unit="",
         worse="neither",
         grain="sequence",
         source="ms-swift",
         pairs=ENGINE_PAIRS,
-        value=partial(_ppl, column="sum_policy"),
+        value=partial(values.ppl, column="sum_policy"),
     ),
     PairMetric(
         key="training_log_ppl",
@@ -412,12 +301,11 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         label="Perplexity, rollout",
         words="Perplexity of the sampled tokens under the engine that sampled them; empty sequences are skipped.",
         formula="mean over sequences of exp(clamp(−mean behaviour, ±20))",
-        unit="",
         worse="neither",
         grain="sequence",
         source="ms-swift",
         pairs=ENGINE_PAIRS,
-        value=partial(_ppl, column="sum_behaviour"),
+        value=partial(values.ppl, column="sum_behaviour"),
     ),
     PairMetric(
         key="rollout_log_ppl",
@@ -440,7 +328,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="away from 0",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(-pair.mean_d_V),
+        value=lambda pair: pair.sequences.mean(-pair.mean_log_ratio),
     ),
     PairMetric(
         key="log_ppl_abs_diff",
@@ -451,7 +339,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(np.abs(pair.mean_d_V)),
+        value=lambda pair: pair.sequences.mean(np.abs(pair.mean_log_ratio)),
     ),
     PairMetric(
         key="log_ppl_diff_max",
@@ -462,7 +350,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.max(-pair.mean_d_V),
+        value=lambda pair: pair.sequences.max(-pair.mean_log_ratio),
     ),
     PairMetric(
         key="log_ppl_diff_min",
@@ -473,18 +361,17 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="lower",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.min(-pair.mean_d_V),
+        value=lambda pair: pair.sequences.min(-pair.mean_log_ratio),
     ),
     PairMetric(
         key="ppl_ratio",
         label="Perplexity ratio",
         words="Perplexity under the policy over perplexity under the behaviour policy.",
         formula="mean over sequences of exp(clamp(mean behaviour − mean policy, ±20))",
-        unit="",
         worse="away from 1",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(exp_clamped(-pair.mean_d_V)),
+        value=lambda pair: pair.sequences.mean(exp_clamped(-pair.mean_log_ratio)),
     ),
     PairMetric(
         key="clip_fraction_high",
@@ -493,7 +380,6 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="fraction of ρ > upper",
         unit="fraction",
         worse="higher",
-        grain="token",
         source="slime",
         value=lambda pair: pair.token_mean("n_above"),
     ),
@@ -504,7 +390,6 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="fraction of ρ < lower",
         unit="fraction",
         worse="higher",
-        grain="token",
         source="slime",
         value=lambda pair: pair.token_mean("n_below"),
     ),
@@ -518,7 +403,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         grain="sequence",
         source="PipelineRL",
         pairs=("total",),
-        value=_clamped_indicator,
+        value=values.clamped_indicator,
     ),
     PairMetric(
         key="clamp_log_ratio_new_old_indicator_gspo",
@@ -530,7 +415,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         grain="sequence",
         source="PipelineRL",
         pairs=("total",),
-        value=partial(_gspo_indicator, bounds=GSPO_BOUNDS),
+        value=partial(values.gspo_indicator, bounds=GSPO_BOUNDS),
     ),
     PairMetric(
         key="kl_new_old",
@@ -551,23 +436,20 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="fraction of (ρ > 1.2 and A > 0) or (ρ < 0.8 and A < 0)",
         unit="fraction",
         worse="higher",
-        grain="token",
         source="verl",
         needs=("advantages",),
         pairs=("update",),
-        value=_pg_clip_fraction,
+        value=values.pg_clip_fraction,
     ),
     PairMetric(
         key="kl_entropy_ratio",
         label="KL (k3) / entropy",
         words="The mismatch relative to how much the policy still explores.",
         formula="k3_kl / entropy",
-        unit="",
         worse="higher",
-        grain="token",
         source="prime-rl",
         needs=("entropy",),
-        value=_kl_entropy_ratio,
+        value=values.kl_entropy_ratio,
     ),
     PairMetric(
         key="identical_frac",
@@ -576,7 +458,6 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="fraction of d == 0",
         unit="fraction",
         worse="neither",
-        grain="token",
         value=lambda pair: pair.token_mean("n_zero_d"),
     ),
     PairMetric(
@@ -587,7 +468,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="fraction",
         worse="lower",
         grain="count",
-        value=_coverage,
+        value=values.coverage,
     ),
     PairMetric(
         key="nonfinite_tokens",

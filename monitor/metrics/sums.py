@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from logprobe.collectors.statistics import Statistics, empty, reduce_groups
 
 Floats = NDArray[np.float64]
-CLAMP = 20.0  # of log-ratios of whole sequences before they are exponentiated, as for tokens
+CLAMP: Final = 20.0  # of log-ratios of whole sequences before they are exponentiated, as for tokens
 
 
 def divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
@@ -101,19 +102,19 @@ class PairSums:
         """A column of the sequences that have a valid token [V]."""
         return np.asarray(self._statistics[name])[self._valid].astype(np.float64, copy=False)
 
-    def mean_V(self, name: str) -> Floats:
+    def mealengths(self, name: str) -> Floats:
         """Mean of a summed column over each sequence's tokens [V]."""
-        return self.column(name) / self.n_V
+        return self.column(name) / self.lengths
 
     @cached_property
-    def n_V(self) -> Floats:
+    def lengths(self) -> Floats:
         """Valid tokens of each sequence [V]."""
         return self.column("n")
 
     @cached_property
-    def mean_d_V(self) -> Floats:
+    def mean_log_ratio(self) -> Floats:
         """Mean log-ratio of each sequence [V]: the logarithm of its geometric ρ."""
-        return self.mean_V("sum_d")
+        return self.mealengths("sum_d")
 
     @cached_property
     def n(self) -> Floats:
@@ -126,7 +127,7 @@ class PairSums:
 
     def sequence_mean(self, name: str) -> Floats:
         """Mean over sequences with a valid token of their means [G]."""
-        return self.sequences.mean(self.mean_V(name))
+        return self.sequences.mean(self.mealengths(name))
 
     def counted(self, *names: str) -> Floats:
         """Sum of counts [G], NaN where the pair has no statistics."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -22,10 +23,11 @@ from logprobe.collectors.statistics import (
     sql_columns,
 )
 
+BOUNDS = Bounds(0.5, 2.0)
 NAN, INF = float("nan"), float("inf")
 
 
-def plain(behaviour: list[float], policy: list[float], bounds: Bounds = Bounds(0.5, 2.0)) -> dict[str, float]:
+def plain(behaviour: list[float], policy: list[float], bounds: Bounds = BOUNDS) -> dict[str, float]:
     """One sequence of unbroken tokens, by math's scalar functions and exact sums."""
     pairs = list(zip(behaviour, policy, strict=True))
     d = [t - r for r, t in pairs]
@@ -68,7 +70,9 @@ def plain(behaviour: list[float], policy: list[float], bounds: Bounds = Bounds(0
     }
 
 
-def one(behaviour: list[float], policy: list[float], mask: list[int] | None = None, **options: object) -> dict[str, float]:
+def one(
+    behaviour: list[float], policy: list[float], mask: list[int] | None = None, **options: object
+) -> dict[str, float]:
     """Statistics of a single sequence."""
     columns = sequence_statistics(behaviour, policy, mask, [0, len(behaviour)], **options)
     return {name: column[0].item() for name, column in columns.items()}
@@ -169,7 +173,7 @@ def test_sequences_longer_than_a_chunk_and_of_any_length(threads: int, monkeypat
     behaviour[rng.random(len(behaviour)) < 0.05] = NAN
     mask = rng.random(len(behaviour)) < 0.7
     actual = sequence_statistics(behaviour, policy, mask, offsets, threads=threads)
-    for s, (start, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
+    for s, (start, end) in enumerate(pairwise(offsets)):
         use = mask[start:end] & np.isfinite(behaviour[start:end])
         assert actual["n_expected"][s] == mask[start:end].sum()
         assert actual["n_nonfinite_behaviour"][s] == mask[start:end].sum() - use.sum()

@@ -79,7 +79,9 @@ COINCIDENT = {
 # Same definition but for a limit that this framework sets and we do not, reached only by the case "extreme-14".
 LIMITED = {
     ("extreme-14", "swift/offpolicy"): {"k3_kl": "clamped at 10"},
-    ("extreme-14", "verl/rs/token_k1/0.5_2.0"): dict.fromkeys(COINCIDENT["verl/rs/token_k1/0.5_2.0"], "d clamped at ±20"),
+    ("extreme-14", "verl/rs/token_k1/0.5_2.0"): dict.fromkeys(
+        COINCIDENT["verl/rs/token_k1/0.5_2.0"], "d clamped at ±20"
+    ),
     ("extreme-14", "verl/rs/token_k3/0.1"): dict.fromkeys(COINCIDENT["verl/rs/token_k3/0.1"], "d clamped at ±20"),
 }
 

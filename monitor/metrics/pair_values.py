@@ -1,0 +1,120 @@
+"""How metrics of a pair follow from its sums. Each function maps the sums of all groups to an array [G], NaN for null."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from logprobe.collectors.statistics import Bounds
+from logprobe.monitor.metrics.sums import CLAMP, Floats, PairSums, divide, exp_clamped
+
+CONSTANT = 1e-14  # what rounding leaves of the variance of probabilities that are all equal
+
+
+def ratio_std(pair: PairSums) -> Floats:
+    """Standard deviation of ρ over tokens."""
+    return np.sqrt(ratio_variance(pair))
+
+
+def ratio_variance(pair: PairSums) -> Floats:
+    """Variance of ρ over tokens."""
+    mean_m1 = pair.token_mean("sum_ratio_m1")
+    return np.maximum(pair.token_mean("sum_ratio_m1_sq") - mean_m1**2, 0.0)
+
+
+def chi2_token(pair: PairSums) -> Floats:
+    """mean(ρ²) − 1 over tokens, from sums of ρ − 1."""
+    return pair.token_mean("sum_ratio_m1_sq") + 2 * pair.token_mean("sum_ratio_m1")
+
+
+def chi2_token_seq_mean(pair: PairSums) -> Floats:
+    """mean(ρ²) − 1 as the mean over sequences."""
+    return pair.sequence_mean("sum_ratio_m1_sq") + 2 * pair.sequence_mean("sum_ratio_m1")
+
+
+def chi2_centered(pair: PairSums) -> Floats:
+    """Variance of ρ over its squared mean."""
+    return ratio_variance(pair) / (1 + pair.token_mean("sum_ratio_m1")) ** 2
+
+
+def ess(pair: PairSums) -> Floats:
+    """Effective sample size of the tokens, in (0, 1]."""
+    return 1 / (1 + chi2_centered(pair))
+
+
+def ess_seq(pair: PairSums) -> Floats:
+    """Effective sample size of the sequences' geometric mean ratios."""
+    weights = exp_clamped(pair.mean_log_ratio)
+    return divide(pair.sequences.sum(weights) ** 2, pair.sequences.count() * pair.sequences.sum(weights**2))
+
+
+def chi2_seq(pair: PairSums) -> Floats:
+    """χ² of the sequences' geometric mean ratios."""
+    return pair.sequences.mean(np.expm1(2 * np.clip(pair.mean_log_ratio, -CLAMP, CLAMP)))
+
+
+def chi2_seq_product(pair: PairSums) -> Floats:
+    """χ² of the products of the sequences' ratios."""
+    return pair.sequences.mean(np.expm1(2 * np.clip(pair.column("sum_d"), -CLAMP, CLAMP)))
+
+
+def calibration_z(pair: PairSums) -> Floats:
+    """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean."""
+    mean_m1 = pair.token_mean("sum_ratio_m1")
+    residuals = pair.column("sum_ratio_m1") - mean_m1[pair.sequences.index] * pair.lengths
+    clusters = pair.sequences.count()
+    variance = pair.sequences.sum(residuals**2) * divide(clusters, clusters - 1)
+    return divide(mean_m1 * pair.n, np.sqrt(variance))
+
+
+def prob_pearson(pair: PairSums) -> Floats:
+    """Correlation of the two probabilities; NaN where one of them is constant."""
+    mean = pair.token_mean
+    policy, behaviour = mean("sum_policy_prob"), mean("sum_behaviour_prob")
+    covariance = mean("sum_policy_behaviour_prob") - policy * behaviour
+    policy_variance = mean("sum_policy_prob2") - policy**2
+    behaviour_variance = mean("sum_behaviour_prob2") - behaviour**2
+    varied = np.minimum(policy_variance, behaviour_variance) > CONSTANT
+    deviation = np.sqrt(np.where(varied, policy_variance * behaviour_variance, 1.0))
+    return np.where(varied, np.clip(covariance / deviation, -1.0, 1.0), np.nan)
+
+
+def extreme_d(pair: PairSums, column: str) -> Floats:
+    """`min_d` or `max_d`; NaN without a valid token."""
+    return np.where(pair.n > 0, pair.tokens[column], np.nan)
+
+
+def abs_diff_max(pair: PairSums) -> Floats:
+    """Largest |d|."""
+    return np.maximum(extreme_d(pair, "max_d"), -extreme_d(pair, "min_d"))
+
+
+def ppl(pair: PairSums, column: str) -> Floats:
+    """Mean over sequences of the perplexity of one side."""
+    return pair.sequences.mean(exp_clamped(-pair.mealengths(column)))
+
+
+def clamped_indicator(pair: PairSums) -> Floats:
+    """Mean over sequences of the fraction of ρ outside the bounds."""
+    return pair.sequences.mean(pair.mealengths("n_above") + pair.mealengths("n_below"))
+
+
+def gspo_indicator(pair: PairSums, bounds: Bounds) -> Floats:
+    """Fraction of sequences whose geometric ratio is outside `bounds`."""
+    ratio = exp_clamped(pair.mean_log_ratio)
+    return pair.sequences.mean((ratio < bounds.lower) | (ratio > bounds.upper))
+
+
+def pg_clip_fraction(pair: PairSums) -> Floats:
+    """Fraction of the tokens with an advantage that PPO's minimum clips."""
+    return divide(pair.tokens["n_pg_clipped"], pair.tokens["n_advantage"])
+
+
+def kl_entropy_ratio(pair: PairSums) -> Floats:
+    """k3 over the trainer's entropy."""
+    return divide(pair.token_mean("sum_k3"), pair.step.entropy)
+
+
+def coverage(pair: PairSums) -> Floats:
+    """Backend: of all tokens under the mask. Other pairs are optional: null where the trainer sent no such log-probs."""
+    measured = pair.measured | (pair is pair.step.pair("backend"))
+    return np.where(measured, divide(pair.n, pair.step.expected), np.nan)
