@@ -1,0 +1,159 @@
+"""Which weight version was in an engine when, and the file through which `weights.mark` tells it.
+
+    <home>/versions/<quoted run>.jsonl      one line per mark, only ever appended to
+
+Appending one short line is atomic on a local file system, so several processes may mark, and an engine in any process reads
+on from where it stopped. A mark carries the time at which it was made; the engine keeps the time at which each token's step was
+scheduled, and the two meet when the finished sequence is written. So it does not matter how late the engine reads the
+line: a token belongs to the last version that was marked before its step began. Between two machines the accuracy is
+that of their clocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.spool import run_dir
+
+Span = tuple[int, int, str | None]
+_MOST_CHANGES: Final = 4096  # versions remembered; only requests that live longer than that many updates would notice
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """`version` is in the engines of `replica` (None: all) since `applied_at` (seconds since the epoch)."""
+
+    version: str
+    applied_at: float
+    step: int | None = None
+    replica: str | None = None
+
+
+def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = None) -> tuple[Path, str]:
+    """What was given, else ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``.
+
+    Raises:
+        ConfigurationError: neither says it.
+    """
+    home, run = home or os.environ.get("LOGPROBE_HOME"), run or os.environ.get("LOGPROBE_RUN")
+    if not home or not run:
+        missing = "LOGPROBE_RUN to a name for this training run" if home else "LOGPROBE_HOME to a directory"
+        raise ConfigurationError(f"where to record is not known: set {missing}")
+    return Path(home).expanduser().absolute(), run
+
+
+class MarkFile:
+    """The marks of one run. One reader per object; any number of writers."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self.path = home / "versions" / f"{run_dir(home, run).name}.jsonl"
+        self.foreign_lines = 0
+        self._offset = 0
+
+    def append(self, mark: Mark) -> None:
+        """Make `mark` visible to all readers. Raises `OSError`."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(asdict(mark)).encode() + b"\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            written = os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+        if written != len(line):
+            raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; is the disk full?")
+
+    def read_new(self) -> list[Mark]:
+        """Marks appended since the last call; lines that are no marks are counted and skipped. Raises `OSError`."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return []
+        if size < self._offset:
+            self._offset = 0  # the file was replaced
+        if size == self._offset:
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        complete = data[: data.rfind(b"\n") + 1]  # a line may still be on its way
+        self._offset += len(complete)
+        return list(self._parse(complete.splitlines()))
+
+    def _parse(self, lines: Iterable[bytes]) -> Iterator[Mark]:
+        for line in lines:
+            try:
+                document = json.loads(line)
+                yield Mark(
+                    str(document["version"]),
+                    float(document["applied_at"]),
+                    None if document.get("step") is None else int(document["step"]),
+                    document.get("replica"),
+                )
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self.foreign_lines += 1
+
+
+class Timeline:
+    """Versions of one engine by time; None means unknown, which is what it starts with. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: list[float] = []
+        self._versions: list[str | None] = []
+
+    def set(self, time: float, version: str | None) -> None:
+        """From `time` (seconds since the epoch) on, until the next change, the weights are `version`."""
+        with self._lock:
+            place = bisect_right(self._times, time)
+            self._times.insert(place, time)
+            self._versions.insert(place, version)
+            if len(self._times) > _MOST_CHANGES:
+                del self._times[0], self._versions[0]
+
+    def at(self, time: float) -> str | None:
+        """The version at `time`, None where it is unknown."""
+        with self._lock:
+            place = bisect_right(self._times, time)
+            return self._versions[place - 1] if place else None
+
+    def spans(self, times: Sequence[float]) -> list[Span]:
+        """``[start, end)`` runs of equal version over tokens whose steps began at `times` (ascending).
+
+        >>> timeline = Timeline()
+        >>> timeline.set(10.0, "4")
+        >>> timeline.spans([9.0, 10.0, 11.0])
+        [(0, 1, None), (1, 3, '4')]
+        """
+        if not times:
+            return []
+        with self._lock:
+            first = max(0, bisect_right(self._times, times[0]) - 1)
+            last = bisect_right(self._times, times[-1])
+            changes = list(zip(self._times[first:last], self._versions[first:last], strict=True))
+        spans: list[Span] = []
+        for start, end, version in _cut(times, changes):
+            if spans and spans[-1][2] == version:
+                spans[-1] = (spans[-1][0], end, version)
+            elif start < end:
+                spans.append((start, end, version))
+        return spans
+
+
+def _cut(times: Sequence[float], changes: list[tuple[float, str | None]]) -> Iterator[Span]:
+    """Cuts the tokens at every change; some pieces are empty."""
+    # A token belongs to the new version when its step began at the moment of the change or later, hence "strictly before".
+    start, version = 0, None
+    for changed_at, next_version in changes:
+        end = bisect_left(times, changed_at, start)
+        yield start, end, version
+        start, version = end, next_version
+    yield start, len(times), version
+

@@ -1,0 +1,202 @@
+"""What the plugin does inside the engine's own thread: collect, per request, what every step sampled.
+
+It reads the outputs that the scheduler hands to the front-end, after the engine has trimmed stop tokens, dropped stale
+and aborted work and sorted out speculative rows; so a chunk of a prefill (no token) adds nothing and a speculative step
+adds several tokens, and what is recorded is exactly what the caller was sent. Per token that is three appends of a
+machine number; everything else waits for the emitter's thread.
+
+Knows vLLM's objects only by the names of their attributes and never imports vllm.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterable
+from copy import copy
+from typing import Any, Final
+
+_NAN: Final = float("nan")
+_STEPS_IN_FLIGHT: Final = 64  # scheduled and not yet processed; more would mean that the engine lost some
+_MOST_FINISHED: Final = 65_536  # sequences that wait for the emitter; it never blocks, so this is a bound and no queue
+
+
+class Sequence:
+    """One request from its arrival to its end. 16 bytes per sampled token."""
+
+    __slots__ = (
+        "cached",
+        "external_id",
+        "finish_reason",
+        "foreign",
+        "injected",
+        "internal_id",
+        "logprobs",
+        "missing",
+        "params",
+        "prompt",
+        "prompt_length",
+        "session",
+        "started",
+        "times",
+        "tokens",
+        "turn",
+    )
+
+    def __init__(self, request: Any, *, turn: int = 0) -> None:
+        self.internal_id: str = request.request_id
+        self.external_id: str | None = getattr(request, "logprobe_external_id", None)
+        self.params = request.sampling_params  # as the caller sent them, resolved by the front-end
+        self.prompt: list[int] | None = request.prompt_token_ids
+        self.prompt_length: int = request.num_prompt_tokens
+        self.session = request if getattr(request, "resumable", False) else None  # a streaming session ends many times
+        self.turn = turn
+        self.injected = False
+        self.started = False  # its first token has come
+        self.foreign = False  # column 0 was not the sampled token
+        self.cached: int | None = None
+        self.finish_reason: str | None = None
+        self.missing = 0  # tokens without a log-prob
+        self.tokens = array("i")
+        self.logprobs = array("f")
+        self.times = array("d")  # when the step that sampled the token was scheduled
+
+    def add(self, now: float, tokens: list[int], rows: Any) -> None:
+        """Take `tokens` with their rows of log-probs; column 0 is the sampled token's."""
+        count = len(tokens)
+        self.tokens.extend(tokens)
+        self.times.extend([now] * count)
+        if rows is None or len(rows.logprobs) != count:
+            self.logprobs.extend([_NAN] * count)
+            self.missing += count
+        else:
+            self.logprobs.extend(rows.logprobs[:, 0].tolist())
+
+    def goes_on(self) -> bool:
+        """Whether this was one turn of a streaming session that waits for its next input."""
+        return self.session is not None and not self.session.is_finished()
+
+
+def asks_for_logprobs(params: Any) -> bool:
+    """Whether vLLM returns sampled-token log-probs to the caller of a request with these `SamplingParams`."""
+    return params.logprobs is not None or bool(getattr(params, "logprob_token_ids", None))
+
+
+class Capture:
+    """State of one engine. Every method is called from the engine's thread, except `take_finished`."""
+
+    def __init__(self, *, inject: bool = False) -> None:
+        self.inject = inject
+        self.open: dict[str, Sequence] = {}
+        self.finished: deque[Sequence] = deque()
+        self.counts: Counter[str] = Counter()  # sequences affected, by problem
+        self.last_scheduled = 0.0
+        self._injected: set[str] = set()  # outlives `open` when capture fails: stripping must not
+        self._scheduled_at: dict[int, float] = {}
+
+    def add(self, request: Any) -> None:
+        """A request arrives at the scheduler; with `inject` its log-probs are turned on."""
+        if request.sampling_params is None:  # pooling
+            return
+        if request.request_id not in self.open:  # else the next input of a streaming session
+            self.open[request.request_id] = Sequence(request)
+        if self.inject and not asks_for_logprobs(request.sampling_params):
+            self._turn_on(request)
+
+    def _turn_on(self, request: Any) -> None:
+        # Siblings of n > 1 share one params object, and the caller may hold it: never change it.
+        params = copy(request.sampling_params)
+        params.logprobs = 0
+        self._injected.add(request.request_id)
+        self.open[request.request_id].injected = True
+        request.sampling_params = params
+
+    def scheduled(self, step: Any, now: float) -> None:
+        """A step begins at `now`; its tokens will be sampled by the weights of this moment."""
+        self.last_scheduled = now = max(now, self.last_scheduled)  # the wall clock may be set back
+        if len(self._scheduled_at) >= _STEPS_IN_FLIGHT:
+            self._scheduled_at.clear()
+            self.counts["lost_steps"] += 1
+        self._scheduled_at[id(step)] = now
+
+    def processed(self, step: Any, outputs_by_client: dict[int, Any]) -> None:
+        """A step's outputs are ready to leave the engine."""
+        now = self._scheduled_at.pop(id(step), self.last_scheduled)
+        sequences = self.open
+        for outputs in outputs_by_client.values():
+            for output in outputs.outputs:
+                sequence = sequences.get(output.request_id)
+                if sequence is not None:
+                    self._take(sequence, output, now)
+
+    def strip(self, outputs_by_client: dict[int, Any]) -> None:
+        """Remove the rows of requests that did not ask; their front-end must never see any."""
+        if not self._injected:
+            return
+        for outputs in outputs_by_client.values():
+            for output in outputs.outputs:
+                if output.request_id in self._injected:
+                    output.new_logprobs = None
+                    if output.finish_reason is not None and output.request_id not in self.open:
+                        self._injected.discard(output.request_id)
+
+    def _take(self, sequence: Sequence, output: Any, now: float) -> None:
+        tokens = output.new_token_ids
+        rows = output.new_logprobs
+        if not sequence.started and tokens:
+            _start(sequence, output)
+        if len(tokens) == 1 and rows is not None:
+            sequence.tokens.append(tokens[0])
+            sequence.logprobs.append(rows.logprobs.item(0))
+            sequence.times.append(now)
+        elif tokens:
+            sequence.add(now, tokens, rows)
+        if output.finish_reason is not None:
+            self._finish(sequence, str(output.finish_reason))
+
+    def ended(self, requests: Iterable[Any]) -> None:
+        """Requests that ended without a last output: aborted by the caller, or failed."""
+        for request in requests:
+            self._injected.discard(request.request_id)
+            sequence = self.open.get(request.request_id)
+            if sequence is not None:
+                reason = request.get_finished_reason()
+                self._finish(sequence, "abort" if reason is None else str(reason))
+
+    def _finish(self, sequence: Sequence, reason: str) -> None:
+        sequence.finish_reason = reason
+        if sequence.goes_on():
+            following = Sequence(sequence.session, turn=sequence.turn + 1)
+            following.external_id, following.injected = sequence.external_id, sequence.injected
+            self.open[sequence.internal_id] = following
+        else:
+            del self.open[sequence.internal_id]
+        if len(self.finished) >= _MOST_FINISHED:
+            self.finished.popleft()
+            self.counts["overflow"] += 1
+        self.finished.append(sequence)
+
+    def give_up(self) -> None:
+        """After an error some open sequences may lack tokens, and nobody knows which: drop them, go on with new ones."""
+        self.counts["given_up"] += len(self.open)
+        self.open.clear()
+
+    def take_finished(self, most: int) -> list[Sequence]:
+        """Up to `most` finished sequences, in order; called by the emitter's thread."""
+        taken: list[Sequence] = []
+        while self.finished and len(taken) < most:
+            taken.append(self.finished.popleft())
+        return taken
+
+
+def _start(sequence: Sequence, output: Any) -> None:
+    sequence.started = True
+    prefill = getattr(output, "prefill_stats", None)
+    cached = getattr(output if prefill is None else prefill, "num_cached_tokens", None)
+    sequence.cached = cached if cached is not None and cached >= 0 else None
+    rows = output.new_logprobs
+    if rows is not None:
+        sequence.foreign = rows.logprob_token_ids[:, 0].tolist() != list(output.new_token_ids)
+    if sequence.turn:
+        sequence.prompt = sequence.session.prompt_token_ids
+        sequence.prompt_length = sequence.session.num_prompt_tokens

@@ -1,0 +1,119 @@
+"""Names of sampled sequences that engine and trainer can both compute.
+
+Inside vLLM a request has an internal id that no caller ever sees (``<request id>-<8 hex digits>``, and
+``<index>_<request id>-<8 hex digits>`` for the children of ``n > 1``). What both sides know is the request id as the
+caller sees it and the index of the completion, so that is what names a sample::
+
+    sample id = [prefix +] "<request id>/<completion index>"
+
+The caller's request id is ``RequestOutput.request_id`` in Python and derived from the ``id`` of an HTTP response. `LLM` numbers
+its requests from 0 in every process: when several of them write into one run (data-parallel ranks, an engine that is
+started again) give each its own prefix with ``LOGPROBE_SAMPLE_PREFIX``, in the engine's environment and here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from array import array
+from collections.abc import Iterable
+from typing import Any, Final
+
+from logprobe.collectors.errors import InputError
+
+PREFIX_VARIABLE: Final = "LOGPROBE_SAMPLE_PREFIX"
+_RANDOM: Final = re.compile(r"-[0-9a-f]{8}")
+_CHILD: Final = re.compile(r"(\d+)_(.*)", re.DOTALL)
+
+
+def sample_id(request_output: Any, completion_index: int = 0, *, prefix: str | None = None) -> str:
+    """Sample id of one completion, equal to what the plugin records for it.
+
+    Args:
+        request_output: a vLLM `RequestOutput`, or the request id (a string) that was given to `AsyncLLM.generate` or
+            `LLMEngine.add_request`.
+        completion_index: `CompletionOutput.index`.
+        prefix: default: `LOGPROBE_SAMPLE_PREFIX` of this process, which must then equal the engine's.
+
+    >>> sample_id("rollout-17", 3, prefix="")
+    'rollout-17/3'
+    """
+    request_id = request_output if isinstance(request_output, str) else request_output.request_id
+    return f"{sample_prefix() if prefix is None else prefix}{request_id}/{completion_index}"
+
+
+def sample_ids(request_output: Any, *, prefix: str | None = None) -> list[str]:
+    """Sample ids of all completions of a `RequestOutput`, in its order."""
+    return [sample_id(request_output, completion.index, prefix=prefix) for completion in request_output.outputs]
+
+
+def response_sample_id(
+    response_id: str, choice_index: int = 0, *, n: int = 1, prompts: int = 1, prefix: str | None = None
+) -> str:
+    """Sample id of one choice of an answer of ``vllm serve``.
+
+    Args:
+        response_id: the ``id`` of the answer, ``cmpl-…`` or ``chatcmpl-…``; with a header ``X-Request-Id: x`` it ends in ``x``.
+        choice_index: the ``index`` of the choice.
+        n: the ``n`` of the request.
+        prompts: number of prompts in the request; only ``/v1/completions`` takes more than one.
+        prefix: as in `sample_id`.
+
+    >>> response_sample_id("chatcmpl-x", 1, n=2, prefix="")
+    'chatcmpl-x/1'
+    >>> response_sample_id("cmpl-x", 3, n=2, prompts=2, prefix="")
+    'cmpl-x-1/1'
+    """
+    if not 0 <= choice_index < n * prompts:
+        raise InputError(f"choice {choice_index} of a request with {prompts} prompts and n={n}: out of range")
+    if not response_id.startswith("cmpl-"):
+        return sample_id(response_id, choice_index, prefix=prefix)
+    # The completions endpoint sends one engine request per prompt, and numbers them even when there is only one.
+    return sample_id(f"{response_id}-{choice_index // n}", choice_index % n, prefix=prefix)
+
+
+def sample_prefix() -> str:
+    """`LOGPROBE_SAMPLE_PREFIX` of this process, or nothing."""
+    return os.environ.get(PREFIX_VARIABLE, "")
+
+
+def split_internal(internal_id: str, external_id: str | None) -> tuple[str, int]:
+    """The caller's request id and the completion index behind an internal id of vLLM.
+
+    With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the answer is exact. Without it, the form of the
+    internal id decides, and a caller's own id that starts with digits and an underscore would be taken for a child's.
+
+    >>> split_internal("2_a-0123abcd", "a")
+    ('a', 2)
+    >>> split_internal("2_a-0123abcd", "2_a")
+    ('2_a', 0)
+    >>> split_internal("2_a-0123abcd", None)
+    ('a', 2)
+    """
+    if external_id is not None:
+        return external_id, _child_index(internal_id, external_id)
+    name = internal_id[:-9] if _RANDOM.fullmatch(internal_id[-9:]) else internal_id
+    child = _CHILD.fullmatch(name)
+    return (child[2], int(child[1])) if child else (name, 0)
+
+
+def _child_index(internal_id: str, external_id: str) -> int:
+    if internal_id == external_id or _RANDOM.fullmatch(internal_id.removeprefix(external_id)):
+        return 0
+    index, _, rest = internal_id.partition("_")
+    # The parent's id carries the random part unless VLLM_DISABLE_REQUEST_ID_RANDOMIZATION is set.
+    ours = rest == external_id or (rest.startswith(external_id) and _RANDOM.fullmatch(rest[len(external_id) :]))
+    return int(index) if index.isdigit() and ours else 0
+
+
+def prompt_hash(token_ids: Iterable[int]) -> str:
+    """16 hex digits that stand for the token ids of a prompt: BLAKE2b of their little-endian int32 bytes.
+
+    >>> prompt_hash([1, 2, 3])
+    'd69c56745f6a3d9e'
+    """
+    values = array("i", token_ids)
+    if array("H", [1]).tobytes() != b"\x01\x00":
+        values.byteswap()
+    return hashlib.blake2b(values.tobytes(), digest_size=8).hexdigest()

@@ -1,0 +1,39 @@
+"""The `vllm.general_plugins` entry point: every vLLM process of the environment calls `register` when it starts.
+
+Nothing happens unless ``LOGPROBE_HOME`` is set (and ``LOGPROBE_RUN`` names the run); then the engine core of that process is
+watched, see `vllm_hooks`. The front-end is never touched, so `LLM`, `AsyncLLM`, ``vllm serve`` with any number of API
+servers and other front-ends are all served alike.
+
+=========================  =======================================================================================
+``LOGPROBE_HOME``          where to record; unset: the plugin does nothing at all
+``LOGPROBE_RUN``           the run
+``LOGPROBE_REPLICA``       name of this engine where there are several
+``LOGPROBE_SAMPLE_PREFIX`` put in front of sample ids, see `vllm_ids`
+``LOGPROBE_VLLM_INJECT``   1: compute sampled-token log-probs for requests that did not ask; their callers never see them
+=========================  =======================================================================================
+"""
+
+# No import of anything else up here: this module is loaded in every vLLM process, mostly to find that it has nothing to do.
+from __future__ import annotations
+
+import os
+
+
+def register() -> None:
+    """Called by vLLM, in each process and possibly more than once. Never raises."""
+    if os.environ.get("LOGPROBE_HOME"):
+        from logprobe.collectors import vllm_hooks  # noqa: PLC0415
+
+        vllm_hooks.install()
+
+
+def flush(timeout: float = 10.0) -> bool:
+    """Write everything that finished in engines of this process; for scripts that run the engine in their own process.
+
+    Returns whether all of it is durable. Does nothing, successfully, where the plugin is not active.
+    """
+    if not os.environ.get("LOGPROBE_HOME"):
+        return True
+    from logprobe.collectors import vllm_hooks  # noqa: PLC0415
+
+    return vllm_hooks.flush(timeout)

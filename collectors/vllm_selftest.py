@@ -1,0 +1,110 @@
+"""Does this vLLM look the way the plugin thinks it does? Asked once per engine, before anything is hooked."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.collectors.vllm_capture import Capture
+
+_SCHEDULER: Final = {
+    "schedule": 0,
+    "update_from_output": 2,
+    "add_request": 1,
+    "finish_requests": 2,
+}
+_LOGPROBS: Final = np.array([[-0.5, -0.25], [-1.5, -0.75], [-2.5, -1.25]], dtype=np.float32)
+_TOKENS: Final = np.array([[11, 7], [12, 8], [13, 9]], dtype=np.int32)
+
+
+def self_test(scheduler: Any) -> list[str]:
+    """What is not as expected, in words; empty: capture will work.
+
+    Args:
+        scheduler: the engine's scheduler; only looked at.
+    """
+    problems = _unknown_methods(scheduler)
+    return problems or [*_extraction(inject=False), *_extraction(inject=True)]
+
+
+def _unknown_methods(scheduler: Any) -> list[str]:
+    problems = []
+    for name, arguments in _SCHEDULER.items():
+        method = getattr(scheduler, name, None)
+        if not callable(method):
+            problems.append(f"{type(scheduler).__name__} has no {name}")
+        elif not _takes(method, arguments):
+            problems.append(f"{type(scheduler).__name__}.{name}{inspect.signature(method)} has another signature")
+    if not isinstance(getattr(scheduler, "requests", None), dict):
+        problems.append(f"{type(scheduler).__name__}.requests is no dict of requests")
+    return problems
+
+
+def _takes(method: Any, arguments: int) -> bool:
+    try:
+        inspect.signature(method).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _extraction(*, inject: bool) -> list[str]:
+    """Runs made-up outputs, built from vLLM's own classes, through `Capture`."""
+    from vllm.sampling_params import SamplingParams  # noqa: PLC0415 - only called inside vLLM
+    from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason  # noqa: PLC0415
+    from vllm.v1.outputs import LogprobsLists  # noqa: PLC0415
+
+    params = SamplingParams(max_tokens=3, logprobs=None if inject else 0)
+    request = _request(params)
+    capture = Capture(inject=inject)
+    capture.add(request)
+    rows = LogprobsLists(_TOKENS, _LOGPROBS, np.ones(3, dtype=np.int32))
+    steps = [
+        EngineCoreOutput(request_id="0_a-00000000", new_token_ids=[11], new_logprobs=_slice(rows, 0, 1)),
+        EngineCoreOutput(request_id="0_a-00000000", new_token_ids=[12, 13], new_logprobs=_slice(rows, 1, 2)),
+    ]
+    steps[-1].finish_reason = FinishReason.LENGTH
+    for number, output in enumerate(steps):
+        step = SimpleNamespace()
+        outputs = {0: EngineCoreOutputs(outputs=[output])}
+        capture.scheduled(step, float(number))
+        capture.processed(step, outputs)
+        capture.strip(outputs)
+    return _differences(capture, request, params, steps, inject=inject)
+
+
+def _differences(capture: Capture, request: Any, params: Any, steps: list[Any], *, inject: bool) -> list[str]:
+    [sequence] = capture.take_finished(2) or [None]
+    if sequence is None:
+        return ["a finished request is not recognised"]
+    found = {
+        "token ids": sequence.tokens.tolist() == [11, 12, 13],
+        "log-probs": sequence.logprobs.tolist() == [-0.5, -1.5, -2.5],
+        "finish reason": sequence.finish_reason == "length",
+        "prompt length": sequence.prompt_length == 2,  # noqa: PLR2004
+        "the caller's params": params.logprobs == (None if inject else 0),
+    }
+    if inject:
+        found["injection of logprobs=0"] = request.sampling_params.logprobs == 0
+        found["stripping of injected rows"] = all(step.new_logprobs is None for step in steps)
+    else:
+        found["rows that were asked for"] = all(step.new_logprobs is not None for step in steps)
+    return [f"{what}: not as expected" for what, is_right in found.items() if not is_right]
+
+
+def _slice(rows: Any, start: int, count: int) -> Any:
+    return rows.slice_request(start, count)
+
+
+def _request(params: Any) -> Any:
+    from vllm.v1.request import Request  # noqa: PLC0415
+
+    known = {"request_id": "0_a-00000000", "prompt_token_ids": [1, 2], "sampling_params": params}
+    wanted = inspect.signature(Request).parameters.values()
+    for parameter in wanted:  # earlier versions require more; None is a valid value of each
+        if parameter.default is inspect.Parameter.empty:
+            known.setdefault(parameter.name, None)
+    return Request(**known)

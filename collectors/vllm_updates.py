@@ -1,0 +1,130 @@
+"""What an engine process can see of a weight update, put together from the calls that pass through it.
+
+An update is a window between two scheduled steps in which something happened to the weights: a pause, calls that load
+weights, a reset of the prefix cache, a new label, a wake-up. It opens with the first such call and closes with the first
+step after it (and after the resume, when there was a pause). Pure: times come in as arguments, in seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+# `collective_rpc` carries whatever a framework calls on its workers; these names load weights in vLLM or in a known framework.
+_LOADS: Final = re.compile(r"(load|update|sync|receive|recv|set|reload|swap|finish|start)_?(\w*_)?(weights?|named_params?|params?|model)")
+_NO_LOADS: Final = re.compile(r"version|checksum|init_|shutdown|destroy|group|get_|add_lora|config|tokenizer")
+
+
+@dataclass(slots=True)
+class Update:
+    """One observed update; None where nothing was seen."""
+
+    after: float  # the last step before it
+    requested_at: float | None = None  # the pause
+    started_at: float | None = None
+    applied_at: float | None = None
+    resumed_at: float | None = None
+    closed_at: float = 0.0  # the first step after it, or the end of the engine
+    pause_mode: str | None = None
+    cache_reset: bool | None = None  # None: nobody asked for it; False: it failed
+    labelled: bool = False
+    tensors: int | None = None
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def encloses(self, moment: float) -> bool:
+        """Whether something that happened at `moment` belongs to this update."""
+        return self.after < moment <= self.closed_at
+
+    @property
+    def touched_weights(self) -> bool:
+        """Whether weights were seen to change (a lone pause or cache reset is no update)."""
+        return bool(self.calls) or self.labelled
+
+
+class UpdateObserver:
+    """Collects `Update`s of one engine; called from the engine's thread."""
+
+    def __init__(self) -> None:
+        self.open: Update | None = None
+        self.closed: deque[Update] = deque()
+        self._after = 0.0
+        self._paused = False
+
+    def step(self, now: float) -> None:
+        """A step with work was scheduled."""
+        if self.open is not None and not self._paused:
+            self._close(now)
+        self._after = now
+
+    def end(self, now: float) -> None:
+        """The engine shuts down."""
+        if self.open is not None:
+            self._close(now)
+
+    def paused(self, now: float, mode: str) -> None:
+        """Generation pauses in `mode` (abort, wait, keep)."""
+        update = self._current()
+        self._paused = True
+        update.requested_at = update.requested_at or now
+        update.pause_mode = mode
+
+    def resumed(self, now: float) -> None:
+        """Generation goes on."""
+        if self._paused:
+            self._paused = False
+            self._current().resumed_at = now
+
+    def loaded(self, method: str, started: float, ended: float, tensors: int | None) -> None:
+        """A call that loads weights ran from `started` to `ended`."""
+        update = self._current()
+        update.calls[method] += 1
+        update.started_at = update.started_at or started
+        update.applied_at = ended
+        if tensors is not None:
+            update.tensors = (update.tensors or 0) + tensors
+
+    def labelled(self, now: float) -> None:
+        """The engine was told a weight version."""
+        update = self._current()
+        update.labelled = True
+        update.applied_at = update.applied_at or now
+
+    def cache_reset(self, *, successful: bool) -> None:
+        """The prefix cache was reset, or could not be."""
+        update = self._current()
+        update.cache_reset = successful or bool(update.cache_reset)
+
+    def _current(self) -> Update:
+        if self.open is None:
+            self.open = Update(after=self._after)
+        return self.open
+
+    def _close(self, now: float) -> None:
+        if self.open is not None:
+            self.open.closed_at = now
+            self.closed.append(self.open)
+            self.open = None
+
+
+def loads_weights(method: Any) -> bool:
+    """Whether a `collective_rpc` method (a name or a function) loads weights, judged by its name.
+
+    >>> [loads_weights(name) for name in ("reload_weights", "update_weights_from_ipc", "compute_weight_checksums")]
+    [True, True, False]
+    """
+    name = method_name(method)
+    return bool(_LOADS.search(name)) and not _NO_LOADS.search(name)
+
+
+def method_name(method: Any) -> str:
+    """Name of a `collective_rpc` method, which may be a function."""
+    return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+
+
+def count_tensors(kwargs: dict[str, Any] | None) -> int | None:
+    """Number of tensors an ``update_weights`` call names; None where it does not say."""
+    info = (kwargs or {}).get("update_info")
+    names = info.get("names") if isinstance(info, dict) else getattr(info, "names", None)
+    return len(names) if isinstance(names, list | tuple) else None

@@ -1,0 +1,86 @@
+"""`mark(version)`: tell logprobe which weights an engine has from now on, when the framework loads them its own way.
+
+    llm.collective_rpc("load_from_trainer", ...)      # whatever the framework does; returns when the weights are in
+    logprobe.collectors.weights.mark(step)            # tokens sampled from here on carry this version
+
+What it means: tokens whose step was scheduled before the mark keep the version they had; tokens of later steps carry the
+new one; a request that was in flight gets two spans. It works from any process that shares the home with the engine, in
+the engine's own process too, and needs no call into vLLM. Call it after the load has returned: a load that the plugin
+sees after the last mark makes the version unknown again, and unknown is never counted as lag 0.
+
+Accuracy: exact on one machine when no step runs between the load and the mark (generation paused, or one thread drives
+both); otherwise tokens sampled in that gap count for the old version, or for none when the plugin saw the load. Between
+machines it is as good as their clocks agree. Marks made before an engine started are not valid for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.versions import Mark, MarkFile, home_and_run
+
+
+class _Recorders:
+    """One recorder per home and run in this process, made when first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[Path, str], Recorder] = {}
+
+    def get(self, home: Path, run: str) -> Recorder:
+        with self._lock:
+            if (home, run) not in self._known:
+                self._known[home, run] = Recorder(home, run, component="weights")
+            return self._known[home, run]
+
+
+_RECORDERS: Final = _Recorders()
+
+
+def mark(
+    version: int | str,
+    step: int | None = None,
+    *,
+    replica: str | None = None,
+    applied_at: float | datetime | None = None,
+    recorder: Recorder | None = None,
+    home: str | os.PathLike[str] | None = None,
+    run: str | None = None,
+) -> bool:
+    """The engines of a run have weights `version` from now on; also writes a `weights` record (source "trainer").
+
+    Args:
+        version: any name; the trainer's records should use the same in `weight_version`. Whole numbers make lag countable.
+        step: optimizer step whose result these weights are.
+        replica: the engine's ``LOGPROBE_REPLICA``; None: all engines of the run.
+        applied_at: when the weights were in place, epoch seconds or datetime; default: now.
+        recorder: writes the `weights` record; default: one of its own.
+        home: default: ``LOGPROBE_HOME``.
+        run: default: ``LOGPROBE_RUN``.
+
+    Returns:
+        Whether engines can see the mark; False (a full disk, an unwritable home) is counted in a `health` record.
+
+    Raises:
+        ConfigurationError: home, run or `version` is missing.
+    """
+    if version is None or version == "":
+        raise ConfigurationError("mark(version): pass the weights' version, a number or a text")
+    where, name = home_and_run(home, run)
+    at = applied_at.timestamp() if isinstance(applied_at, datetime) else applied_at
+    made = Mark(str(version), time.time() if at is None else float(at), step, replica)
+    writer = _RECORDERS.get(where, name) if recorder is None else recorder
+    writer.weights(version, step=step, source="trainer", replica=replica, applied_at=made.applied_at)
+    try:
+        MarkFile(where, name).append(made)
+    except OSError as error:
+        writer.report("mark_failed", f"engines do not learn of weight version {version}: {error}", severity="warning")
+        return False
+    return True
