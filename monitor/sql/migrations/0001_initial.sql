@@ -59,11 +59,22 @@ CREATE TABLE training_sequences (
     weight_version  VARCHAR,              -- the trainer's
     token_hash      UBIGINT,              -- of the token ids under the mask
     rollout_source  VARCHAR NOT NULL,     -- received | joined | missing | unaligned
+    rollout_segment VARCHAR,              -- the rollout record of this sample: rollout_sequences.(segment_id, row);
+    rollout_row     INTEGER,              -- null: none has arrived, or it could not be compared
+    alignment       VARCHAR,              -- all | masked: which tokens of this row are the rollout's; null: neither or no record
     token_match     BOOLEAN,              -- same ids as the rollout record; null: no such record
     length_match    BOOLEAN,
     received_max_abs_diff DOUBLE,         -- |r as received − r at the source|, where both exist
     tags            MAP(VARCHAR, VARCHAR),
     raw_kept        BOOLEAN NOT NULL
+);
+
+-- Samples whose two sides may have become joinable since the join job last looked: one row per arrival on either side.
+CREATE SEQUENCE join_mark START 1;
+CREATE TABLE join_queue (
+    run       VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    mark      BIGINT NOT NULL DEFAULT nextval('join_mark')
 );
 
 -- Sufficient statistics per sequence and pair: the columns of logprobe.collectors.statistics, in its order.

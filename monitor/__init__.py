@@ -1,0 +1,1 @@
+"""What happened: store, ingest, join, metric jobs and the service that runs them."""

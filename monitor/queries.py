@@ -1,0 +1,56 @@
+"""What free SQL may do: read. And how its failures are told: in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from logprobe.collectors.errors import QueryError
+
+# DESCRIBE, SHOW and SUMMARIZE are SELECTs to DuckDB's parser. EXPLAIN ANALYZE runs its statement, hence the read-only
+# transaction around everything.
+_READING: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+
+
+def check_read_only(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raises `QueryError` unless `sql` is exactly one reading statement."""
+    statements = cursor.extract_statements(sql)
+    if len(statements) != 1:
+        raise QueryError(f"one statement at a time, not {len(statements)}")
+    kind = statements[0].type
+    if kind not in _READING:
+        raise QueryError(f"{kind.name} is refused: this store is read-only here; use SELECT, EXPLAIN, DESCRIBE or SHOW")
+    if kind == duckdb.StatementType.EXPLAIN:
+        _check_explained(cursor, statements[0].query)
+
+
+def _check_explained(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """EXPLAIN ANALYZE COPY would write a file, which a read-only transaction does not prevent."""
+    explained = re.sub(
+        r"^\s*EXPLAIN\s*(\([^)]*\)|ANALYZE\b)?", "", _without_comments(sql), count=1, flags=re.IGNORECASE
+    )
+    check_read_only(cursor, explained)
+
+
+def _without_comments(sql: str) -> str:
+    return re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
+
+
+def limited(reader: pa.RecordBatchReader, max_rows: int | None) -> pa.Table:
+    """All rows of `reader`. Raises `QueryError` as soon as there are more than `max_rows`."""
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in reader:
+        rows += batch.num_rows
+        if max_rows is not None and rows > max_rows:
+            raise QueryError(f"the result has more than {max_rows} rows; aggregate, or add a LIMIT")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def one_line(error: BaseException) -> str:
+    """The first paragraph of an error's message: DuckDB's later ones repeat the statement."""
+    return " ".join(str(error).split("\n\n", maxsplit=1)[0].split())

@@ -1,0 +1,130 @@
+"""Raw tokens as Parquet: one row per sequence with list columns, one file per (run, kind) and ingest batch.
+
+    <home>/raw/<quoted run>/<kind>/<name>.parquet
+
+A file counts when it stands in the store's ``raw_files`` table; anything else below ``raw/`` is an orphan of an interrupted
+write. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
+gain less than 1 %.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from logprobe.collectors.schema import ROLLOUT, TRAINING
+from logprobe.collectors.spool import run_dir
+from logprobe.monitor.home import Home
+
+RAW_KINDS: Final = ("training", "rollout")
+
+# The key of a row in the store, in front of what the collector recorded.
+_KEY: Final = [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32())]
+RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
+    "training": pa.schema([*_KEY, *TRAINING]),
+    "rollout": pa.schema([*_KEY, *ROLLOUT]),
+}
+
+# No run is ever called so: "!" is quoted in the folder of a run. Views read by pattern, and a pattern must match something.
+_NOBODY: Final = "!none"
+_ROW_GROUP_TOKENS: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RawFile:
+    """A Parquet file that has been written durably. `path` is relative to the home."""
+
+    path: str
+    nbytes: int
+
+
+def raw_dir(home: Home, run: str, kind: str) -> Path:
+    """Folder of one run's raw files of one kind."""
+    return home.raw / run_dir(home.path, run).name / kind
+
+
+def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> RawFile:
+    """Writes `table` (`RAW_SCHEMAS[kind]`) to a new file; when this returns it is on disk. Raises `OSError`."""
+    folder = raw_dir(home, run, kind)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{uuid.uuid4().hex}.parquet"
+    temporary = path.with_suffix(".tmp")
+    try:
+        _write(temporary, kind, table, tokens)
+        temporary.rename(path)
+        _fsync(folder)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a full disk must get its space back
+        raise
+    return RawFile(home.relative(path), path.stat().st_size)
+
+
+def remove_files(home: Home, paths: Iterable[str]) -> None:
+    """Removes files by their name relative to the home; one that is gone already is none of our worries."""
+    for path in paths:
+        (home.path / path).unlink(missing_ok=True)
+
+
+def find_orphans(home: Home, registered: set[str]) -> list[str]:
+    """Files below ``raw/`` that no row of ``raw_files`` knows, relative to the home."""
+    files = (path for path in home.raw.glob("*/*/*") if path.parent.parent.name != _NOBODY and path.is_file())
+    return [name for name in map(home.relative, files) if name not in registered]
+
+
+def write_empty_files(home: Home) -> None:
+    """One file without rows per kind, so that the views work before the first and after the last real one."""
+    for kind in RAW_KINDS:
+        path = home.raw / _NOBODY / kind / "empty.parquet"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path.with_suffix(".tmp"), kind, RAW_SCHEMAS[kind].empty_table(), 0)
+            path.with_suffix(".tmp").rename(path)
+
+
+def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
+    floats = [field.name for field in RAW_SCHEMAS[kind] if field.type == pa.list_(pa.float32())]
+    # Advantages are mostly constant within a sequence: a dictionary beats splitting their bytes.
+    split = [f"{name}.list.element" for name in floats if name != "advantages"]
+    with path.open("wb") as file:
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            compression_level=1,
+            use_byte_stream_split=split,
+            use_dictionary=_dictionary_columns(table.schema, split),
+            row_group_size=max(1, table.num_rows * _ROW_GROUP_TOKENS // max(tokens, 1)),
+            store_schema=False,
+        )
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _dictionary_columns(schema: pa.Schema, split: list[str]) -> list[str]:
+    """Every leaf column of `schema`, as Parquet names them, that is not in `split`."""
+    return [path for field in schema for path in _leaves(field.name, field.type) if path not in split]
+
+
+def _leaves(prefix: str, kind: pa.DataType) -> list[str]:
+    if pa.types.is_struct(kind):
+        return [path for field in kind for path in _leaves(f"{prefix}.{field.name}", field.type)]
+    if pa.types.is_map(kind):
+        return [f"{prefix}.key_value.key", f"{prefix}.key_value.value"]
+    if pa.types.is_list(kind):
+        return _leaves(f"{prefix}.list.element", kind.value_type)
+    return [prefix]
+
+
+def _fsync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,24 @@
+-- What happened to a run besides training: new weights in the engine, changed configurations.
+-- Grain: event. Inputs: weight_records, config_records, step_summaries. Parameters: $run.
+-- An event that does not say its step is put at the first step that finished after it; null: no step has, yet.
+-- The first document of a kind and replica is where the run began, not a change.
+WITH updates AS (
+    SELECT 'weights' AS kind, min(coalesce(applied_at, resumed_at, started_at, requested_at, time)) AS happened_at,
+           min(step) AS own_step, version AS label, bool_and(cache_cleared) AS cache_cleared, min(pause_mode) AS pause_mode
+    FROM weight_records WHERE run = $run GROUP BY version
+), documents AS (
+    SELECT kind, replica, fingerprint, min(time) AS happened_at
+    FROM config_records WHERE run = $run GROUP BY ALL
+), changes AS (
+    SELECT 'config' AS kind, happened_at, NULL::BIGINT AS own_step, kind AS label, NULL::BOOLEAN AS cache_cleared,
+           NULL::VARCHAR AS pause_mode
+    FROM documents
+    QUALIFY row_number() OVER (PARTITION BY kind, replica ORDER BY happened_at) > 1
+), events AS (
+    SELECT * FROM updates UNION ALL SELECT * FROM changes
+), finished AS (
+    SELECT step, time FROM step_summaries WHERE run = $run AND time IS NOT NULL
+)
+SELECT kind, label, happened_at, cache_cleared, pause_mode, coalesce(own_step, finished.step) AS step
+FROM events ASOF LEFT JOIN finished ON events.happened_at <= finished.time
+ORDER BY happened_at, label

@@ -1,0 +1,25 @@
+-- Runs a dashboard can show, newest first, with what is needed to judge whether they live.
+-- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records. Parameters: none.
+-- `revision` grows whenever a step of the run was computed anew; `writers` are its collectors.
+WITH arrivals AS (
+    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments GROUP BY run, writer
+), signs AS (
+    SELECT run, writer, max(time) AS last_at, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
+), writers AS (
+    SELECT run, min(first_at) AS first_at,
+           list({'name': writer, 'last_seen': greatest(arrivals.last_at, signs.last_at), 'closed': coalesce(closed, false)})
+               AS writers
+    FROM arrivals LEFT JOIN signs USING (run, writer) GROUP BY run
+), paced AS (
+    SELECT *, epoch(time - lag(time) OVER (PARTITION BY run ORDER BY step)) AS seconds FROM step_summaries
+), steps AS (
+    SELECT run, count(*) AS steps, max(step) AS last_step, max(time) AS last_at, median(seconds) AS step_seconds,
+           sum(tokens)::BIGINT AS tokens, sum(sequences)::BIGINT AS sequences, max(revision) AS revision
+    FROM paced GROUP BY run
+), rollouts AS (
+    SELECT run, max(time) AS last_at FROM rollout_sequences GROUP BY run
+)
+SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
+       coalesce(revision, 0) AS revision, greatest(steps.last_at, rollouts.last_at) AS last_record_at
+FROM writers LEFT JOIN steps USING (run) LEFT JOIN rollouts USING (run)
+ORDER BY first_at DESC, run

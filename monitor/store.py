@@ -1,0 +1,338 @@
+"""The store: the one owner of a home's DuckDB file. Other code never sees a connection of its own.
+
+Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot. Free SQL is read-only and sees files
+only below the home's ``raw/``.
+
+DuckDB invalidates its whole instance on a fatal error such as a full disk; what was committed survives. The store notices,
+opens the file anew, and raises `StoreError` for the transaction that was lost, so that its caller can try again later.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Self, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from logprobe.collectors.errors import QueryError, StoreError
+from logprobe.monitor import views
+from logprobe.monitor.home import Home
+from logprobe.monitor.migrations import check_not_newer, current_version, migrate
+from logprobe.monitor.queries import check_read_only, limited, one_line
+from logprobe.monitor.raw_files import remove_files, write_empty_files
+from logprobe.monitor.sql_files import statement
+
+T = TypeVar("T")
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+
+# DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out.
+_STORAGE: Final = {"storage_compatibility_version": "v1.5.0"}
+
+
+class Store:
+    """All reads and writes of one home's store. Safe to share between threads; each thread gets cursors of its own."""
+
+    def __init__(self, home: Home, *, read_only: bool, settings: Mapping[str, Any]) -> None:
+        """Use `Store.open`."""
+        self.home = home
+        self.read_only = read_only
+        self._settings = dict(settings)
+        self._writing = threading.RLock()  # one writer at a time: DuckDB would make the second one fail, not wait
+        self._state = threading.Lock()
+        self._local = threading.local()
+        self._generation = 0
+        self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+        self._files = _Retired(home)
+        self._connection: duckdb.DuckDBPyConnection | None = self._connect()
+
+    @classmethod
+    def open(
+        cls, home: Home, *, read_only: bool = False, memory_limit: str | None = None, threads: int | None = None
+    ) -> Self:
+        """Opens a home's store, creating or upgrading it unless `read_only`.
+
+        Args:
+            home: which home; its owner's lock is the caller's business.
+            read_only: nothing is created or upgraded, and no service may be running.
+            memory_limit: of DuckDB, as in ``"4GB"``; None: DuckDB's default, 80 % of the machine.
+            threads: of DuckDB; None: one per core.
+
+        Raises:
+            StoreError: the file is missing (`read_only`), in use, damaged, or written by a newer logprobe.
+        """
+        settings = {"memory_limit": memory_limit, "threads": threads}
+        return cls(home, read_only=read_only, settings={k: v for k, v in settings.items() if v is not None})
+
+    @contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
+
+        One at a time in the process; not to be nested. Errors of DuckDB surface as `StoreError`, nothing of the transaction
+        remains.
+        """
+        if getattr(self._local, "writing", False):
+            raise StoreError("a transaction of this thread is open already; transactions do not nest")
+        with self._writing:
+            cursor = self._cursor("writer")
+            self._local.writing = True
+            try:
+                cursor.execute("BEGIN TRANSACTION")
+                yield cursor
+                cursor.execute("COMMIT")
+            except duckdb.Error as error:
+                self._abandon(cursor)
+                raise StoreError(
+                    f"{self.home.database}: write failed and was taken back ({one_line(error)})"
+                ) from error
+            except BaseException:
+                self._abandon(cursor)
+                raise
+            finally:
+                self._local.writing = False
+
+    def query(
+        self, sql: str, params: Parameters = None, *, timeout: float | None = None, max_rows: int | None = None
+    ) -> pa.Table:
+        """The rows of one read-only statement (SELECT, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE), seen on one snapshot.
+
+        Args:
+            sql: one statement. Any other kind is refused, however it is dressed up.
+            params: a sequence for ``?``, a mapping for ``$name``.
+            timeout: seconds after which the statement is interrupted.
+            max_rows: a result with more rows raises instead of filling the memory.
+
+        Raises:
+            QueryError: refused or failed; the message is one line.
+            StoreError: the store itself is unusable.
+        """
+        return self._read(lambda cursor: self._checked(cursor, sql, params, max_rows), timeout)
+
+    def read(self, name: str, **params: Any) -> pa.Table:
+        """The rows of the stored statement ``sql/<name>.sql``; `params` fill its ``$name`` places. Raises as `query` does."""
+        sql = statement(name)
+        return self._read(lambda cursor: _fetch(cursor, sql, params or None, None), None)
+
+    def refresh_steps_view(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Gives the ``steps`` view a column for every metric and scalar there is by now; inside a `transaction`."""
+        views.refresh_steps(cursor)
+
+    def retire(self, paths: Iterable[str]) -> None:
+        """Removes raw files (named relative to the home) as soon as no read that may still need them is running.
+
+        To be called after the transaction that took them out of ``raw_files``.
+        """
+        self._files.retire(list(paths))
+
+    def checkpoint(self) -> None:
+        """Moves the write-ahead log into the database file. Raises `StoreError`."""
+        with self._writing:
+            cursor = self._cursor("writer")
+            try:
+                cursor.execute("CHECKPOINT")
+            except duckdb.Error as error:
+                self._recover(cursor)
+                raise StoreError(f"{self.home.database}: checkpoint failed ({one_line(error)})") from error
+
+    def close(self) -> None:
+        """Closes the file. Running reads fail; what is committed is safe."""
+        with self._writing, self._state:
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
+        cursor = self._cursor("reader")
+        with self._files.reading(), _deadline(cursor, timeout) as expired:
+            try:
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                return work(cursor)
+            except duckdb.Error as error:
+                self._recover(cursor)
+                if expired.is_set():
+                    raise QueryError(f"the query took longer than {timeout:g} s and was stopped") from None
+                raise QueryError(one_line(error)) from None
+            finally:
+                _rollback(cursor)
+
+    def _checked(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters, max_rows: int | None
+    ) -> pa.Table:
+        check_read_only(cursor, sql)
+        return _fetch(cursor, sql, params, max_rows)
+
+    def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
+        """This thread's cursor for `role`. Readers and writers differ: a read inside a transaction must not join it."""
+        with self._state:
+            kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(self._local, role, None)
+            if kept is not None and kept[0] == self._generation:
+                return kept[1]
+            if self._connection is None:
+                raise StoreError(f"{self.home.database} is closed")
+            cursor = self._connection.cursor()
+            self._cursors.add(cursor)
+            setattr(self._local, role, (self._generation, cursor))
+            return cursor
+
+    def _abandon(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        _rollback(cursor)
+        self._recover(cursor)
+
+    def _recover(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Opens the file anew if a fatal error has invalidated the instance; does nothing otherwise."""
+        if _usable(cursor):
+            return
+        with self._state:
+            kept = {id(entry[1]): entry[0] for entry in vars(self._local).values() if isinstance(entry, tuple)}
+            if kept.get(id(cursor)) != self._generation:
+                return  # another thread has been faster
+            self._close()
+            self._connection = self._connect()
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        connection = self._connect_file()
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_file(self) -> duckdb.DuckDBPyConnection:
+        path = self.home.database
+        if self.read_only and not path.exists():
+            raise StoreError(f"{path} does not exist; start `logprobe up` or run `logprobe ingest --once` first")
+        try:
+            if not self.read_only:
+                self.home.create()
+                write_empty_files(self.home)
+            return duckdb.connect(str(path), read_only=self.read_only, config=_STORAGE | self._settings)
+        except (duckdb.Error, OSError) as error:
+            raise StoreError(f"cannot open {path}: {one_line(error)}") from error
+
+    def _prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        try:
+            if self.read_only:
+                check_not_newer(current_version(connection), self.home)
+            else:
+                migrate(connection, self.home)
+                views.create(connection, self.home)
+            _confine(connection, self.home)
+        except duckdb.Error as error:
+            raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error
+
+    def _close(self) -> None:
+        """Closes every cursor: the instance, and with it the file, is let go only with the last of them."""
+        self._generation += 1
+        for cursor in list(self._cursors):
+            cursor.close()
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+class _Retired:
+    """Files that readers may still need: removed when the last read that began before their retirement has ended."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self._next = 0
+        self._waiting: list[tuple[set[int], list[str]]] = []
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._lock:
+            self._next += 1
+            number = self._next
+            self._running.add(number)
+        try:
+            yield
+        finally:
+            self._finished(number)
+
+    def retire(self, paths: list[str]) -> None:
+        with self._lock:
+            self._waiting.append((set(self._running), paths))
+        self._sweep()
+
+    def _finished(self, number: int) -> None:
+        with self._lock:
+            self._running.discard(number)
+            for blockers, _ in self._waiting:
+                blockers.discard(number)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        with self._lock:
+            free = [paths for blockers, paths in self._waiting if not blockers]
+            self._waiting = [entry for entry in self._waiting if entry[0]]
+        for paths in free:
+            remove_files(self._home, paths)
+
+
+@contextmanager
+def _deadline(cursor: duckdb.DuckDBPyConnection, seconds: float | None) -> Iterator[threading.Event]:
+    """Interrupts what runs on `cursor` after `seconds`; the event says whether that has happened."""
+    expired = threading.Event()
+    if seconds is None:
+        yield expired
+        return
+
+    def stop() -> None:
+        expired.set()
+        cursor.interrupt()
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+
+
+def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters, max_rows: int | None) -> pa.Table:
+    relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
+    with relation.to_arrow_reader() as reader:  # an open result would keep the cursor from being used again
+        return limited(reader, max_rows)
+
+
+def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """From here on SQL reaches no file outside ``raw/``, no Python variable and no setting."""
+    # DuckDB compares a pattern with the folders as text, so a home with "[" in its path needs its pattern's spelling, too.
+    folders = sorted({str(home.raw), views.escape_glob(str(home.raw)), str(home.raw.resolve())})
+    allowed = ", ".join(views.literal(folder) for folder in folders)
+    for setting in (
+        "GLOBAL TimeZone = 'UTC'",
+        f"allowed_directories = [{allowed}]",
+        "python_enable_replacements = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+
+
+def _rollback(cursor: duckdb.DuckDBPyConnection) -> None:
+    try:
+        cursor.execute("ROLLBACK")
+    except duckdb.Error:
+        return  # no transaction is left to roll back: a failed COMMIT or a fatal error has ended it
+
+
+def _usable(cursor: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        cursor.execute("SELECT 1").fetchall()
+    except duckdb.FatalException:
+        return False
+    except duckdb.Error as error:
+        return "invalidated" not in str(error)
+    return True

@@ -1,0 +1,95 @@
+"""The views of the store: what plain SQL sees.
+
+Each is the statement in ``sql/view_<name>.sql``. They are created anew at every start, so they follow the code and a home
+that was moved. ``steps`` is wide: it gets a column for every metric and every scalar that the store has seen.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import duckdb
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.raw_files import RAW_KINDS
+from logprobe.monitor.sql_files import statement
+
+# In the order of their dependencies.
+VIEWS: Final = ("sequences", "tokens", "metrics", "weights", "rollouts", "events", "runs")
+# What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
+_STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
+
+
+def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Creates or replaces every view, in one transaction."""
+    cursor.execute("BEGIN TRANSACTION")
+    for kind in RAW_KINDS:
+        cursor.execute(f"CREATE OR REPLACE VIEW raw_{kind} AS {_raw_view(home, kind)}")
+    for name in VIEWS:
+        cursor.execute(f"CREATE OR REPLACE VIEW {name} AS {statement(f'view_{name}')}")
+    refresh_steps(cursor)
+    cursor.execute("COMMIT")
+
+
+def refresh_steps(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Recreates ``steps`` if metrics or scalars have appeared for which it has no column."""
+    wanted = _steps_columns(cursor)
+    if [*_STEP_COLUMNS, *wanted] != _columns(cursor, "steps"):
+        cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(wanted)}")
+
+
+def _raw_view(home: Home, kind: str) -> str:
+    return (
+        statement("view_raw")
+        .replace("{pattern}", literal(f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"))
+        .replace("{home}", literal(f"{home.path}/"))
+        .replace("{kind}", literal(kind))
+    )
+
+
+def _steps_columns(cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Column name → its SQL expression, for every metric and then every scalar, in alphabetical order.
+
+    DuckDB's column names do not tell upper from lower case, hence the renaming of what would collide.
+    """
+    columns: dict[str, str] = {}
+    taken = {name.casefold() for name in _STEP_COLUMNS}
+    sources = {
+        "any_value(m.value) FILTER (m.metric = {key})": "SELECT DISTINCT metric FROM step_metrics ORDER BY 1",
+        "any_value(r.scalars[{key}])": "SELECT DISTINCT unnest(map_keys(scalars)) FROM step_records ORDER BY 1",
+    }
+    for expression, keys in sources.items():
+        for (key,) in cursor.execute(keys).fetchall():
+            name = _free_name(key, taken)
+            taken.add(name.casefold())
+            columns[name] = expression.format(key=literal(key))
+    return columns
+
+
+def _free_name(key: str, taken: set[str]) -> str:
+    name = key
+    while name.casefold() in taken or not name:
+        name = f"step.{name}"
+    return name
+
+
+def _steps_view(columns: dict[str, str]) -> str:
+    listed = "".join(
+        f',\n    {expression} AS "{name.replace(chr(34), chr(34) * 2)}"' for name, expression in columns.items()
+    )
+    return statement("view_steps").replace("{columns}", listed)
+
+
+def _columns(cursor: duckdb.DuckDBPyConnection, view: str) -> list[str]:
+    sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = ? AND schema_name = 'main' ORDER BY column_index"
+    return [name for (name,) in cursor.execute(sql, [view]).fetchall()]
+
+
+def literal(text: str) -> str:
+    """`text` as a string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def escape_glob(path: str) -> str:
+    """`path` as a pattern that matches itself only."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
