@@ -1,5 +1,19 @@
-"""Collectors: what runs inside a trainer or an engine. Light, bounded, and never raises into its host."""
+"""Collectors: what runs inside somebody's trainer or engine. Light, bounded, and never raises into its host."""
 
-from logprobe.collectors.recorder import Recorder
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logprobe.collectors.recorder import Recorder
 
 __all__ = ["Recorder"]
+
+
+def __getattr__(name: str) -> object:
+    # Lazy: vLLM loads the plugin in each of its processes, and most of them have nothing to record.
+    if name == "Recorder":
+        from logprobe.collectors.recorder import Recorder  # noqa: PLC0415
+
+        return Recorder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -304,6 +304,8 @@ class Recorder:
         *,
         severity: str = "info",
         component: str | None = None,
+        sequences: int = 0,
+        tokens: int = 0,
         step: int | None = None,
         details: object = None,
     ) -> bool:
@@ -314,12 +316,23 @@ class Recorder:
             message: one sentence for people.
             severity: "info", "warning" or "error"; the last two are logged too.
             component: default: the recorder's.
+            sequences: how many are concerned.
+            tokens: how many are concerned.
             step: the step concerned.
             details: JSON-like.
         """
         with self._room.guard("report", step):
             health = self._room.intake.health
-            health.report(event, message, severity=severity, component=component, step=step, details=details)
+            health.report(
+                event,
+                message,
+                severity=severity,
+                component=component,
+                sequences=sequences,
+                tokens=tokens,
+                step=step,
+                details=details,
+            )
             return True
         return False
 

@@ -172,9 +172,14 @@ class Emitter:
     def _forward_health(self, *, everything: bool = False) -> None:
         """What the hooks counted becomes `health` records of this engine."""
         for problem in self._health.due(everything=everything):
-            lost = {"count": problem.count, "sequences": problem.sequences, "tokens": problem.tokens}
-            details = lost if problem.details is None else {**lost, "details": problem.details}
-            self._recorder.report(problem.event, problem.message, severity=problem.severity, details=details)
+            self._recorder.report(
+                problem.event,
+                problem.message,
+                severity=problem.severity,
+                sequences=problem.sequences,
+                tokens=problem.tokens,
+                details=problem.details or {"count": problem.count},
+            )
 
     def _write_updates(self) -> list[Update]:
         updates = []
