@@ -1,0 +1,77 @@
+"""The page docs/metrics.md, written from the catalog so that it cannot disagree with what is computed.
+
+python -m logprobe.monitor.metrics.docs_page > docs/metrics.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from logprobe.monitor.metrics.definition import Metric
+from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
+from logprobe.monitor.metrics.step_metrics import STEP_METRICS
+
+INTRODUCTION: Final = """\
+# Metrics
+
+Written from the catalog by `python -m logprobe.monitor.metrics.docs_page`; do not edit.
+
+| symbol | meaning |
+|---|---|
+| `r` | rollout log-probability: what the engine reported for the token it sampled |
+| `t` | trainer log-probability of the same token, recomputed before the update ("old") |
+| `c` | trainer log-probability of the same token now ("current") |
+| `d` | log-ratio of a pair, policy − behaviour; `ρ = exp(clamp(d, ±20))` |
+
+| pair | `d` | answers |
+|---|---|---|
+| `backend` | `t − r` | do engine and trainer agree about the same tokens? |
+| `update` | `c − t` | how far has the optimizer moved within this step? |
+| `total` | `c − r` | what an objective without old log-probs sees |
+
+A token mean is over all valid tokens of the whole step, a sequence mean over its non-empty sequences' own means; sums are float64.
+**A broken token never looks healthy**: values that are not finite, above 0, or known sentinels are counted by kind, left out of the
+means, and lower `coverage`. What cannot be measured is null, and so is any value of a step without a valid token.
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    return "\n".join(
+        [
+            INTRODUCTION,
+            "## Of a pair\n",
+            "Stored as `<pair>.<key>`, for example `backend.k3_kl`.\n",
+            _table(PAIR_METRICS),
+            "",
+            "## Of a step\n",
+            _table(STEP_METRICS),
+            "",
+        ]
+    )
+
+
+def _table(metrics: Sequence[Metric]) -> str:
+    head = ["| key | formula | unit | worse when | what it says | also reported by |", "|---|---|---|---|---|---|"]
+    return "\n".join(head + [_row(metric) for metric in metrics])
+
+
+def _row(metric: Metric) -> str:
+    cells = (
+        f"`{metric.key}`",
+        _cell(metric.formula),
+        _cell(metric.unit),
+        metric.worse,
+        _cell(metric.words),
+        _cell(metric.source),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    print(page(), end="")  # noqa: T201
