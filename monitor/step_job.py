@@ -9,7 +9,8 @@ than one round.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -28,7 +29,12 @@ from logprobe.monitor.store import Store
 
 STEPS_PER_BATCH: Final = 256  # of one run and transaction: bounds memory, and how long other writers wait
 
-_WRITE_METRICS: Final = "INSERT OR REPLACE INTO step_metrics SELECT run, step, metric, value FROM computed_metrics"
+# Dropping by range first lets the store skip what lies outside; steps of a batch need not be contiguous.
+_DROP_METRICS: Final = """
+DELETE FROM step_metrics
+WHERE run = $run AND step BETWEEN $first AND $last AND step IN (SELECT step FROM computed_summaries)
+"""
+_WRITE_METRICS: Final = "INSERT INTO step_metrics SELECT run, step, metric, value FROM computed_metrics"
 _WRITE_SUMMARIES: Final = """
 INSERT OR REPLACE INTO step_summaries
 SELECT run, step, tokens, sequences, time, computed_at, nextval('revision') FROM computed_summaries
@@ -62,6 +68,7 @@ class StepJob:
     def __init__(self, store: Store, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._store = store
         self._now = now
+        self._shown: frozenset[str] = frozenset()  # metrics and scalars for which the view `steps` has columns
 
     def run_once(self, *, max_steps: int | None = None) -> StepReport:
         """Compute the steps that are dirty now, at most `max_steps` of them.
@@ -83,13 +90,20 @@ class StepJob:
         """Compute and write one batch; → its sequences."""
         tables = self._tables(batch)
         sums = step_sums(batch.steps, tables)
-        metrics = _metric_rows(batch, evaluate(sums))
-        summaries = _summary_rows(batch, sums, tables, self._now())
-        with self._store.transaction() as cursor:
-            _execute(cursor, _WRITE_METRICS, computed_metrics=metrics)
-            _execute(cursor, _WRITE_SUMMARIES, computed_summaries=summaries)
-            _execute(cursor, _CLEAR_MARKS, computed_marks=pa.table({"mark": batch.marks}))
-            self._store.refresh_steps_view(cursor)
+        computed = {
+            "computed_metrics": _metric_rows(batch, evaluate(sums)),
+            "computed_summaries": _summary_rows(batch, sums, tables, self._now()),
+            "computed_marks": pa.table({"mark": batch.marks}),
+        }
+        shown = self._shown.union(KEYS, *tables.scalars["names"].to_pylist())
+        with self._store.transaction() as cursor, _registered(cursor, computed):
+            span = {"run": batch.run, "first": int(batch.steps[0]), "last": int(batch.steps[-1])}
+            cursor.execute(_DROP_METRICS, span)
+            for statement in (_WRITE_METRICS, _WRITE_SUMMARIES, _CLEAR_MARKS):
+                cursor.execute(statement)
+            if shown != self._shown:
+                self._store.refresh_steps_view(cursor)
+        self._shown = shown
         return tables.sequences.num_rows
 
     def _tables(self, batch: _Batch) -> StepTables:
@@ -163,12 +177,13 @@ def _newest(steps: NDArray[np.int64], tables: StepTables) -> pa.Array:
     )
 
 
-def _execute(cursor: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -> None:
-    """Run a statement that reads Arrow tables by name."""
+@contextmanager
+def _registered(cursor: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> Iterator[None]:
+    """Lets statements read Arrow tables by name."""
     for name, table in tables.items():
         cursor.register(name, table)
     try:
-        cursor.execute(sql)
+        yield
     finally:
         for name in tables:
             cursor.unregister(name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from logprobe.collectors.statistics import Bounds
 from logprobe.monitor.metrics.sums import CLAMP, Floats, PairSums, divide, exp_clamped
 
-CONSTANT = 1e-14  # what rounding leaves of the variance of probabilities that are all equal
+ROUNDING: Final = 1e-14  # relative: what is left of a variance when all values are equal
 
 
 def ratio_std(pair: PairSums) -> Floats:
@@ -16,9 +18,10 @@ def ratio_std(pair: PairSums) -> Floats:
 
 
 def ratio_variance(pair: PairSums) -> Floats:
-    """Variance of ρ over tokens."""
-    mean_m1 = pair.token_mean("sum_ratio_m1")
-    return np.maximum(pair.token_mean("sum_ratio_m1_sq") - mean_m1**2, 0.0)
+    """Variance of ρ over tokens; what rounding leaves where all are equal is 0."""
+    second_moment, mean_m1 = pair.token_mean("sum_ratio_m1_sq"), pair.token_mean("sum_ratio_m1")
+    variance = second_moment - mean_m1**2
+    return np.where(variance < ROUNDING * second_moment, 0.0, variance)
 
 
 def chi2_token(pair: PairSums) -> Floats:
@@ -73,7 +76,7 @@ def prob_pearson(pair: PairSums) -> Floats:
     covariance = mean("sum_policy_behaviour_prob") - policy * behaviour
     policy_variance = mean("sum_policy_prob2") - policy**2
     behaviour_variance = mean("sum_behaviour_prob2") - behaviour**2
-    varied = np.minimum(policy_variance, behaviour_variance) > CONSTANT
+    varied = (policy_variance > ROUNDING * policy**2) & (behaviour_variance > ROUNDING * behaviour**2)
     deviation = np.sqrt(np.where(varied, policy_variance * behaviour_variance, 1.0))
     return np.where(varied, np.clip(covariance / deviation, -1.0, 1.0), np.nan)
 

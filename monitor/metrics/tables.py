@@ -52,6 +52,7 @@ _SEQUENCE_COLUMNS = (
     "token_match",
     "length_match",
 )
+_SCALARS = ("entropy", "reward")  # that stand in for what training records do not carry
 
 
 def _groups(steps: NDArray[np.int64], table: pa.Table) -> Groups:
@@ -66,11 +67,9 @@ def _floats(table: pa.Table, name: str) -> Floats:
 
 def _scalars(steps: NDArray[np.int64], table: pa.Table) -> Mapping[str, Floats]:
     index = np.searchsorted(steps, table["step"].to_numpy())
-    result = {}
-    for name in table.column_names:
-        if name != "step":
-            result[name] = np.full(len(steps), np.nan)
-            result[name][index] = _floats(table, name)
+    result = {name: np.full(len(steps), np.nan) for name in _SCALARS}
+    for name, values in result.items():
+        values[index] = _floats(table, name)
     return result
 
 
