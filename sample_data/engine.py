@@ -1,0 +1,144 @@
+"""A real vLLM engine in this process: groups of answers out, new weights in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+# Read by vLLM when it is imported. One process and one thread: recordings run side by side on small machines.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    VLLM_CPU_KVCACHE_SPACE="1",
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_LOGGING_LEVEL="ERROR",
+    VLLM_NO_USAGE_STATS="1",
+)
+
+import torch  # noqa: E402
+from logprobe.collectors import weights as weight_marks  # noqa: E402
+from logprobe.collectors.recorder import Recorder  # noqa: E402
+from logprobe.collectors.vllm_ids import sample_ids  # noqa: E402
+from policy import MAX_LENGTH  # noqa: E402
+from task import STOP  # noqa: E402
+from vllm import EngineArgs, RequestOutput, SamplingParams  # noqa: E402
+from vllm.sampling_params import RequestOutputKind  # noqa: E402
+from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
+
+Pause = Literal["idle", "keep", "abort"]
+MAX_ANSWER_TOKENS: Final = 20
+MAX_RUNNING: Final = 96
+BLOCK_SIZE: Final = 32  # smaller than the CPU default, so that toy prompts fill a block
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """All answers to one prompt, as the engine returned them."""
+
+    group_id: str
+    sample_ids: list[str]
+    token_ids: list[list[int]]
+    logprobs: list[list[float]]  # r
+
+
+class RolloutEngine:
+    """Samples `answers` completions per prompt at `temperature`.
+
+    Args:
+        checkpoint: folder with the first weights.
+        logprobs_mode: None leaves vLLM's default, raw log-probs.
+        temperature: of sampling.
+        answers: per prompt, the group size of GRPO.
+        seed: of the engine's random numbers.
+        recorder: writes the trainer's side of weight updates.
+    """
+
+    def __init__(
+        self, checkpoint: Path, *, logprobs_mode: str | None, temperature: float, answers: int, seed: int, recorder: Recorder
+    ) -> None:
+        self._recorder = recorder
+        given = {} if logprobs_mode is None else {"logprobs_mode": logprobs_mode}
+        self._engine = LLMEngine.from_engine_args(
+            EngineArgs(
+                model=str(checkpoint),
+                skip_tokenizer_init=True,  # prompts and answers are token ids
+                dtype="float32",
+                enforce_eager=True,
+                block_size=BLOCK_SIZE,
+                max_model_len=MAX_LENGTH,
+                max_num_seqs=MAX_RUNNING,
+                distributed_executor_backend="uni",
+                disable_log_stats=True,
+                seed=seed,
+                **given,
+            )
+        )
+        self._sampling = SamplingParams(
+            n=answers,
+            temperature=temperature,
+            max_tokens=MAX_ANSWER_TOKENS,
+            logprobs=0,  # of the sampled token alone
+            stop_token_ids=[STOP],
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self.in_flight: set[str] = set()
+
+    def submit(self, group_id: str, prompt_ids: Sequence[int]) -> None:
+        """Ask for the answers to one prompt; they come out of a later `step`."""
+        self._engine.add_request(group_id, {"prompt_token_ids": list(prompt_ids)}, self._sampling.clone())
+        self.in_flight.add(group_id)
+
+    def step(self) -> list[Answers]:
+        """One iteration of the engine; the groups that became complete by it."""
+        finished = [_answers(output) for output in self._engine.step() if output.finished]
+        self.in_flight -= {group.group_id for group in finished}
+        return finished
+
+    def mark(self, version: int, step: int | None) -> None:
+        """Tell logprobe which weights the engine has from now on."""
+        weight_marks.mark(version, step, recorder=self._recorder)
+
+    def update(
+        self,
+        weights: Iterable[tuple[str, torch.Tensor]],
+        version: int,
+        *,
+        step: int,
+        pause: Pause,
+        clear_cache: bool,
+    ) -> None:
+        """Put new weights in.
+
+        Args:
+            weights: names as in the checkpoint, and tensors.
+            version: how these weights are called from now on.
+            step: optimizer step that made them.
+            pause: "idle": nothing is in flight; "keep": requests go on with the new weights and their old KV cache; "abort":
+                they are dropped, and the caller submits them again.
+            clear_cache: whether cached prefixes are forgotten.
+        """
+        core = self._engine.engine_core.engine_core
+        if pause == "abort":
+            self._engine.abort_request(sorted(self.in_flight))
+            self.in_flight.clear()
+        if pause != "idle":
+            core.pause_scheduler(mode=pause, clear_cache=False)
+        # Not `load_weights` on the model: the CPU backend computes with packed copies, which only a reload makes anew.
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        if clear_cache:
+            self._engine.reset_prefix_cache()
+        self.mark(version, step)
+        if pause != "idle":
+            core.resume_scheduler()
+
+
+def _answers(output: RequestOutput) -> Answers:
+    tokens = [list(completion.token_ids) for completion in output.outputs]
+    logprobs = [
+        [row[token].logprob for row, token in zip(completion.logprobs or (), completion.token_ids, strict=True)]
+        for completion in output.outputs
+    ]
+    return Answers(output.request_id, sample_ids(output), tokens, logprobs)

@@ -1,0 +1,123 @@
+"""GRPO in torch: group-normalised advantages, the clipped objective and one optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from policy import answer_logits
+from torch import Tensor
+from transformers import Qwen3ForCausalLM
+
+MINIBATCHES: Final = 4
+CLIP: Final = 0.2
+MAX_GRAD_NORM: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer on its way through the trainer."""
+
+    sample_id: str
+    group_id: str
+    task: str
+    prompt_ids: list[int]
+    token_ids: list[int]
+    rollout_logprobs: list[float]  # r
+    reward: float
+    correct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What one set of weights says about sampled tokens; tensors are flat over the tokens of all samples, in order."""
+
+    logprobs: Tensor  # float32 [tokens]
+    entropy: Tensor  # float32 [tokens], nats
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one training step produced."""
+
+    current_logprobs: Tensor  # c: float32 [tokens], in the order of the samples
+    loss: float
+    grad_norm: float
+    clip_fraction: float
+
+
+def advantages(samples: Sequence[Sample]) -> list[float]:
+    """Reward minus the group's mean, over the group's standard deviation; 0 where a whole group got the same."""
+    rewards: dict[str, list[float]] = {}
+    for sample in samples:
+        rewards.setdefault(sample.group_id, []).append(sample.reward)
+    moments = {group: torch.std_mean(torch.tensor(values, dtype=torch.float64)) for group, values in rewards.items()}
+    return [float((s.reward - moments[s.group_id][1]) / (moments[s.group_id][0] + 1e-6)) for s in samples]
+
+
+class Trainer:
+    """Holds the policy that learns.
+
+    Args:
+        model: the policy, float32.
+        temperature: what logits are divided by before the softmax: the trainer's idea of how the engine samples.
+        learning_rate: of AdamW, constant.
+    """
+
+    def __init__(self, model: Qwen3ForCausalLM, *, temperature: float, learning_rate: float) -> None:
+        self.model = model
+        self.learning_rate = learning_rate
+        self._temperature = temperature
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+
+    @torch.no_grad()
+    def score(self, samples: Sequence[Sample]) -> Scores:
+        """t and the entropy, under the weights as they are now."""
+        return self._scores(samples)
+
+    def train(self, samples: Sequence[Sample], advantage: Sequence[float]) -> Outcome:
+        """One pass over the batch in `MINIBATCHES` optimizer steps.
+
+        The behaviour policy of the ratio is r, what the engine reported, as in PipelineRL; so a wrong r does harm here.
+        """
+        current: dict[int, Tensor] = {}
+        losses, norms, clipped = [], [], []
+        for indices in torch.randperm(len(samples)).chunk(MINIBATCHES):
+            chosen = sorted(indices.tolist())
+            picked = [samples[index] for index in chosen]
+            logprobs = self._scores(picked).logprobs
+            loss, clip = _clipped_loss(logprobs, picked, [advantage[index] for index in chosen])
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM).item())
+            self._optimizer.step()
+            losses.append(loss.item())
+            clipped.append(clip)
+            pieces = logprobs.detach().split([len(sample.token_ids) for sample in picked])
+            current.update(zip(chosen, pieces, strict=True))
+        ordered = torch.cat([current[index] for index in range(len(samples))])
+        return Outcome(ordered, _mean(losses), _mean(norms), _mean(clipped))
+
+    def _scores(self, samples: Sequence[Sample]) -> Scores:
+        answers = [sample.token_ids for sample in samples]
+        logits = answer_logits(self.model, [sample.prompt_ids for sample in samples], answers)
+        distribution = torch.log_softmax(logits / self._temperature, dim=-1)
+        tokens = torch.tensor([token for answer in answers for token in answer])
+        entropy = -(distribution.detach().exp() * distribution.detach()).sum(-1)
+        return Scores(distribution.gather(1, tokens[:, None])[:, 0], entropy)
+
+
+def _clipped_loss(logprobs: Tensor, samples: Sequence[Sample], advantage: Sequence[float]) -> tuple[Tensor, float]:
+    """PPO's clipped objective, mean over tokens; and how often clipping decided."""
+    rollout = torch.tensor([value for sample in samples for value in sample.rollout_logprobs])
+    lengths = torch.tensor([len(sample.token_ids) for sample in samples])
+    weight = torch.tensor(advantage, dtype=torch.float32).repeat_interleave(lengths)
+    ratio = torch.exp(torch.clamp(logprobs - rollout, -20.0, 20.0))
+    plain, clipped = ratio * weight, ratio.clamp(1 - CLIP, 1 + CLIP) * weight
+    return -torch.minimum(plain, clipped).mean(), (clipped < plain).float().mean().item()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

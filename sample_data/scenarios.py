@@ -1,0 +1,110 @@
+"""The four recorded runs: the same policy, tasks and trainer; what differs is how engine and trainer are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+TEMPERATURE: Final = 0.7  # of sampling; the trainer divides its logits by the same
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One way of running engine and trainer.
+
+    Attributes:
+        name: of the run.
+        steps: how many to record.
+        story: what is to be seen in it and why.
+        layer: of the fault, or "none".
+        logprobs_mode: of the engine; None leaves the default, raw log-probs: temperature not applied.
+        pause: how requests in flight are treated at a weight update, see `RolloutEngine.update`.
+        clear_cache: whether cached prefixes are forgotten at a weight update.
+        passes_rollout_logprobs: whether the trainer records r as it received it; otherwise it is joined with the engine's record.
+        backlog: sampled batches that wait for the trainer: each adds one step of staleness.
+        backlog_grows_from: step from which the backlog grows; None: never.
+        backlog_grows_every: steps between two such increments.
+        largest_backlog: where it stops growing.
+    """
+
+    name: str
+    steps: int
+    story: str
+    layer: str
+    logprobs_mode: str | None
+    pause: str
+    clear_cache: bool
+    passes_rollout_logprobs: bool
+    backlog: int = 0
+    backlog_grows_from: int | None = None
+    backlog_grows_every: int = 1
+    largest_backlog: int = 0
+
+    def backlog_at(self, step: int) -> int:
+        """Batches that wait in front of the one that `step` trains on."""
+        if self.backlog_grows_from is None or step < self.backlog_grows_from:
+            return self.backlog
+        grown = 1 + (step - self.backlog_grows_from) // self.backlog_grows_every
+        return min(self.backlog + grown, self.largest_backlog)
+
+
+V0_REFERENCE: Final = Scenario(
+    name="v0-reference",
+    steps=300,
+    story="Processed log-probs, weights updated between batches, prefix cache cleared at every update: engine and trainer agree.",
+    layer="none",
+    logprobs_mode="processed_logprobs",
+    pause="idle",
+    clear_cache=True,
+    passes_rollout_logprobs=True,
+)
+
+V1_INITIAL: Final = Scenario(
+    name="v1-initial",
+    steps=300,
+    story=(
+        "Engine defaults left as they are: raw log-probs although sampling is at a temperature other than 1 (semantic layer), and "
+        "a prefix cache that survives weight updates made while requests are in flight (inference-path layer)."
+    ),
+    layer="semantic, inference path",
+    logprobs_mode=None,
+    pause="keep",
+    clear_cache=False,
+    passes_rollout_logprobs=False,
+)
+
+LATE_GROWTH: Final = Scenario(
+    name="late-growth",
+    steps=800,
+    story=(
+        "Correct log-probs and a healthy asynchronous run, one step off-policy; then sampled batches pile up in front of the trainer "
+        "and every batch is trained on later than the one before: staleness, the objective layer."
+    ),
+    layer="objective",
+    logprobs_mode="processed_logprobs",
+    pause="idle",
+    clear_cache=True,
+    passes_rollout_logprobs=False,
+    backlog=1,
+    backlog_grows_from=500,
+    backlog_grows_every=25,
+    largest_backlog=12,
+)
+
+V1_FIXED: Final = Scenario(
+    name="v1-fixed",
+    steps=300,
+    story=(
+        "v1-initial with its three faults mended: processed log-probs, requests in flight aborted and sampled again after an update, "
+        "prefix cache cleared: back on the reference."
+    ),
+    layer="none",
+    logprobs_mode="processed_logprobs",
+    pause="abort",
+    clear_cache=True,
+    passes_rollout_logprobs=False,
+)
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    scenario.name: scenario for scenario in (V0_REFERENCE, V1_INITIAL, LATE_GROWTH, V1_FIXED)
+}
