@@ -1,0 +1,61 @@
+"""The top bar's data: runs, what the chosen one is doing, how far behind the service is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from logprobe.app.data import Look, Run
+from logprobe.app.numbers import number
+
+_NOTICEABLE_SECONDS: Final = 0.05
+
+
+def bar_of(look: Look, run: Run | None, *, now: datetime, interval: float) -> dict[str, Any]:
+    """Data of `chart/bar.js`. `interval`: seconds until it asks for news."""
+    away = None if look.away_since is None else _age(now, look.away_since)
+    return {
+        "runs": [_run(each, now) for each in look.runs or ()],
+        "selected": None if run is None else run.name,
+        "lag": ingest_lag(look.status),
+        "away": away,
+        "notices": [*_away(look, away), *_problem(look)],
+        "interval": interval,
+    }
+
+
+def _run(run: Run, now: datetime) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "state": run.liveness.state.value,
+        "reason": run.liveness.reason,
+        "steps": run.steps,
+        "step": run.last_step,
+        "age": None if run.last_record is None else _age(now, run.last_record),
+        "tokens": run.tokens,
+        "sequences": run.sequences,
+    }
+
+
+def _age(now: datetime, then: datetime) -> float:
+    return round(max(0.0, (now - then).total_seconds()), 1)
+
+
+def _away(look: Look, away: float | None) -> list[dict[str, Any]]:
+    if away is None or look.runs is None:  # with nothing to show, the page itself says so
+        return []
+    text = "The monitor service has not answered"
+    return [{"kind": "away", "text": text, "age": away, "hint": "showing the last values · trying again every 2 s"}]
+
+
+def _problem(look: Look) -> list[dict[str, Any]]:
+    return [] if look.problem is None else [{"kind": "error", "text": look.problem, "hint": "showing the last values"}]
+
+
+def ingest_lag(status: Mapping[str, Any]) -> str | None:
+    """How long records wait until they are in the store, as the service says; None where it does not."""
+    seconds = status.get("ingest_lag_seconds")
+    if not isinstance(seconds, int | float):
+        return None
+    return "none" if seconds < _NOTICEABLE_SECONDS else f"{number(float(seconds))} s"

@@ -1,0 +1,31 @@
+// Newest values with what is usual for the run, and a sparkline each.
+import { node, svg } from "./dom.js";
+
+const WIDTH = 72;
+const HEIGHT = 22;
+
+export function update(root, view) {
+  root.replaceChildren(node("section", { class: "lp lp-tiles", "aria-label": "newest values" }, ...view.data.tiles.map(tile)));
+}
+
+function tile(data) {
+  return node("article", { class: `lp-tile${data.missing ? " lp-missing" : ""}`, "data-metric": data.key },
+    node("h3", { title: data.help, text: data.label }),
+    node("p", { class: "lp-value" }, node("b", { text: data.value }), data.unit ? node("span", { class: "lp-unit", text: data.unit }) : null),
+    node("p", { class: data.note ? "lp-change lp-note" : "lp-change", title: data.note ? undefined : data.change_help, text: data.note || data.change || "\u00a0" }),
+    data.spark?.length > 1 ? spark(data.spark, data.color) : null,
+  );
+}
+
+function spark(values, color) {
+  const x = (index) => (index / (values.length - 1)) * (WIDTH - 4) + 2;
+  const y = (value) => HEIGHT - 2 - value * (HEIGHT - 4);
+  let path = "";
+  values.forEach((value, index) => {
+    if (value === null) return;
+    path += `${index && values[index - 1] !== null ? "L" : "M"}${x(index).toFixed(1)} ${y(value).toFixed(1)}`;
+  });
+  const last = values.findLastIndex((value) => value !== null);
+  return svg("svg", { class: "lp-spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true", style: `color:${color}` },
+    svg("path", { d: path }), svg("circle", { cx: x(last), cy: y(values[last]), r: 1.8 }));
+}

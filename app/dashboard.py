@@ -1,0 +1,22 @@
+"""Entry point of ``streamlit run``: the ASGI application around the dashboard's script.
+
+Beside the pages it serves our static files, and it turns an error nobody expected into one line on the page; the trace
+goes to the log of the process.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+from streamlit.starlette import App
+
+from logprobe.app.assets import routes
+
+
+def _say(error: Exception) -> bool:
+    st.error(f"This page could not be drawn ({type(error).__name__}). The reason stands in the output of `logprobe up`; reload to try again.")
+    return True
+
+
+app = App(Path(__file__).with_name("shell.py"), routes=routes(), on_script_error=_say)

@@ -1,0 +1,59 @@
+"""How numbers and times are written, everywhere people read them. `chart/format.js` follows the same rules."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+_MINUS: Final = "\u2212"
+_DIGITS: Final = 3
+_NEAR_ONE: Final = 0.99
+_MOST_DIGITS: Final = 6
+_THOUSAND: Final = 1000
+_LARGE: Final = 100_000.0
+_SMALL: Final = 1e-3
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, scientific below 1e-3 and from 1e5 on; a dash for what is unknown.
+
+    >>> [number(v) for v in (0.00012345, 0.99871, -12.34, 0.0, 123456.0, None)]
+    ['1.23e-4', '0.9987', '−12.3', '0', '1.23e5', '–']
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    if size and not _SMALL <= size < _LARGE:
+        mantissa, exponent = f"{size:.{_DIGITS - 1}e}".split("e")
+        text = f"{mantissa}e{int(exponent)}"
+    else:
+        text = _plain(size)
+    return (_MINUS if value < 0 else "") + text
+
+
+def _plain(size: float) -> str:
+    if _NEAR_ONE <= size < 1:  # what matters of an ESS or a coverage is how far it is from 1
+        digits = min(_MOST_DIGITS, math.ceil(-math.log10(1 - size)) + 1)
+        return f"{round(size, digits):.{_MOST_DIGITS}g}"
+    if size >= _THOUSAND:
+        return f"{size:,.0f}"
+    return f"{float(f'{size:.{_DIGITS}g}'):g}"  # twice: 999.9 is 1000, not 1e+03
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A number with its unit: fractions as they are, other units behind a space."""
+    text = number(value)
+    return text if unit in {"", "fraction", "1e-4"} or text == "–" else f"{text} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest sensible unit.
+
+    >>> [duration(s) for s in (0.4, 59, 61, 7300, 200000)]
+    ['0 s', '59 s', '1 min', '2 h', '2 d']
+    """
+    for size, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {name}"
+    return f"{max(0, int(seconds))} s"

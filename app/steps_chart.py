@@ -1,0 +1,104 @@
+"""Data of the linked chart: the figure, what stands around it, and the words for those who cannot see it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from logprobe.app.data import RunView
+from logprobe.app.figures import steps_figure
+from logprobe.app.numbers import number, quantity
+from logprobe.app.panels import PAIR_WORDS, PAIRS, Line, Panel, why_missing
+from logprobe.app.series import RunSeries
+from logprobe.app.theme import DASHES, Theme
+from logprobe.app.tiles import unit_beside_label
+from logprobe.monitor.metrics.catalog import metric
+
+_MARKED_EVENTS = 2000
+
+
+def chart_of(view: RunView, panels: Sequence[Panel], theme: Theme) -> dict[str, Any]:
+    """Data of `chart/chart.js`. Panels without any value are named below the figure instead of drawn empty."""
+    run = view.series
+    shown = [panel for panel in panels if any(run.measured(line.metric) for line in panel.lines)]
+    return {
+        "run": run.run,
+        "revision": run.revision,
+        "figure": steps_figure(run, shown, view.events, theme),
+        "steps": run.steps.tolist(),
+        "rows": [_row(run, panel, number, theme) for number, panel in enumerate(shown, start=2)],
+        "legend": _legend(run, shown, theme),
+        "note": _incomplete(run),
+        "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be matched are left out.",
+        "strip_help": "Ticks: weights updated in the engine. Diamonds: a configuration changed.",
+        "absent": _absent([panel for panel in panels if panel not in shown]),
+        "events": [{"step": e.step, "words": e.words} for e in view.events if e.step is not None][-_MARKED_EVENTS:],
+        "alt": alt_text(run, shown),
+    }
+
+
+def _row(run: RunSeries, panel: Panel, axis: int, theme: Theme) -> dict[str, Any]:
+    return {
+        "axis": f"y{axis}",
+        "title": panel.title,
+        "unit": unit_beside_label(panel.metric),
+        "help": panel.words,
+        "note": _note(run, panel),
+        "lines": [_line(run, line, at, theme) for at, line in enumerate(panel.lines) if run.measured(line.metric)],
+    }
+
+
+def _line(run: RunSeries, line: Line, at: int, theme: Theme) -> dict[str, Any]:
+    latest = run.latest(line.metric)
+    return {
+        "line": at,
+        "name": line.name,
+        "color": theme.color(line.role),
+        "dash": line.dash,
+        "latest": None if latest is None else latest[1],
+    }
+
+
+def _note(run: RunSeries, panel: Panel) -> str:
+    """What the row cannot show: a logarithm has no place for 0 and below."""
+    unseen = int(np.count_nonzero(run.column(panel.metric) <= 0)) if panel.log else 0
+    return f"{_steps(unseen)} at 0 or below, not drawn" if unseen else ""
+
+
+def _incomplete(run: RunSeries) -> str:
+    """How often values rest on fewer tokens than they should; "" when they never do."""
+    partial = {pair: int(np.count_nonzero(run.column(f"{pair}.coverage") < 1)) for pair in PAIRS}
+    return " · ".join(f"{pair}: incomplete at {_steps(count)}" for pair, count in partial.items() if count)
+
+
+def _steps(count: int) -> str:
+    return f"{count:,} step{'' if count == 1 else 's'}"
+
+
+def _legend(run: RunSeries, panels: Sequence[Panel], theme: Theme) -> list[dict[str, str]]:
+    drawn = {line.role for panel in panels for line in panel.lines if line.name in PAIRS and run.measured(line.metric)}
+    return [
+        {"name": pair, "color": theme.color(pair), "dash": DASHES[pair], "help": PAIR_WORDS[pair]}
+        for pair in PAIRS
+        if pair in drawn
+    ]
+
+
+def _absent(panels: Sequence[Panel]) -> str:
+    return "; ".join(f"{panel.title}: not measured, {why_missing(panel.metric)}" for panel in panels)
+
+
+def alt_text(run: RunSeries, panels: Sequence[Panel]) -> str:
+    """The chart in words: per row, newest value and range."""
+    rows = [_row_in_words(run, panel) for panel in panels]
+    return f"Metrics of run {run.run} over {len(run.steps):,} steps. {' '.join(rows)}"
+
+
+def _row_in_words(run: RunSeries, panel: Panel) -> str:
+    line = next(line for line in panel.lines if run.measured(line.metric))
+    step, value = run.latest(line.metric) or (0, float("nan"))
+    column = run.column(line.metric)
+    low, high = number(float(np.nanmin(column))), number(float(np.nanmax(column)))
+    return f"{panel.title} ({line.name}): {quantity(value, metric(line.metric).unit)} at step {step:,}, between {low} and {high}."

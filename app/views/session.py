@@ -1,0 +1,64 @@
+"""What a page needs of its session: the shared feed, the chosen run, the theme, and how often to look."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from logprobe.alerts.liveness import State
+from logprobe.app.data import Feed, Look, Run
+from logprobe.app.theme import Theme, theme_for
+from logprobe.monitor.reader import connect
+
+_SECONDS: Final = {State.LIVE: 2.0, State.IDLE: 5.0, State.NO_DATA: 2.0, State.STALE: 10.0, State.ENDED: 10.0}
+_RETRY_SECONDS: Final = 2.0
+
+
+def home() -> Path:
+    """The home this app was started for."""
+    return Path(os.environ.get("LOGPROBE_HOME") or Path.home() / ".logprobe")
+
+
+@st.cache_resource(show_spinner=False)
+def _feed(path: str) -> Feed:
+    return Feed(lambda: connect(path))
+
+
+def feed() -> Feed:
+    """One feed for all sessions of this process."""
+    return _feed(str(home()))
+
+
+def theme() -> Theme:
+    """Light or dark, as the browser shows the page."""
+    return theme_for(st.context.theme.type)
+
+
+def chosen() -> str | None:
+    """The run the address names; None: the newest."""
+    return st.query_params.get("run")
+
+
+def choose(name: str) -> None:
+    """Puts a run into the address, so that the link opens the same view."""
+    st.query_params["run"] = name
+
+
+def looked() -> tuple[Look, Run | None]:
+    """A look at the chosen run, or at the newest when none is chosen or the chosen one does not exist."""
+    look = feed().look(chosen())
+    run = look.run(chosen())
+    if run is None and look.runs:
+        run = look.runs[0]
+        look = feed().look(run.name)
+    return look, run
+
+
+def pace(look: Look, run: Run | None) -> float:
+    """Seconds until the next look."""
+    if look.away_since is not None or run is None:
+        return _RETRY_SECONDS
+    return _SECONDS[run.liveness.state]
