@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.schema import ROLLOUT, SPAN, TRAINING
 
 TRAINING_FLOATS: Final = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
+Raw: TypeAlias = dict[str, NDArray[Any]]
 _SPANS: Final = pa.list_(SPAN)
 
 
@@ -77,25 +78,23 @@ def decode(captured: Captured) -> Batch:
     Raises:
         InputError: contents that do not fit together.
     """
-    captured.wait()
-    bounds, select = _selection(captured)
-    raw = captured.arrays
-    floats = {
-        name: arrays.to_float32(name, select(raw[name])) for name in (*TRAINING_FLOATS, "logprobs") if _is_token(captured, name)
-    }
+    raw = captured.arrays()
+    bounds, select = _selection(captured, raw)
+    per_token = [name for name in (*TRAINING_FLOATS, "logprobs") if name in raw and raw[name].shape == raw["token_ids"].shape]
+    floats = {name: arrays.to_float32(name, select(raw[name])) for name in per_token}
     batch = Batch(
         time_us=captured.time_us,
         offsets_S1=bounds,
         token_ids_N=arrays.to_token_ids(select(raw["token_ids"])),
         floats=floats,
-        missing=captured.missing,
+        missing=captured.missing or {},
         values=dict(captured.values),
         mask_N=arrays.to_bool(select(raw["mask"])) if "mask" in raw else None,
         step=captured.step,
         number=captured.number,
         bfloat16=frozenset(n for n in floats if arrays.is_bfloat16(raw[n])),
     )
-    _add_numbers_per_sequence(batch, captured)
+    _add_numbers_per_sequence(batch, captured, raw)
     if captured.kind == "rollout" and "weight_version" in captured.values:
         lengths = np.diff(batch.offsets_S1).tolist()
         batch.values["spans"] = [_spans(*pair) for pair in zip(captured.values["weight_version"], lengths, strict=True)]
@@ -115,41 +114,35 @@ def _spans(version: Any, length: int) -> list[dict[str, Any]] | None:
     return spans
 
 
-def _is_token(captured: Captured, name: str) -> bool:
-    array = captured.arrays.get(name)
-    return array is not None and array.shape == captured.arrays["token_ids"].shape
-
-
-def _selection(captured: Captured) -> tuple[NDArray[np.int64], Any]:
+def _selection(captured: Captured, raw: Raw) -> tuple[NDArray[np.int64], Any]:
     """Offsets of the sequences, and a function that flattens an array to their tokens."""
-    raw = captured.arrays
     if captured.layout == "list":
-        return arrays.offsets_of(captured.lengths), lambda array: array
+        return arrays.offsets_of(captured.lengths or []), lambda array: array
     if captured.layout == "packed":
         offsets = arrays.checked_offsets(raw["cu_seqlens"], captured.tokens)
         start, end = int(offsets[0]), int(offsets[-1])
         return offsets - start, lambda array: array[start:end]
-    keep, lengths = _padded_cells(captured)
+    keep, lengths = _padded_cells(captured, raw)
     if keep.all():
         return arrays.offsets_of(lengths), lambda array: array.reshape(-1)
     return arrays.offsets_of(lengths), lambda array: array[keep]
 
 
-def _padded_cells(captured: Captured) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    if "mask" in captured.arrays:
-        return arrays.kept_under_mask(arrays.to_bool(captured.arrays["mask"]))
-    time = captured.arrays["token_ids"].shape[1]
-    lengths = np.asarray(numbers(captured, "lengths"), dtype=np.int64)
+def _padded_cells(captured: Captured, raw: Raw) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    if "mask" in raw:
+        return arrays.kept_under_mask(arrays.to_bool(raw["mask"]))
+    time = raw["token_ids"].shape[1]
+    lengths = np.asarray(_numbers(captured, raw, "lengths"), dtype=np.int64)
     if (lengths < 0).any() or (lengths > time).any():
         raise InputError(f"lengths: must lie in [0, {time}]")
     return arrays.kept_under_lengths(lengths, time), lengths
 
 
-def numbers(captured: Captured, name: str) -> list[Any] | None:
+def _numbers(captured: Captured, raw: Raw, name: str) -> list[Any] | None:
     """One number per sequence, however it was given; None: absent."""
     if name in captured.values:
         return [arrays.scalar(name, item) for item in captured.values[name]]
-    array = captured.arrays.get(name)
+    array = raw.get(name)
     if array is None:
         return None
     if arrays.is_bfloat16(array):
@@ -157,13 +150,13 @@ def numbers(captured: Captured, name: str) -> list[Any] | None:
     return np.broadcast_to(array.reshape(-1), (captured.sequences,)).tolist()
 
 
-def _add_numbers_per_sequence(batch: Batch, captured: Captured) -> None:
+def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> None:
     for name in ("rewards", "prompt_lengths", "cached_prefix_tokens"):
-        values = numbers(captured, name)
+        values = _numbers(captured, raw, name)
         if values is not None:
             batch.values[name] = values
     if "advantages" not in batch.floats:
-        advantages = numbers(captured, "advantages")
+        advantages = _numbers(captured, raw, "advantages")
         if advantages is not None:
             per_sequence = np.array(advantages, dtype=np.float32)  # None becomes NaN: not reported
             batch.floats["advantages"] = np.repeat(per_sequence, np.diff(batch.offsets_S1))

@@ -22,10 +22,11 @@ _IDLE_BYTES: Final = 16 << 20  # kept however quiet it gets
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of reusable memory: `memory` is uint8 [size]; `owner` is the object that keeps it alive."""
+    """A piece of reusable memory: `memory` is uint8 [size], `view` the same as bytes; `owner` is the object that keeps it alive."""
 
     memory: NDArray[np.uint8]
     owner: Any
+    view: memoryview
 
     @property
     def size(self) -> int:
@@ -35,7 +36,7 @@ class Block:
 def plain_block(size: int) -> Block:
     """A block of ordinary memory."""
     memory = np.empty(size, dtype=np.uint8)
-    return Block(memory, memory)
+    return Block(memory, memory, memory.data)
 
 
 def size_class(nbytes: int) -> int:
@@ -83,10 +84,10 @@ class BlockPool:
         """Bytes kept for reuse."""
         return sum(size * len(blocks) for size, blocks in list(self._free.items()))
 
-    def take(self, nbytes: int) -> Block | None:
-        """A block of at least `nbytes`, or None when the limit does not allow it."""
+    def take(self, nbytes: int, extra_bytes: int = 0) -> Block | None:
+        """A block of at least `nbytes`, or None when the budget does not allow it and what comes along with it."""
         size = size_class(nbytes)
-        if not self._budget.take(size):
+        if not self._budget.take(size + extra_bytes):
             return None
         try:
             return self._free[size].pop()
@@ -94,11 +95,11 @@ class BlockPool:
             self._used_sizes.add(size)
             return self._allocate(size)
 
-    def give_back(self, block: Block) -> None:
+    def give_back(self, block: Block, extra_bytes: int = 0) -> None:
         """Return a block; its content may be overwritten from now on."""
         self._peak = max(self._peak, self._budget.in_use)
-        self._budget.give_back(block.size)
-        self._free[block.size].append(block)
+        self._budget.give_back(block.size + extra_bytes)
+        self._free[block.size].append(block)  # the one used last is taken first: it is still in a cache
 
     def tend(self) -> None:
         """Touch spares of sizes that ran out, and let go of what the last peak did not need."""

@@ -1,14 +1,14 @@
 """What happens in the host's thread: look at the shapes, copy the arrays, nothing else.
 
-A `Captured` call owns one block of the pool with a copy of every array, so the host may change its own at once. Converting,
-trimming and writing are the recorder's thread's work.
+A captured call owns one block of the pool with a copy of every array, so the host may change its own at once. Converting,
+trimming and writing are the recorder's thread's work. This is the path the host waits for, and between two of its steps every
+cache has gone cold: fewer instructions count for more here than anywhere else in logprobe.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -21,281 +21,309 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.torch_bridge import DeviceCopies, pinned_block
 
 _ALIGNMENT: Final = 64
+# numpy lets go of the GIL while it copies, and to get it back from a busy thread costs a thousand times the copy. A copy
+# through a memoryview keeps it; beyond this size that would hold up the host's other threads.
+_HELD_BYTES: Final = 4 << 20
 _SEQUENCE_BYTES: Final = 512  # ids, versions and tags of one sequence as Python objects, roughly
 _RECORD_BYTES: Final = 2048
 
 
-@dataclass(slots=True)
-class Captured:
-    """One call of the host, waiting for the recorder's thread."""
+class Part:
+    """One array argument: where it is, and where its copy lies in the block."""
 
-    kind: str
-    time_us: int = field(default_factory=lambda: time.time_ns() // 1000)
-    step: int | None = None
-    layout: Layout = "padded"
-    sequences: int = 0
-    tokens: int = 0  # padding included
-    values: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    missing: dict[str, NDArray[np.bool_]] = field(default_factory=dict)  # of the list layout: where values were None
-    lengths: list[int] = field(default_factory=list)  # of the list layout
-    block: Block | None = None
-    pool: BlockPool | None = None
-    events: list[Any] = field(default_factory=list)  # of copies still under way on a device
-    extra_bytes: int = _RECORD_BYTES
-    number: int = 0  # in the order of acceptance
+    __slots__ = ("dtype", "name", "nbytes", "offset", "piece", "shape")
 
-    def wait(self) -> None:
-        """Until the copies from devices are complete."""
-        for event in self.events:
-            event.synchronize()
+    def __init__(self, name: str, piece: Piece) -> None:
+        self.name = name
+        self.piece: Piece | list[Piece] = piece
+        self.shape: tuple[int, ...] = piece.shape
+        self.offset = 0
+        if isinstance(piece, np.ndarray):
+            self.dtype = piece.dtype
+            self.nbytes = piece.nbytes
+        else:
+            self.dtype = arrays.piece_dtype(piece)
+            self.nbytes = arrays.piece_bytes(piece)
 
-    def release(self) -> None:
-        """Give the block back; `arrays` must not be used any more."""
-        if self.block is not None and self.pool is not None:
-            self.arrays = {}
-            self.pool.give_back(self.block)
-            self.block = None
+    @property
+    def on_device(self) -> bool:
+        """Whether a stream has to copy it."""
+        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
+        return not all(isinstance(piece, np.ndarray) for piece in pieces)
+
+    def copy_to(self, block: Block) -> None:
+        """Copy what lies on the host."""
+        piece = self.piece
+        if isinstance(piece, np.ndarray) and 0 < self.nbytes <= _HELD_BYTES and piece.flags.c_contiguous:
+            plain = piece if piece.dtype.kind != "V" else piece.view(np.uint16)
+            block.view[self.offset : self.offset + self.nbytes] = plain.data.cast("B")
+        else:
+            self._copy_pieces(self.at(block))
+
+    def _copy_pieces(self, target: NDArray[Any]) -> None:
+        if isinstance(self.piece, np.ndarray):
+            np.copyto(target, self.piece)
+        if not isinstance(self.piece, list):
+            return
+        start = 0
+        for piece in self.piece:
+            if isinstance(piece, np.ndarray):
+                target[start : start + len(piece)] = np.ma.getdata(piece)
+            start += len(piece)
+
+    def device_pieces(self) -> Iterable[tuple[Piece, int]]:
+        """What a stream has to copy, with the offset in the block."""
+        start = self.offset
+        for piece in self.piece if isinstance(self.piece, list) else [self.piece]:
+            if not isinstance(piece, np.ndarray):
+                yield piece, start
+            start += arrays.elements(piece.shape) * self.dtype.itemsize
+
+    def at(self, block: Block) -> NDArray[Any]:
+        """The copy as an array."""
+        return block.memory[self.offset : self.offset + self.nbytes].view(self.dtype).reshape(self.shape)
 
 
-@dataclass(slots=True)
-class Source:
-    """One array argument: its pieces (one, or one per sequence), all of one type."""
+class RaggedPart(Part):
+    """One argument that is a list of 1-D arrays; its copy is their concatenation."""
 
-    name: str
-    pieces: list[Piece]
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    missing: NDArray[np.bool_] | None = None  # where a list said None
+    __slots__ = ("missing",)
 
-    @classmethod
-    def whole(cls, name: str, value: Any) -> Source:
-        """An argument that is one array."""
-        piece = arrays.as_piece(name, value)
-        return cls(name, [piece], arrays.piece_dtype(piece), tuple(piece.shape))
-
-    @classmethod
-    def ragged(cls, name: str, values: Iterable[Any]) -> Source:
-        """An argument that is a list of 1-D arrays."""
+    def __init__(self, name: str, values: Iterable[Any]) -> None:
         pieces = [arrays.as_piece(name, value) for value in values]
         for piece in pieces:
             if len(piece.shape) != 1:
                 raise InputError(f"{name}: every element must be 1-D, got shape {tuple(piece.shape)}")
-        types = {arrays.piece_dtype(piece) for piece in pieces if len(piece)}
-        if len(types) > 1 and any(dtype.kind == "V" for dtype in types):
-            raise InputError(f"{name}: bfloat16 mixed with other types; pass one type")
-        dtype = np.result_type(*types) if types else np.dtype(np.int32)
-        return cls(name, pieces, dtype, (sum(len(piece) for piece in pieces),), _missing(pieces))
-
-    @property
-    def nbytes(self) -> int:
-        return arrays.elements(self.shape) * self.dtype.itemsize
+        self.name = name
+        self.piece = pieces
+        self.dtype = _common_dtype(name, pieces)
+        self.shape = (sum(len(piece) for piece in pieces),)
+        self.nbytes = self.shape[0] * self.dtype.itemsize
+        self.offset = 0
+        self.missing = _missing(pieces)
 
     def lengths(self) -> list[int]:
-        """Tokens of every sequence of a ragged argument."""
-        return [len(piece) for piece in self.pieces]
+        """Elements of every piece."""
+        return [len(piece) for piece in self.piece]
+
+
+def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
+    types = {arrays.piece_dtype(piece) for piece in pieces if len(piece)}
+    if len(types) > 1 and any(dtype.kind == "V" for dtype in types):
+        raise InputError(f"{name}: bfloat16 mixed with other types; pass one type")
+    if len(types) > 1 and not all(isinstance(piece, np.ndarray) for piece in pieces):
+        raise InputError(f"{name}: tensors of different types; pass one type")
+    return np.result_type(*types) if types else np.dtype(np.int32)
 
 
 def _missing(pieces: list[Piece]) -> NDArray[np.bool_] | None:
+    """Where lists said None."""
     if not any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
         return None
     return np.concatenate([np.ma.getmaskarray(piece) for piece in pieces])
+
+
+class Captured:
+    """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe the arrays."""
+
+    __slots__ = (
+        "block", "events", "extra_bytes", "kind", "layout", "lengths", "missing", "number", "parts", "pool", "sequences",
+        "step", "time_us", "tokens", "values",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, values: dict[str, Any], step: int | None = None) -> None:
+        self.kind = kind
+        self.time_us = time.time_ns() // 1000
+        self.step = step
+        self.values = values
+        self.parts: list[Part] = []
+        self.layout: Layout = "padded"
+        self.sequences = 0
+        self.tokens = 0  # padding included
+        self.lengths: list[int] | None = None  # of the list layout
+        self.missing: dict[str, NDArray[np.bool_]] | None = None  # of the list layout: where values were None
+        self.block: Block | None = None
+        self.pool: BlockPool | None = None
+        self.events: list[Any] | None = None  # of copies still under way on a device
+        self.extra_bytes = _RECORD_BYTES
+        self.number = 0  # in the order of acceptance
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The copies, once those from devices are complete; valid until `release`. For the recorder's thread."""
+        for event in self.events or ():
+            event.synchronize()
+        return {} if self.block is None else {part.name: part.at(self.block) for part in self.parts}
+
+    def release(self) -> None:
+        """Give the block back; its arrays must not be used any more."""
+        if self.block is not None and self.pool is not None:
+            self.pool.give_back(self.block, self.extra_bytes)
+            self.block = None
 
 
 class Capturer:
     """Copies the arrays of calls into pooled memory. Used by every thread of the host."""
 
     def __init__(self, budget: Budget) -> None:
-        self.pool = BlockPool(budget)
+        self._pool = BlockPool(budget)
         self._pinned = BlockPool(budget, pinned_block)
         self._copies = DeviceCopies()
 
-    def copy(self, sources: list[Source], captured: Captured) -> bool:
-        """Copy `sources` into a block of `captured`; False when the budget does not allow it."""
-        on_device = [source for source in sources if any(not isinstance(p, np.ndarray) for p in source.pieces)]
-        offsets, total = _place(sources)
-        pool = self._pinned if on_device else self.pool
-        block = pool.take(total)
+    def copy(self, call: Captured) -> bool:
+        """Give `call` a block with a copy of all its parts; False when the budget does not allow it."""
+        end, on_device = 0, False
+        for part in call.parts:
+            part.offset = end
+            end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
+            on_device = on_device or type(part.piece) is not np.ndarray and part.on_device
+        pool = self._pinned if on_device else self._pool
+        block = pool.take(end, call.extra_bytes)
         if block is None:
             return False
         try:
-            for source, offset in zip(sources, offsets, strict=True):
-                memory = block.memory[offset : offset + source.nbytes]
-                captured.arrays[source.name] = _copy_host(source, memory.view(source.dtype).reshape(source.shape))
-            captured.events = self._copies.copy(_device_pieces(sources, offsets), block) if on_device else []
+            self._fill(block, call, on_device=on_device)
         except BaseException:
-            pool.give_back(block)
+            pool.give_back(block, call.extra_bytes)
             raise
-        captured.block, captured.pool = block, pool
+        call.block, call.pool = block, pool
         return True
+
+    def _fill(self, block: Block, call: Captured, *, on_device: bool) -> None:
+        for part in call.parts:
+            part.copy_to(block)
+        if on_device:
+            pieces = [found for part in call.parts for found in part.device_pieces()]
+            call.events = self._copies.copy(pieces, block)
+        for part in call.parts:
+            part.piece = None  # `record_stream` keeps device memory alive; the host's arrays are the host's again
 
     def tend(self) -> None:
         """Housekeeping of the memory, from the recorder's thread."""
-        self.pool.tend()
+        self._pool.tend()
 
 
-def _place(sources: list[Source]) -> tuple[list[int], int]:
-    offsets, end = [], 0
-    for source in sources:
-        offsets.append(end)
-        end += -(-source.nbytes // _ALIGNMENT) * _ALIGNMENT
-    return offsets, end
-
-
-def _copy_host(source: Source, target: NDArray[Any]) -> NDArray[Any]:
-    if len(source.pieces) == 1:
-        if isinstance(source.pieces[0], np.ndarray):
-            np.copyto(target, np.ma.getdata(source.pieces[0]))
-        return target
-    start = 0
-    for piece in source.pieces:
-        if isinstance(piece, np.ndarray):
-            target[start : start + len(piece)] = np.ma.getdata(piece)
-        start += len(piece)
-    return target
-
-
-def _device_pieces(sources: list[Source], offsets: list[int]) -> list[tuple[Any, int]]:
-    found = []
-    for source, offset in zip(sources, offsets, strict=True):
-        start = offset
-        for piece in source.pieces:
-            if not isinstance(piece, np.ndarray):
-                found.append((piece, start))
-            start += arrays.elements(piece.shape) * source.dtype.itemsize
-    return found
-
-
-class Call:
+class Call(Captured):
     """Interprets the arguments of one `training` or `rollout` call: names, shapes and counts, no content."""
 
-    def __init__(self, kind: str, *, token_ids: Any, sample_ids: Any, cu_seqlens: Any) -> None:
+    __slots__ = ("_shape",)
+
+    def __init__(self, kind: str, *, token_ids: Any, sample_ids: Any, cu_seqlens: Any = None) -> None:
+        super().__init__(kind, {})
         self.layout = arrays.layout_of(token_ids, cu_seqlens)
-        self.sources: list[Source] = []
-        self.captured = Captured(kind, layout=self.layout)
-        tokens = self._token_source("token_ids", token_ids)
-        self._shape = tokens.shape
-        self._lengths = tokens.lengths() if self.layout == "list" else []
-        self._add_bounds(cu_seqlens)
-        captured = self.captured
-        captured.sequences = self._count(cu_seqlens)
-        captured.tokens = arrays.elements(tokens.shape)
-        captured.lengths = self._lengths
-        captured.extra_bytes += captured.sequences * _SEQUENCE_BYTES
-        captured.values["sample_ids"] = arrays.host_list("sample_ids", sample_ids, captured.sequences)
+        self._shape: tuple[int, ...] = ()
+        first = self._token_part("token_ids", token_ids)
+        self._shape = first.shape
+        self.sequences = self._count(first, cu_seqlens)
+        self.tokens = arrays.elements(first.shape)
+        self.extra_bytes += self.sequences * _SEQUENCE_BYTES
+        self.values["sample_ids"] = arrays.host_list("sample_ids", sample_ids, self.sequences)
 
-    def _add_bounds(self, cu_seqlens: Any) -> None:
-        if self.layout == "packed":
-            self.sources.append(Source.whole("cu_seqlens", cu_seqlens))
+    def _count(self, first: Part, cu_seqlens: Any) -> int:
+        if self.layout == "padded":
+            return first.shape[0]
+        if isinstance(first, RaggedPart):
+            self.lengths = first.lengths()
+            return len(self.lengths)
+        bounds = Part("cu_seqlens", arrays.as_piece("cu_seqlens", cu_seqlens))
+        if len(bounds.shape) != 1 or bounds.shape[0] < 1:
+            raise InputError(f"cu_seqlens: expected [sequences + 1], got shape {tuple(bounds.shape)}")
+        self.parts.append(bounds)
+        return bounds.shape[0] - 1
 
-    def _count(self, cu_seqlens: Any) -> int:
+    def _token_part(self, name: str, value: Any) -> Part:
         if self.layout == "list":
-            return len(self._lengths)
-        if self.layout == "packed":
-            shape = self.sources[-1].shape
-            if len(shape) != 1 or shape[0] < 1:
-                raise InputError(f"cu_seqlens: expected [sequences + 1], got shape {shape}")
-            return shape[0] - 1
-        return self._shape[0]
+            return self._ragged_part(name, value)
+        piece = arrays.as_piece(name, value)
+        if self.layout == "packed" and len(piece.shape) == 2 and piece.shape[0] == 1:  # noqa: PLR2004
+            piece = piece.reshape(-1)  # [1, tokens], as flash attention has it
+        if len(piece.shape) != (2 if self.layout == "padded" else 1):
+            wanted = "[batch, time], or flat with cu_seqlens" if self.layout == "padded" else "[tokens] with cu_seqlens"
+            raise InputError(f"{name}: shape {tuple(piece.shape)}; expected {wanted}, or a list of 1-D arrays")
+        part = Part(name, piece)
+        self.parts.append(part)
+        return part
 
-    def _token_source(self, name: str, value: Any) -> Source:
-        source = self._read(name, value)
-        if self.layout == "packed" and len(source.shape) == 2 and source.shape[0] == 1:  # noqa: PLR2004
-            source.shape = source.shape[1:]  # [1, tokens], as flash attention has it
-            source.pieces = [piece.reshape(-1) for piece in source.pieces]
-        wanted = 2 if self.layout == "padded" else 1
-        if len(source.shape) != wanted:
-            hint = "[batch, time], or flat with cu_seqlens" if wanted == 2 else "[tokens] with cu_seqlens"  # noqa: PLR2004
-            raise InputError(f"{name}: shape {source.shape}; expected {hint}, or a list of 1-D arrays")
-        self.sources.append(source)
-        return source
-
-    def _read(self, name: str, value: Any) -> Source:
-        if self.layout != "list":
-            return Source.whole(name, value)
+    def _ragged_part(self, name: str, value: Any) -> RaggedPart:
         if not arrays.is_list(value):
             raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
-        return Source.ragged(name, value)
+        part = RaggedPart(name, value)
+        if part.missing is not None:
+            self.missing = {**(self.missing or {}), name: part.missing}
+        self.parts.append(part)
+        return part
 
-    def tokens(self, name: str, value: Any) -> None:
+    def tokens_of(self, name: str, value: Any) -> None:
         """An argument with one value per token; None: absent."""
         if value is None:
             return
-        source = self._token_source(name, value)
-        if source.shape != self._shape or (self.layout == "list" and source.lengths() != self._lengths):
-            detail = f"shape {source.shape}, token_ids {self._shape}"
+        part = self._token_part(name, value)
+        if part.shape != self._shape or (isinstance(part, RaggedPart) and part.lengths() != self.lengths):
+            detail = f"shape {tuple(part.shape)}, token_ids {tuple(self._shape)}"
             raise InputError(f"{name}: does not fit token_ids ({detail}); both need one value per token")
-        if source.missing is not None:
-            self.captured.missing[name] = source.missing
 
     def require(self, name: str, value: Any) -> None:
         """An argument with one value per token that must be there."""
         if value is None:
             raise InputError(f"{name}: missing")
-        self.tokens(name, value)
+        self.tokens_of(name, value)
 
     def mask(self, value: Any) -> None:
         """The token mask; only padded arrays cannot do without."""
         if value is None and self.layout == "padded":
             raise InputError("mask: required for padded [batch, time] arrays; pass what tells tokens from padding")
-        self.tokens("mask", value)
+        self.tokens_of("mask", value)
 
-    def lengths(self, value: Any) -> None:
+    def row_lengths(self, value: Any) -> None:
         """Tokens per padded row."""
         if self.layout != "padded":
             return
         if value is None:
             raise InputError("lengths: required for padded [batch, time] arrays")
-        self.sequences("lengths", value)
+        self.numbers("lengths", value)
 
-    def spans(self, value: Any) -> None:
-        """Weight versions: one for all, one per sequence, or spans per sequence."""
-        if value is None:
-            return
-        if isinstance(value, str | int) or getattr(value, "shape", None) == ():
-            items: list[Any] = [arrays.scalar("weight_version", value)] * self.captured.sequences
-        else:
-            items = arrays.host_list("weight_version", value, self.captured.sequences)
-        self.captured.values["weight_version"] = [list(item) if arrays.is_list(item) else item for item in items]
-
-    def tokens_or_sequences(self, name: str, value: Any) -> None:
+    def tokens_or_numbers(self, name: str, value: Any) -> None:
         """An argument with one value per token or one per sequence."""
         if value is None:
             return
-        if self.layout == "list" and arrays.is_ragged(value):
-            self.tokens(name, value)
-        elif self.layout != "list" and tuple(getattr(value, "shape", ())) == self._shape:
-            self.tokens(name, value)
+        if arrays.is_ragged(value) if self.layout == "list" else tuple(getattr(value, "shape", ())) == self._shape:
+            self.tokens_of(name, value)
         else:
-            self.sequences(name, value)
+            self.numbers(name, value)
 
-    def sequences(self, name: str, value: Any) -> None:
+    def numbers(self, name: str, value: Any) -> None:
         """A number per sequence: [batch], [batch, 1], a list (None: unknown), or one for all."""
         if value is None:
             return
         if arrays.is_list(value):
-            self.captured.values[name] = arrays.host_list(name, value, self.captured.sequences)
+            self.values[name] = arrays.host_list(name, value, self.sequences)
             return
-        source = Source.whole(name, value)
-        if arrays.elements(source.shape) not in (1, self.captured.sequences):
-            raise InputError(f"{name}: shape {source.shape} for {self.captured.sequences} sequences")
-        self.sources.append(source)
+        part = Part(name, arrays.as_piece(name, value))
+        if arrays.elements(part.shape) not in (1, self.sequences):
+            raise InputError(f"{name}: shape {tuple(part.shape)} for {self.sequences} sequences")
+        self.parts.append(part)
 
     def labels(self, name: str, value: Any) -> None:
         """A label per sequence, or one for all; None: unknown."""
         if value is None:
             return
         if isinstance(value, str | int) or getattr(value, "shape", None) == ():
-            self.captured.values[name] = [arrays.scalar(name, value)] * self.captured.sequences
+            self.values[name] = [arrays.scalar(name, value)] * self.sequences
         else:
-            self.captured.values[name] = arrays.host_list(name, value, self.captured.sequences)
+            self.values[name] = arrays.host_list(name, value, self.sequences)
+
+    def spans(self, value: Any) -> None:
+        """Weight versions: one for all, one per sequence, or spans per sequence."""
+        self.labels("weight_version", value)
+        if value is not None:
+            items = self.values["weight_version"]
+            self.values["weight_version"] = [list(item) if arrays.is_list(item) else item for item in items]
 
     def mappings(self, name: str, value: Any) -> None:
         """A dictionary per sequence, or one for all."""
         if value is None:
             return
         if isinstance(value, Mapping):
-            self.captured.values[name] = [dict(value)] * self.captured.sequences
+            self.values[name] = [dict(value)] * self.sequences
         else:
-            items = arrays.host_list(name, value, self.captured.sequences)
-            self.captured.values[name] = [None if item is None else dict(item) for item in items]
+            items = arrays.host_list(name, value, self.sequences)
+            self.values[name] = [None if item is None else dict(item) for item in items]

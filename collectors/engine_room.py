@@ -17,7 +17,7 @@ from multiprocessing import util as multiprocessing_util
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.collectors.capture import Captured, Source
+from logprobe.collectors.capture import Captured
 from logprobe.collectors.health import Guard
 from logprobe.collectors.intake import Intake
 from logprobe.collectors.outlet import Outlet
@@ -75,13 +75,13 @@ class EngineRoom:
 
     def guard(self, call: str, step: object = None) -> Guard:
         """Context of one call from the host."""
-        return self.intake.health.guard(call, step)
+        return Guard(self.intake.health, call, step)
 
-    def offer(self, item: Captured, sources: list[Source]) -> bool:
+    def offer(self, item: Captured) -> bool:
         """Put a call into the queue."""
         if self._thread is None:
             self.start()
-        return self.intake.offer(item, sources)
+        return self.intake.offer(item)
 
     def first_time(self, key: tuple[str, str]) -> bool:
         """Whether this process has not seen `key` yet."""

@@ -122,10 +122,6 @@ class Health:
             self._dropped[reason].add(calls, sequences, tokens)
         self.report(reason, message, sequences=sequences, tokens=tokens, step=step)
 
-    def guard(self, call: str, step: object = None, *, host: bool = True) -> Guard:
-        """Context of one call; see `Guard`. `host`: it runs in a thread of the host, and its duration is the host's cost."""
-        return Guard(self, call, step, host=host)
-
     def due(self, *, everything: bool = False) -> list[Problem]:
         """Problems to report now: the first occurrence at once, repetitions after `REPEAT_SECONDS`."""
         now = time.monotonic()
@@ -157,13 +153,13 @@ def log(problem: Problem) -> None:
 
 
 class Guard:
-    """Swallows and counts every `Exception` of its block, and adds the block's duration to the cost of the host."""
+    """Swallows and counts every `Exception` of its block; with `cost`, adds its duration to what the host pays."""
 
-    __slots__ = ("_call", "_health", "_host", "_started", "_step")
+    __slots__ = ("_call", "_cost", "_health", "_started", "_step")
 
-    def __init__(self, health: Health, call: str, step: object, *, host: bool) -> None:
+    def __init__(self, health: Health, call: str, step: object = None, *, cost: bool = True) -> None:
         self._health = health
-        self._host = host
+        self._cost = cost
         self._call = call
         self._step = step
 
@@ -174,7 +170,7 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         health = self._health
-        if self._host:
+        if self._cost:
             health.caller_seconds += time.perf_counter() - self._started
             health.calls += 1
         if error is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logprobe.collectors.buffers import Budget
-from logprobe.collectors.capture import Captured, Capturer, Source
+from logprobe.collectors.capture import Captured, Capturer
 from logprobe.collectors.health import Health
 
 _WAKE_SHARE: Final = 8  # the thread is woken early once this part of the queue is filled
@@ -38,6 +38,7 @@ class Intake:
         self._items: deque[Captured | FlushRequest] = deque()
         self._lock = threading.Lock()
         self._wake_tokens = wake_tokens
+        self._wake_bytes = queue_bytes // _WAKE_SHARE
         self._fresh_tokens = 0  # accepted since the thread was last woken
         self._flushed_to = 0
 
@@ -51,21 +52,20 @@ class Intake:
         """Whether more than half the queue's memory is in use."""
         return self.budget.in_use > self.budget.limit // 2
 
-    def offer(self, item: Captured, sources: list[Source]) -> bool:
-        """Copy `sources` and append; False, counted, when there is no room."""
+    def offer(self, item: Captured) -> bool:
+        """Copy its arrays and append it; False, counted, when there is no room."""
         if self.closing:
             return self._refuse("closed", "the recorder is closed; records after close() are dropped", item)
-        if not self.budget.take(item.extra_bytes):
+        if not self.capturer.copy(item):
             return self._refuse_full(item)
-        try:
-            copied = not sources or self.capturer.copy(sources, item)
-        except BaseException:
-            self.budget.give_back(item.extra_bytes)
-            raise
-        if not copied:
-            self.budget.give_back(item.extra_bytes)
-            return self._refuse_full(item)
-        self._append(item)
+        with self._lock:
+            self.accepted_calls += 1
+            self.accepted_sequences += item.sequences
+            item.number = self.accepted_calls
+            self._items.append(item)
+            self._fresh_tokens += item.tokens
+        if self._fresh_tokens >= self._wake_tokens or self.budget.in_use > self._wake_bytes:
+            self.wake.set()
         return True
 
     def request_flush(self) -> FlushRequest:
@@ -87,21 +87,6 @@ class Intake:
         self.wake.clear()
         self._fresh_tokens = 0
         return [self._items.popleft() for _ in range(len(self._items))]
-
-    def release(self, item: Captured) -> None:
-        """Give back the memory of a call that has been dealt with."""
-        item.release()
-        self.budget.give_back(item.extra_bytes)
-
-    def _append(self, item: Captured) -> None:
-        with self._lock:
-            self.accepted_calls += 1
-            self.accepted_sequences += item.sequences
-            item.number = self.accepted_calls
-            self._items.append(item)
-            self._fresh_tokens += item.tokens
-        if self._fresh_tokens >= self._wake_tokens or self.budget.in_use > self.budget.limit // _WAKE_SHARE:
-            self.wake.set()
 
     def _refuse_full(self, item: Captured) -> bool:
         self.wake.set()

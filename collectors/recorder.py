@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from logprobe.collectors import records
-from logprobe.collectors.capture import Call, Captured, Source
+from logprobe.collectors.capture import Call, Captured, Part
 from logprobe.collectors.documents import canonical_json, fingerprint
 from logprobe.collectors.engine_room import EngineRoom
 from logprobe.collectors.settings import Settings
@@ -120,18 +120,18 @@ class Recorder:
         room = self._room
         with room.guard("training", step):
             call = Call("training", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
-            call.captured.step = records.whole_number("step", step)
+            call.step = records.whole_number("step", step)
             call.require("trainer_logprobs", trainer_logprobs)
-            call.tokens("rollout_logprobs", rollout_logprobs)
+            call.tokens_of("rollout_logprobs", rollout_logprobs)
             call.mask(mask)
-            call.tokens("current_logprobs", current_logprobs)
-            call.tokens("entropy", entropy)
-            call.tokens_or_sequences("advantages", advantages)
-            call.sequences("rewards", rewards)
+            call.tokens_of("current_logprobs", current_logprobs)
+            call.tokens_of("entropy", entropy)
+            call.tokens_or_numbers("advantages", advantages)
+            call.numbers("rewards", rewards)
             call.labels("weight_version", weight_version)
             call.labels("prompt_ids", prompt_ids)
             call.mappings("tags", tags)
-            return room.offer(call.captured, call.sources)
+            return room.offer(call)
         return False
 
     def rollout(
@@ -182,10 +182,10 @@ class Recorder:
         with room.guard("rollout"):
             call = Call("rollout", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
             call.require("logprobs", logprobs)
-            call.lengths(lengths)
+            call.row_lengths(lengths)
             call.spans(weight_version)
-            for name, numbers in (("cached_prefix_tokens", cached_prefix_tokens), ("prompt_lengths", prompt_lengths)):
-                call.sequences(name, numbers)
+            call.numbers("cached_prefix_tokens", cached_prefix_tokens)
+            call.numbers("prompt_lengths", prompt_lengths)
             call.labels("prompt_hashes", prompt_hashes)
             call.labels("prompt_ids", prompt_ids)
             call.labels("finish_reasons", finish_reasons)
@@ -193,7 +193,7 @@ class Recorder:
             call.labels("engine_config_id", engine_config_id)
             call.labels("replica", replica if replica is not None else self._settings.replica)
             call.labels("sampling_id", self._sampling_ids(sampling, replica))
-            return room.offer(call.captured, call.sources)
+            return room.offer(call)
         return False
 
     def step(
@@ -215,14 +215,14 @@ class Recorder:
             **more_scalars: more of the same.
         """
         with self._room.guard("step", step):
-            values, sources = records.scalars({**(scalars or {}), **more_scalars})
+            values, parts = records.scalars({**(scalars or {}), **more_scalars})
             row = {
                 "step": records.whole_number("step", step),
                 "rank": self._settings.rank,
                 "scalars": values,
                 "correction": correction if correction is None or isinstance(correction, str) else canonical_json(correction),
             }
-            return self._small("step", row, sources=sources, step=row["step"], time=time)
+            return self._small("step", row, parts=parts, step=row["step"], time=time)
         return False
 
     def weights(
@@ -383,16 +383,17 @@ class Recorder:
         kind: str,
         row: dict[str, Any],
         *,
-        sources: list[Source] | None = None,
+        parts: list[Part] | None = None,
         step: int | None = None,
         time: float | datetime | None = None,
         extra_bytes: int = 0,
     ) -> bool:
-        item = Captured(kind, step=step, values=row)
+        item = Captured(kind, row, step)
+        item.parts = parts or []
         item.extra_bytes += extra_bytes
         if time is not None:
             item.time_us = records.micros(time) or item.time_us
-        return self._room.offer(item, sources or [])
+        return self._room.offer(item)
 
     def _sampling_ids(self, sampling: Any, replica: str | None) -> Any:
         if sampling is None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from logprobe.collectors import arrays, torch_bridge
-from logprobe.collectors.capture import Source
+from logprobe.collectors.capture import Part
 from logprobe.collectors.errors import InputError
 
 
@@ -44,29 +44,29 @@ def micros(value: float | datetime | None) -> int | None:
     return round(seconds * 1e6)
 
 
-def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Source]]:
+def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part]]:
     """Host numbers as pairs, and device tensors to be copied.
 
     Raises:
         InputError: a value is not one number.
     """
     pairs: list[tuple[str, float]] = []
-    sources: list[Source] = []
+    parts: list[Part] = []
     for name, value in values.items():
         if value is None:
             continue
         if torch_bridge.is_tensor(value) and not torch_bridge.on_host(value):
-            sources.append(_one_element(str(name), value))
+            parts.append(_one_element(str(name), value))
         else:
             pairs.append((str(name), _number(name, value)))
-    return pairs, sources
+    return pairs, parts
 
 
-def _one_element(name: str, value: Any) -> Source:
-    source = Source.whole(name, value)
-    if arrays.elements(source.shape) != 1:
-        raise InputError(f"scalar {name!r}: one number expected, got shape {source.shape}")
-    return source
+def _one_element(name: str, value: Any) -> Part:
+    part = Part(name, arrays.as_piece(name, value))
+    if arrays.elements(part.shape) != 1:
+        raise InputError(f"scalar {name!r}: one number expected, got shape {part.shape}")
+    return part
 
 
 def _number(name: object, value: Any) -> float:

@@ -46,7 +46,8 @@ def numpy_dtype(tensor: Any) -> np.dtype[Any]:
 def pinned_block(size: int) -> Block:
     """A block the device can write to on its own."""
     memory = sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, pin_memory=True)
-    return Block(memory.numpy(), memory)
+    array = memory.numpy()
+    return Block(array, memory, array.data)
 
 
 class DeviceCopies:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from logprobe.collectors import batches as flat
+from logprobe.collectors import arrays, batches as flat
 from logprobe.collectors.batches import Batch
 from logprobe.collectors.capture import Captured
 from logprobe.collectors.errors import InputError
@@ -121,13 +121,12 @@ class Writer:
             self._lose(item, "internal_error", f"Recorder.{item.kind}: failed in the recorder's thread")
             raise
         finally:
-            self._intake.release(item)
+            item.release()
         if self._pending.tokens >= self._segment_tokens:
             self._write_all()
 
     def _store(self, item: Captured, *, crowded: bool) -> None:
         if item.kind not in ("training", "rollout"):
-            item.wait()
             row = record_row(item)
             rows_table(item.kind, [row])  # a wrong type shows here and costs no other record
             self._add_row(item.kind, row)
@@ -242,7 +241,7 @@ class Writer:
     # --- Counting ---
 
     def _guard(self, where: str) -> Guard:
-        return self._intake.health.guard(where, host=False)
+        return Guard(self._intake.health, where, cost=False)
 
     def _count_reduction(self, batch: Batch, message: str) -> None:
         self._lost_number = max(self._lost_number, batch.number)
@@ -286,9 +285,9 @@ def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
 def record_row(item: Captured) -> dict[str, Any]:
     """The row of a small record; scalars that came from a device are read here."""
     row = {"time": item.time_us, **item.values}
-    if item.arrays:
-        scalars = {name: float(flat.numbers(item, name)[0]) for name in item.arrays}  # type: ignore[index]
-        row["scalars"] = [*row["scalars"], *scalars.items()]
+    from_device = [(name, float(arrays.to_float32(name, array).reshape(-1)[0])) for name, array in item.arrays().items()]
+    if from_device:
+        row["scalars"] = [*row["scalars"], *from_device]
     return row
 
 
