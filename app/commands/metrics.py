@@ -12,7 +12,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from logprobe.app.arguments import home_path, require_run, step_range
-from logprobe.collectors.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
     parser.add_argument("--metric", action="append", metavar="KEY", help="only this metric (may be repeated)")
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
+    parser.set_defaults(usage_error=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list(as_json=arguments.json)
     if arguments.name is None:
-        raise ConfigurationError("which run? `logprobe runs` lists them; `logprobe metrics --list` lists the metrics")
+        arguments.usage_error("which RUN? `logprobe runs` lists them")
     steps = _read(arguments)
     if arguments.json:
         lines = ",\n".join(tables.dump(step) for step in steps)
@@ -65,7 +65,7 @@ def _read(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         declared(key)
     first, last = arguments.steps
     with open_reader(home_path(arguments)) as reader:
-        require_run(arguments.name, reader.read("cli_runs")["run"].to_pylist())
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
         summaries = reader.read("cli_steps", run=arguments.name, first=first, last=last)
         values = reader.read("cli_metrics", run=arguments.name, first=first, last=last)
     return documents(summaries, values, arguments.metric or KEYS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import UTC, datetime
+from typing import Any
 
 from logprobe.app.arguments import home_path
 
@@ -16,14 +18,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints one line per run, the newest first."""
     from logprobe.app import tables
+    from logprobe.app.data import Run, runs_of
     from logprobe.monitor.reader import open_reader
 
+    def line(known: Run) -> dict[str, Any]:
+        return {
+            "run": known.name,
+            "state": known.liveness.state.value,
+            "steps": known.steps,
+            "last_step": known.last_step,
+            "sequences": known.sequences,
+            "tokens": known.tokens,
+            "last_record_at": known.last_record,
+        }
+
     with open_reader(home_path(arguments)) as reader:
-        found = reader.read("cli_runs")
+        lines = [line(known) for known in runs_of(reader.read("app_runs"), datetime.now(UTC))]
     if arguments.json:
-        tables.write_json(found, sys.stdout)
-    elif found.num_rows:
-        tables.write_table(found, sys.stdout)
+        print("[" + ",\n ".join(map(tables.dump, lines)) + "]")
+    elif lines:
+        print(tables.aligned(list(lines[0]), [list(known.values()) for known in lines]))
     else:
         print("no runs yet", file=sys.stderr)
     return 0

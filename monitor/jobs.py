@@ -1,0 +1,139 @@
+"""The jobs of the service: what runs in the background, how often, and an account of every run.
+
+One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in `job_runs`, and the
+next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed ones coalesce.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from logprobe.collectors.errors import LogprobeError
+
+LOGGER: Final = logging.getLogger("logprobe.service")
+Progress = Mapping[str, Any]
+
+_MOST_ERRORS: Final = 64  # distinct errors remembered per job
+
+
+@dataclass(slots=True)
+class Account:
+    """What is known of a job's runs; a row of `job_runs`."""
+
+    job: str
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    runs: int = 0
+    failures: int = 0
+    last_error: str | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The account as plain values, under the names of the columns of `job_runs`."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Job:
+    """One piece of work on a schedule. Runs in one thread at a time, whoever asks for it."""
+
+    def __init__(self, name: str, seconds: float, work: Callable[[], Progress]) -> None:
+        """`work` returns what it did, and how far behind it is, as JSON values."""
+        self.name = name
+        self.seconds = seconds
+        self._work = work
+        self._turn = threading.Lock()
+        self._account = Account(name)
+        self._seen: set[str] = set()
+
+    def run(self) -> None:
+        """One tick of the schedule: runs unless a run is under way."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._attempt()
+            except Exception as error:  # noqa: BLE001 - the boundary of a background thread: counted, reported, retried
+                self._failed(error)
+            finally:
+                self._turn.release()
+
+    def run_now(self) -> Progress:
+        """Waits for a run under way, then runs. Raises what the work raises."""
+        with self._turn:
+            try:
+                return self._attempt()
+            except Exception as error:
+                self._failed(error)
+                raise
+
+    def account(self) -> Account:
+        """A snapshot; safe from any thread."""
+        return Account(**self._account.document())
+
+    def restore(self, runs: int, failures: int) -> None:
+        """Goes on counting where an earlier service stopped."""
+        self._account.runs += runs
+        self._account.failures += failures
+
+    def _attempt(self) -> Progress:
+        account = self._account
+        account.started_at = datetime.now(UTC)
+        begun = time.perf_counter()
+        progress = dict(self._work())
+        account.progress = {**progress, "seconds": round(time.perf_counter() - begun, 6)}
+        account.finished_at = datetime.now(UTC)
+        account.runs += 1
+        return progress
+
+    def _failed(self, error: Exception) -> None:
+        account = self._account
+        account.runs += 1
+        account.failures += 1
+        account.finished_at = datetime.now(UTC)
+        account.last_error = f"{type(error).__name__}: {error}"
+        kind = f"{type(error).__name__}: {str(error)[:80]}"
+        if kind in self._seen or len(self._seen) >= _MOST_ERRORS:
+            return
+        self._seen.add(kind)
+        known = isinstance(error, LogprobeError)
+        LOGGER.error("job %s: %s; it will be tried again", self.name, account.last_error, exc_info=None if known else error)
+
+
+class Schedule:
+    """Runs jobs, each at its own pace, until stopped."""
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
+        self.missed = 0
+        self._scheduler = BackgroundScheduler(
+            timezone=UTC,
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+        self._scheduler.add_listener(self._listen, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
+        for job in jobs.values():
+            self._scheduler.add_job(
+                job.run, "interval", seconds=job.seconds, id=job.name, next_run_time=datetime.now(UTC), replace_existing=True
+            )
+
+    def start(self) -> None:
+        """Every job runs once at once, then at its pace."""
+        # A job longer than its interval is no fault here (the next tick catches up), and would fill the log.
+        logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """No new runs; returns when the runs under way have ended."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+
+    def _listen(self, event: JobExecutionEvent) -> None:
+        self.missed += event.code == EVENT_JOB_MISSED
+        what = "was missed" if event.code == EVENT_JOB_MISSED else f"failed: {event.exception}"
+        LOGGER.error("the scheduled run of job %s %s", event.job_id, what)
