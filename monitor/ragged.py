@@ -1,0 +1,81 @@
+"""Arrow list columns as flat numpy arrays with offsets: one sequence after another, no Python loop over tokens.
+
+Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def lengths(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """[S] number of elements of each list; −1 for a null list."""
+    return np.asarray(pc.fill_null(pc.list_value_length(column), -1), dtype=np.int64)
+
+
+def offsets_of(lengths_S: NDArray[Any]) -> NDArray[np.int64]:
+    """[S1] offsets of sequences of these lengths."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_S, dtype=np.int64)])
+
+
+def flat_floats(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    """[N] elements of all lists, NaN for a null element and throughout a null list; None when every list is null.
+
+    `lengths_S`: length of each sequence, which every list that is not null has.
+    """
+    return _filled(column, lengths_S, np.dtype(np.float32), np.nan)
+
+
+def flat_mask(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[N] elements of all lists; True throughout a null list: no mask means that every token counts."""
+    mask = _filled(column, lengths_S, np.dtype(np.bool_), fill=True)
+    return np.ones(int(lengths_S.sum()), np.bool_) if mask is None else mask
+
+
+def flat_ids(column: pa.ChunkedArray) -> NDArray[np.int32]:
+    """[N] elements of all lists; none of them may be null."""
+    return np.asarray(one_array(column).flatten())
+
+
+def sums(values_N: NDArray[Any], offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:
+    """[S] sum over each sequence in float64; 0 for an empty one."""
+    result = np.zeros(len(offsets_S1) - 1, np.float64)
+    filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
+    if filled.any():
+        result[filled] = np.add.reduceat(values_N, offsets_S1[:-1][filled], dtype=np.float64)
+    return result
+
+
+def finite_sums(
+    values_N: NDArray[np.float32], mask_N: NDArray[np.bool_] | None, offsets_S1: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """[S] sum and number of the finite values of each sequence, under the mask if there is one."""
+    usable = np.isfinite(values_N)
+    if mask_N is not None:
+        usable &= mask_N
+    kept = values_N if usable.all() else np.where(usable, values_N, np.float32(0))
+    return sums(kept, offsets_S1), sums(usable, offsets_S1).astype(np.int32)
+
+
+def _filled(
+    column: pa.ChunkedArray, lengths_S: NDArray[np.int64], dtype: np.dtype[Any], fill: Any
+) -> NDArray[Any] | None:
+    if column.null_count == len(column):
+        return None
+    elements = one_array(column).flatten()  # leaves out what stands behind null lists
+    values = np.asarray(elements.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
+    if column.null_count == 0:
+        return values
+    result = np.full(int(lengths_S.sum()), fill, dtype)
+    result[np.repeat(np.asarray(column.is_valid()), lengths_S)] = values
+    return result

@@ -1,0 +1,2 @@
+-- Grain: one row per rollout record. Inputs: incoming (Arrow): reduced rollout records.
+INSERT INTO rollout_sequences BY NAME SELECT * FROM incoming

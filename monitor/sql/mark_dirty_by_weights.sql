@@ -1,0 +1,16 @@
+-- Steps whose weight lag may change because a weight update became known after they were ingested.
+-- Grain: one row per run and step. Inputs: incoming (Arrow): weight records; training_sequences, rollout_sequences.
+INSERT INTO dirty_steps (run, step)
+SELECT DISTINCT s.run, s.step
+FROM training_sequences AS s
+JOIN incoming AS w ON w.run = s.run AND w.version = s.weight_version
+UNION
+SELECT DISTINCT s.run, s.step
+FROM (
+    SELECT r.run, r.segment_id, r.row
+    FROM rollout_sequences AS r
+    -- Nothing is sampled with weights before they are there; an hour is more than clocks differ.
+    JOIN incoming AS w ON w.run = r.run AND r.time >= coalesce(w.applied_at, w.time) - INTERVAL 1 HOUR
+    WHERE list_contains(list_transform(r.spans, lambda s: s."version"), w.version)
+) AS r
+JOIN training_sequences AS s ON s.run = r.run AND s.rollout_segment = r.segment_id AND s.rollout_row = r.row
