@@ -13,6 +13,7 @@ from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from logprobe.app.supervisor import Child, Supervisor
+from logprobe.app.theme import streamlit_options
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.monitor.home import Home
 
@@ -67,10 +68,8 @@ class Stack:
         options = {
             "server.address": self._address,
             "server.port": str(self._port),
-            "server.headless": "true",
-            "server.fileWatcherType": "none",
-            "browser.gatherUsageStats": "false",
             "global.developmentMode": "false",
+            **streamlit_options(),
         }
         script = Path(__file__).with_name("dashboard.py")
         arguments = [f"--{name}={value}" for name, value in options.items()]

@@ -69,7 +69,7 @@ def theme_for(mode: str | None) -> Theme:
     return DARK if mode == "dark" else LIGHT
 
 
-def streamlit_options() -> list[str]:
+def streamlit_options() -> dict[str, str]:
     """Options of ``streamlit run`` that make it ours: looks, and nothing that talks to the outside.
 
     Address and port are the supervisor's business.
@@ -94,4 +94,4 @@ def streamlit_options() -> list[str]:
             f"{prefix}.textColor": theme.text,
             f"{prefix}.borderColor": theme.line,
         }
-    return [part for name, value in options.items() for part in (f"--{name}", value)]
+    return options
