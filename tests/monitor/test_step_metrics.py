@@ -1,0 +1,438 @@
+"""Every metric against its plain formula, and what a fault in the data does to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev, variance
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.statistics import Bounds, sequence_statistics
+from logprobe.monitor import metrics
+from logprobe.monitor.metrics.catalog import evaluate
+from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
+from logprobe.monitor.metrics.sums import Groups, StepSums
+
+NAN, INF = float("nan"), float("inf")
+EPSILON = Bounds(0.8, 1.2)
+Sequences = list[list[tuple[float, float]]]  # (behaviour, policy) of valid tokens
+
+
+def clamp(x: float) -> float:
+    return max(-20.0, min(20.0, x))
+
+
+def rho(token: tuple[float, float]) -> float:
+    return math.exp(clamp(token[1] - token[0]))
+
+
+def tokens(sequences: Sequences) -> list[tuple[float, float]]:
+    return [token for sequence in sequences for token in sequence]
+
+
+def over_tokens(f: Callable[[float, float], float]) -> Callable[[Sequences], float]:
+    return lambda sequences: fmean(f(r, t) for r, t in tokens(sequences))
+
+
+def over_sequences(f: Callable[[float, float], float]) -> Callable[[Sequences], float]:
+    return lambda sequences: fmean(fmean(f(r, t) for r, t in sequence) for sequence in sequences)
+
+
+def of_means(f: Callable[[float], float], reduce: Callable = fmean) -> Callable[[Sequences], float]:
+    """`reduce` over sequences of f(mean d)."""
+    return lambda sequences: reduce([f(fmean(t - r for r, t in sequence)) for sequence in sequences])
+
+
+def ess(weights: list[float]) -> float:
+    return sum(weights) ** 2 / (len(weights) * sum(w * w for w in weights))
+
+
+def pearson(sequences: Sequences) -> float:
+    return float(np.corrcoef([[math.exp(r), math.exp(t)] for r, t in tokens(sequences)], rowvar=False)[0, 1])
+
+
+def calibration_z(sequences: Sequences) -> float:
+    """The textbook's ratio estimator: sequences are the clusters."""
+    size = len(tokens(sequences))
+    mean = fmean(rho(token) - 1 for token in tokens(sequences))
+    residuals = [sum(rho(token) - 1 - mean for token in sequence) for sequence in sequences]
+    return mean / math.sqrt(len(sequences) * variance(residuals, 0.0) / size**2)
+
+
+K3: Callable[[float, float], float] = lambda r, t: rho((r, t)) - 1 - (t - r)
+REVERSE: Callable[[float, float], float] = lambda r, t: rho((r, t)) * (t - r) - rho((r, t)) + 1
+MEANS: dict[str, Callable[[float, float], float]] = {
+    "kl": lambda r, t: r - t,
+    "k2_kl": lambda r, t: (t - r) ** 2 / 2,
+    "k3_kl": K3,
+    "reverse_kl": REVERSE,
+    "logprob_abs_diff_mean": lambda r, t: abs(t - r),
+    "prob_abs_diff_mean": lambda r, t: abs(math.exp(t) - math.exp(r)),
+    "mult_prob_error": lambda r, t: math.exp(min(abs(t - r), 20)),
+    "ratio_mean": lambda r, t: rho((r, t)),
+    "chi2_token": lambda r, t: rho((r, t)) ** 2 - 1,
+}
+PLAIN: dict[str, Callable[[Sequences], float]] = {
+    **{key: over_tokens(f) for key, f in MEANS.items()},
+    **{f"{key.removesuffix('_mean')}_seq_mean": over_sequences(f) for key, f in MEANS.items()},
+    "logprob_abs_diff_max": lambda s: max(abs(t - r) for r, t in tokens(s)),
+    "prob_pearson": pearson,
+    "ratio_min": lambda s: min(map(rho, tokens(s))),
+    "ratio_max": lambda s: max(map(rho, tokens(s))),
+    "ratio_std": lambda s: pstdev(map(rho, tokens(s))),
+    "ratio_deviation_1e4": lambda s: 1e4 * (fmean(map(rho, tokens(s))) - 1),
+    "calibration_z": calibration_z,
+    "chi2_seq": of_means(lambda d: math.exp(2 * clamp(d)) - 1),
+    "chi2_seq_product": lambda s: fmean(math.exp(2 * clamp(sum(t - r for r, t in x))) - 1 for x in s),
+    "chi2_centered": lambda s: 1 / ess(list(map(rho, tokens(s)))) - 1,
+    "ess": lambda s: ess(list(map(rho, tokens(s)))),
+    "ess_seq": of_means(lambda d: math.exp(clamp(d)), ess),
+    "training_ppl": lambda s: fmean(math.exp(-fmean(t for _, t in x)) for x in s),
+    "training_log_ppl": lambda s: fmean(-fmean(t for _, t in x) for x in s),
+    "rollout_ppl": lambda s: fmean(math.exp(-fmean(r for r, _ in x)) for x in s),
+    "rollout_log_ppl": lambda s: fmean(-fmean(r for r, _ in x) for x in s),
+    "log_ppl_diff": of_means(lambda d: -d),
+    "log_ppl_abs_diff": of_means(abs),
+    "log_ppl_diff_max": of_means(lambda d: -d, max),
+    "log_ppl_diff_min": of_means(lambda d: -d, min),
+    "ppl_ratio": of_means(lambda d: math.exp(clamp(-d))),
+    "clip_fraction_high": over_tokens(lambda r, t: rho((r, t)) > EPSILON.upper),
+    "clip_fraction_low": over_tokens(lambda r, t: rho((r, t)) < EPSILON.lower),
+    "clamp_log_ratio_new_old_indicator": over_sequences(lambda r, t: not EPSILON.lower <= rho((r, t)) <= EPSILON.upper),
+    "clamp_log_ratio_new_old_indicator_gspo": of_means(lambda d: not 1 - 3e-4 <= math.exp(d) <= 1 + 4e-4),
+    "kl_new_old": over_sequences(K3),
+    "identical_frac": over_tokens(lambda r, t: r == t),
+    "coverage": lambda s: 1.0,
+    "nonfinite_tokens": lambda s: 0.0,
+    "impossible_tokens": lambda s: 0.0,
+    "clamped_tokens": lambda s: float(sum(abs(t - r) > 20 for r, t in tokens(s))),
+}
+# These need more than the two log-probabilities; tested below.
+OTHER_INPUTS = {"pg_clip_fraction", "kl_entropy_ratio"}
+
+
+@dataclass
+class Batch:
+    """Arguments of `metrics.compute`, as lists of sequences."""
+
+    rollout: list[Any]
+    trainer: list[Any]
+    mask: list[Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def compute(self) -> dict[str, float | None]:
+        return metrics.compute(self.rollout, self.trainer, self.mask, **self.options)
+
+
+def example(seed: int = 1, spread: float = 0.1) -> Batch:
+    """Sequences of several lengths; the token [1][2] is one on which both sides agree."""
+    rng = np.random.default_rng(seed)
+    rollout = [(-rng.exponential(1.0, n) - 0.01).tolist() for n in (5, 9, 1, 14, 30)]
+    trainer = [[min(r + rng.normal(0.02, spread), -1e-4) for r in sequence] for sequence in rollout]
+    trainer[1][2] = rollout[1][2]
+    return Batch(rollout, trainer, [[1] * len(sequence) for sequence in rollout])
+
+
+def same(value: float | None, expected: float | None) -> bool:
+    if value is None or expected is None:
+        return value is expected
+    return value == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def pairs_of(first: list[list[float]], second: list[list[float]]) -> Sequences:
+    return [list(zip(a, b, strict=True)) for a, b in zip(first, second, strict=True)]
+
+
+def test_every_pair_metric_has_a_plain_formula_here() -> None:
+    assert {metric.key for metric in PAIR_METRICS} == set(PLAIN) | OTHER_INPUTS
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.5, 4.0])
+@pytest.mark.parametrize("key", PLAIN)
+def test_a_pair_metric_is_its_plain_formula(key: str, spread: float) -> None:
+    batch, current = example(spread=spread), example(seed=2, spread=spread).trainer
+    values = metrics.compute(
+        batch.rollout,
+        batch.trainer,
+        current_logprobs=current,
+        bounds=dict.fromkeys(("backend", "update", "total"), EPSILON),
+    )
+    sides = {
+        "backend": (batch.rollout, batch.trainer),
+        "update": (batch.trainer, current),
+        "total": (batch.rollout, current),
+    }
+    declared = next(metric for metric in PAIR_METRICS if metric.key == key)
+    for pair in declared.pairs:
+        expected = PLAIN[key](pairs_of(*sides[pair]))
+        assert values[f"{pair}.{key}"] == pytest.approx(expected, rel=1e-9, abs=1e-12), pair
+
+
+def test_total_is_backend_plus_update() -> None:
+    batch, current = example(), example(seed=2).trainer
+    values = metrics.compute(batch.rollout, batch.trainer, current_logprobs=current)
+    assert values["total.kl"] == pytest.approx(values["backend.kl"] + values["update.kl"], rel=1e-12)
+
+
+def test_ppo_clipping_needs_advantages() -> None:
+    old, current = [[-1.0, -1.0], [-1.0, -1.0]], [[-0.5, -0.5], [-2.0, -1.1]]
+    values = metrics.compute(None, old, current_logprobs=current, advantages=[1.0, 1.0])
+    assert values["update.pg_clip_fraction"] == 0.5
+    values = metrics.compute(None, old, current_logprobs=current, advantages=[[1.0, -1.0], [-1.0, NAN]])
+    assert values["update.pg_clip_fraction"] == pytest.approx(2 / 3)
+    assert metrics.compute(None, old, current_logprobs=current)["update.pg_clip_fraction"] is None
+
+
+def test_what_the_trainer_reports() -> None:
+    batch = example()
+    entropy = [[0.5] * len(sequence) for sequence in batch.rollout]
+    entropy[0][0], entropy[1][0] = NAN, 1.5
+    batch.mask[3] = [0] * 14
+    size = sum(map(sum, batch.mask))
+    values = metrics.compute(
+        batch.rollout,
+        batch.trainer,
+        batch.mask,
+        entropy=entropy,
+        rewards=[1.0, 0.0, NAN, 1.0, None],
+        advantages=[-2.0, 2.0, 2.0, 7.0, -2.0],
+    )
+    assert values["entropy"] == pytest.approx((0.5 * (size - 2) + 1.5) / (size - 1))
+    assert values["reward"] == pytest.approx(2 / 3)
+    assert values["advantage_abs_mean"] == 2.0
+    assert values["response_length"] == size / 5
+    assert values["backend.kl_entropy_ratio"] == pytest.approx(values["backend.k3_kl"] / values["entropy"])
+    rest = [r for s, sequence in enumerate(batch.rollout) if s != 3 for r in sequence]
+    assert values["entropy_sampled"] == pytest.approx(-fmean(rest))
+
+
+def test_what_nobody_reports_is_null() -> None:
+    values = example().compute()
+    silent = {"entropy", "reward", "advantage_abs_mean", "token_mismatch_frac", "mixed_version_frac"}
+    silent |= {key for key in metrics.KEYS if key.startswith(("update.", "total.", "weight_lag"))}
+    assert {key: values[key] for key in silent} == dict.fromkeys(silent)
+    assert values["backend.kl_entropy_ratio"] is None
+
+
+def test_identical_sides_are_a_perfect_match_and_say_so() -> None:
+    batch = example()
+    values = Batch(batch.rollout, batch.rollout, batch.mask).compute()
+    assert values["backend.identical_frac"] == 1.0
+    assert (values["backend.k3_kl"], values["backend.ess"], values["backend.chi2_centered"]) == (0.0, 1.0, 0.0)
+    assert values["backend.calibration_z"] is None  # 0 / 0: no spread to measure a deviation in
+
+
+def test_many_groups_at_once_are_each_what_they_are_alone() -> None:
+    batches = [example(seed) for seed in range(6)]
+    flat = [np.concatenate([np.concatenate(getattr(b, side)) for b in batches]) for side in ("rollout", "trainer")]
+    lengths = [len(sequence) for b in batches for sequence in b.rollout]
+    index = np.repeat(np.arange(6), 5)
+    order = np.random.default_rng(0).permutation(len(index))
+    columns = sequence_statistics(*flat, None, np.cumsum([0, *lengths]))
+    groups = Groups(index[order], 7)  # the last one stays empty
+    unknown = np.full(len(index), NAN)
+    step = StepSums(groups, np.array(lengths, float)[order], *[unknown] * 6)
+    step.add_pair("backend", {name: column[order] for name, column in columns.items()}, groups)
+    together = evaluate(step)
+    for g, batch in enumerate(batches):
+        for key, value in batch.compute().items():
+            if key.startswith("backend."):
+                assert same(None if np.isnan(together[key][g]) else together[key][g], value), key
+    assert all(np.isnan(together[key][6]) for key in metrics.KEYS if key.startswith("backend."))
+
+
+# --- The honesty matrix ---
+
+
+def broken(value: float, side: str = "rollout", other: float | None = None) -> Callable[[Batch], None]:
+    def apply(batch: Batch) -> None:
+        getattr(batch, side)[1][2] = value
+        if other is not None:
+            getattr(batch, "trainer" if side == "rollout" else "rollout")[1][2] = other
+
+    return apply
+
+
+def without_token(batch: Batch) -> None:
+    batch.mask[1][2] = 0
+
+
+def without_sequence(batch: Batch) -> None:
+    batch.mask[1] = [0] * 9
+
+
+def missing(side: str) -> Callable[[Batch], None]:
+    return lambda batch: getattr(batch, side).__setitem__(1, None)
+
+
+# fault → (what it does, what is left to measure, the counter that flags it)
+FAULTS: dict[str, tuple[Callable[[Batch], None], Callable[[Batch], None], str]] = {
+    "NaN r": (broken(NAN), without_token, "backend.nonfinite_tokens"),
+    "r = −inf": (broken(-INF), without_token, "backend.nonfinite_tokens"),
+    "NaN t": (broken(NAN, "trainer"), without_token, "backend.nonfinite_tokens"),
+    "t = +inf": (broken(INF, "trainer"), without_token, "backend.nonfinite_tokens"),
+    "r = −9999": (broken(-9999.0), without_token, "backend.impossible_tokens"),
+    "t = −9999": (broken(-9999.0, "trainer"), without_token, "backend.impossible_tokens"),
+    "both −9999": (broken(-9999.0, "rollout", -9999.0), without_token, "backend.impossible_tokens"),
+    "exact 0 with t = −8": (broken(0.0, "rollout", -8.0), without_token, "backend.impossible_tokens"),
+    "r = +1": (broken(1.0), without_token, "backend.impossible_tokens"),
+    "both +1": (broken(1.0, "rollout", 1.0), without_token, "backend.impossible_tokens"),
+    "t = 0.3": (broken(0.3, "trainer"), without_token, "backend.impossible_tokens"),
+    "r missing": (missing("rollout"), without_sequence, ""),
+    "t missing": (missing("trainer"), without_sequence, ""),
+    "length mismatch": (lambda b: b.rollout[1].pop(), without_sequence, "length_mismatch_frac"),
+}
+COUNTS = {f"backend.{key}" for key in ("coverage", "nonfinite_tokens", "impossible_tokens")}
+MEASURED = [key for key in metrics.KEYS if key.startswith("backend.") and key not in COUNTS] + ["entropy_sampled"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_flagged_and_every_value_is_that_of_the_rest(fault: str) -> None:
+    apply, rest, flag = FAULTS[fault]
+    faulty, remaining = example(), example()
+    apply(faulty)
+    rest(remaining)
+    values, expected = faulty.compute(), remaining.compute()
+    for key in MEASURED:
+        assert same(values[key], expected[key]), key
+    assert values["backend.coverage"] < 1
+    if flag:
+        assert values[flag] > 0
+
+
+@pytest.mark.parametrize("fault", [name for name, (_, rest, _) in FAULTS.items() if rest is without_token])
+def test_a_broken_token_never_looks_healthier_than_one_that_agrees(fault: str) -> None:
+    faulty, healthy = example(), example()
+    FAULTS[fault][0](faulty)
+    assert_not_healthier(faulty.compute(), healthy.compute())
+
+
+def assert_not_healthier(values: dict[str, float | None], healthy: dict[str, float | None]) -> None:
+    """Means over tokens: leaving one out moves a sequence's own mean to either side, but these only away from agreement."""
+    judged = 0
+    moved_either_way = OTHER_INPUTS | {"prob_pearson"}  # a correlation also depends on where on the line the token lay
+    for metric in (metric for metric in PAIR_METRICS if "backend" in metric.pairs):
+        value, reference = values[f"backend.{metric.key}"], healthy[f"backend.{metric.key}"]
+        if metric.grain == "token" and metric.key not in moved_either_way and metric.worse in ("higher", "lower"):
+            sign = 1 if metric.worse == "higher" else -1
+            assert sign * value >= sign * reference - 1e-12, metric.key
+            judged += 1
+    assert judged >= 15
+
+
+@pytest.mark.parametrize("shift", [120.0, -120.0])
+def test_a_token_far_off_is_valid_counted_and_looks_bad(shift: float) -> None:
+    batch, healthy = example(), example()
+    batch.rollout[1][2], batch.trainer[1][2] = (-130.0, -10.0) if shift > 0 else (-10.0, -130.0)
+    values = batch.compute()
+    sequences = pairs_of(batch.rollout, batch.trainer)
+    for key in MEASURED:
+        name = key.removeprefix("backend.")
+        if name in PLAIN and not name.startswith("clip_fraction"):
+            assert values[key] == pytest.approx(PLAIN[name](sequences), rel=1e-9), key
+    assert values["backend.coverage"] == 1
+    assert values["backend.clamped_tokens"] == 1
+    reference = healthy.compute()
+    for key in (
+        "k2_kl",
+        "k3_kl",
+        "reverse_kl",
+        "logprob_abs_diff_mean",
+        "mult_prob_error",
+        "chi2_centered",
+        "ratio_std",
+    ):
+        assert values[f"backend.{key}"] > reference[f"backend.{key}"], key
+    assert values["backend.ess"] < reference["backend.ess"]
+
+
+@pytest.mark.parametrize("junk", [NAN, INF, -INF, -9999.0, 1.0, 0.0, -150.0])
+def test_what_stands_under_the_mask_changes_nothing(junk: float) -> None:
+    clean, dirty = example(), example()
+    without_token(clean)
+    without_token(dirty)
+    dirty.rollout[1][2] = junk
+    assert dirty.compute() == clean.compute()
+
+
+def test_a_step_without_a_valid_token_has_no_values() -> None:
+    for batch in (example(), example()):
+        batch.rollout = [[NAN] * len(sequence) for sequence in batch.rollout]
+        values = batch.compute()
+        assert {key: values[key] for key in MEASURED} == {**dict.fromkeys(MEASURED), "backend.clamped_tokens": 0.0}
+        assert values["backend.coverage"] == 0
+        assert values["backend.nonfinite_tokens"] == 59
+
+
+def test_a_fully_masked_step_is_null_and_no_perfect_match() -> None:
+    batch = example()
+    batch.mask = [[0] * len(sequence) for sequence in batch.rollout]
+    values = batch.compute()
+    assert {key: values[key] for key in MEASURED} == {**dict.fromkeys(MEASURED), "backend.clamped_tokens": 0.0}
+    assert values["backend.coverage"] is None
+
+
+def test_an_empty_sequence_changes_no_mean() -> None:
+    batch, longer = example(), example()
+    for side in (longer.rollout, longer.trainer, longer.mask):
+        side.insert(2, [])
+    values, expected = longer.compute(), batch.compute()
+    assert {k: v for k, v in values.items() if k != "response_length"} == {
+        k: v for k, v in expected.items() if k != "response_length"
+    }
+
+
+def test_one_side_missing_altogether() -> None:
+    batch = example()
+    values = metrics.compute(None, batch.trainer, batch.mask)
+    assert values["backend.coverage"] == 0
+    assert {key: values[key] for key in MEASURED} == dict.fromkeys(MEASURED)
+    assert values["response_length"] == 59 / 5
+    values = metrics.compute(batch.rollout, None, batch.mask)
+    assert values["backend.coverage"] == 0
+    assert values["backend.k3_kl"] is None
+
+
+def test_an_update_that_only_some_sequences_have_lowers_the_coverage_of_its_pairs() -> None:
+    batch = example()
+    current = [*batch.trainer[:4], None]
+    values = metrics.compute(batch.rollout, batch.trainer, batch.mask, current_logprobs=current)
+    assert values["update.coverage"] == values["total.coverage"] == pytest.approx(29 / 59)
+    assert values["backend.coverage"] == 1
+
+
+# --- Inputs ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (([[-1.0], [-1.0]], [[-1.0]], None), {}, "number of sequences"),
+        (([[-1.0, -2.0]], [[-1.0, -2.0]], [[1]]), {}, "mask"),
+        ((None, None, None), {}, "must be given"),
+        (([[[-1.0]]], [[[-1.0]]], None), {}, "1-D"),
+        ((np.zeros((1, 1, 1)), np.zeros((1, 1, 1)), None), {}, "shape"),
+        (([[-1.0]], [[-1.0]], None), {"entropy": [[1.0, 2.0]]}, "entropy"),
+        (([[-1.0]], [[-1.0]], None), {"rewards": [1.0, 2.0]}, "rewards"),
+        (([-1.0, -2.0], [-1.0, -2.0], None), {"cu_seqlens": [0, 3]}, "cu_seqlens"),
+        ((["a"], ["b"], None), {}, "numbers"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(arguments: tuple, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        metrics.compute(*arguments, **options)
+
+
+def test_statistics_of_shards_merge_to_those_of_the_batch() -> None:
+    batch = example()
+    flat = [np.concatenate(side) for side in (batch.rollout, batch.trainer)]
+    whole = metrics.statistics(*flat)["backend"]
+    halves = [metrics.statistics(*[side[part] for side in flat])["backend"] for part in (slice(20), slice(20, None))]
+    merged = metrics.merge(*halves)
+    assert merged["sum_k3"] == pytest.approx(whole["sum_k3"], rel=1e-12)
+    assert merged["n"].tolist() == whole["n"].tolist() == [59]
