@@ -12,19 +12,63 @@ from logprobe.monitor import metrics
 from logprobe.monitor.metrics.definition import PairMetric
 
 # The catalog of the documentation's metric definitions that needs no more than one step's records.
-DEFINED = """
-kl k2_kl k3_kl reverse_kl logprob_abs_diff_mean logprob_abs_diff_max prob_abs_diff_mean mult_prob_error prob_pearson
-ratio_mean ratio_min ratio_max ratio_std ratio_deviation_1e4 calibration_z chi2_token chi2_seq chi2_seq_product chi2_centered
-ess ess_seq training_ppl training_log_ppl rollout_ppl rollout_log_ppl log_ppl_diff log_ppl_abs_diff log_ppl_diff_max
-log_ppl_diff_min ppl_ratio clip_fraction_high clip_fraction_low kl_entropy_ratio coverage nonfinite_tokens impossible_tokens
-clamped_tokens
-""".split()
+DEFINED = (
+    "kl",
+    "k2_kl",
+    "k3_kl",
+    "reverse_kl",
+    "logprob_abs_diff_mean",
+    "logprob_abs_diff_max",
+    "prob_abs_diff_mean",
+    "mult_prob_error",
+    "prob_pearson",
+    "ratio_mean",
+    "ratio_min",
+    "ratio_max",
+    "ratio_std",
+    "ratio_deviation_1e4",
+    "calibration_z",
+    "chi2_token",
+    "chi2_seq",
+    "chi2_seq_product",
+    "chi2_centered",
+    "ess",
+    "ess_seq",
+    "training_ppl",
+    "training_log_ppl",
+    "rollout_ppl",
+    "rollout_log_ppl",
+    "log_ppl_diff",
+    "log_ppl_abs_diff",
+    "log_ppl_diff_max",
+    "log_ppl_diff_min",
+    "ppl_ratio",
+    "clip_fraction_high",
+    "clip_fraction_low",
+    "kl_entropy_ratio",
+    "coverage",
+    "nonfinite_tokens",
+    "impossible_tokens",
+    "clamped_tokens",
+)
 OF_ONE_PAIR = {"total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "update.pg_clip_fraction"}
-OF_THE_STEP = """
-entropy entropy_sampled reward advantage_abs_mean response_length weight_lag_mean weight_lag_max weight_lag_min
-weight_lag_newest weight_lag_steps_mean weight_lag_seconds_mean mixed_version_frac unknown_version_frac token_mismatch_frac
-length_mismatch_frac
-""".split()
+OF_THE_STEP = (
+    "entropy",
+    "entropy_sampled",
+    "reward",
+    "advantage_abs_mean",
+    "response_length",
+    "weight_lag_mean",
+    "weight_lag_max",
+    "weight_lag_min",
+    "weight_lag_newest",
+    "weight_lag_steps_mean",
+    "weight_lag_seconds_mean",
+    "mixed_version_frac",
+    "unknown_version_frac",
+    "token_mismatch_frac",
+    "length_mismatch_frac",
+)
 
 
 def test_every_metric_that_is_defined_is_there() -> None:
