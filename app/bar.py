@@ -55,7 +55,8 @@ def _problem(look: Look) -> list[dict[str, Any]]:
 
 def ingest_lag(status: Mapping[str, Any]) -> str | None:
     """How long records wait until they are in the store, as the service says; None where it does not."""
-    seconds = status.get("ingest_lag_seconds")
+    ingest = (status.get("jobs") or {}).get("ingest") or {}
+    seconds = (ingest.get("progress") or {}).get("lag_seconds")
     if not isinstance(seconds, int | float):
         return None
     return "none" if seconds < _NOTICEABLE_SECONDS else f"{number(float(seconds))} s"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
@@ -109,23 +109,21 @@ class Job:
 class Schedule:
     """Runs jobs, each at its own pace, until stopped."""
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        """Starts nothing yet."""
         self.missed = 0
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
         self._scheduler.add_listener(self._listen, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
-        for job in jobs.values():
+        for job in jobs:
             self._scheduler.add_job(
-                job.run, "interval", seconds=job.seconds, id=job.name, next_run_time=datetime.now(UTC), replace_existing=True
+                job.run, "interval", seconds=job.seconds, id=job.name, name=job.name, next_run_time=datetime.now(UTC)
             )
 
     def start(self) -> None:
         """Every job runs once at once, then at its pace."""
-        # A job longer than its interval is no fault here (the next tick catches up), and would fill the log.
-        logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
         self._scheduler.start()
 
     def stop(self) -> None:

@@ -79,7 +79,7 @@ class Service:
     def _make_jobs(self, pipeline: Pipeline) -> dict[str, Job]:
         jobs = (
             Job("ingest", _INGEST_SECONDS, pipeline.ingest),
-            Job("step_metrics", _STEPS_SECONDS, pipeline.compute_steps),
+            Job("step_metrics", _STEPS_SECONDS, pipeline.derive),
             Job("retention", _RETENTION_SECONDS, pipeline.retain),
             Job("health", _HEALTH_SECONDS, self._beat),
         )
@@ -158,6 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
     arguments = parser.parse_args(argv)
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
+    # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     try:
         service = Service(Home(arguments.home), host=arguments.bind, port=arguments.port)
         for number in (signal.SIGTERM, signal.SIGINT):

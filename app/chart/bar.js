@@ -86,10 +86,9 @@ const badge = (state, title) =>
   node("span", { class: `lp-badge lp-is-${state}`, title, role: "status" }, node("i", { "aria-hidden": "true" }), WORDS[state] ?? state);
 
 function notice({ kind, text, age, hint }) {
+  const lasting = age === null || age === undefined ? [] : [" for ", node("b", { "data-age": age })];
   return node("div", { class: `lp lp-notice lp-${kind}`, role: kind === "error" ? "alert" : "status" },
-    node("span", {}, text, age === null || age === undefined ? "" : " for ", age === null || age === undefined ? null : node("b", { "data-age": age })),
-    hint ? node("code", { text: hint }) : null,
-  );
+    node("span", {}, text, ...lasting), hint ? node("span", { class: "lp-hint", text: hint }) : null);
 }
 
 function picker(root, view, selected) {

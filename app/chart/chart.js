@@ -20,13 +20,15 @@ const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, do
 const COARSE = globalThis.matchMedia?.("(pointer: coarse)").matches;
 
 export function update(root, view) {
+  if (view.version === view.data.version) return;
+  view.version = view.data.version;
   if (!view.gd) build(root, view);
   view.plot.setAttribute("aria-label", view.data.alt);
   view.legend.replaceChildren(...view.data.legend.map(legendEntry), view.data.note ? node("span", { class: "lp-note", title: view.data.note_help, text: view.data.note }) : "");
   const { data } = view;
   library(`${data.assets}/plotly.min.js`).then((Plotly) => {
     if (!view.closed && data === view.data) return draw(Plotly, root, view);
-  }).catch((error) => { view.wait.textContent = `The charts could not be drawn: ${error.message}. Reload the page to try again.`; view.wait.hidden = false; });
+  }).catch((error) => { view.version = null; view.wait.textContent = `The charts could not be drawn: ${error.message}. Reload the page to try again.`; view.wait.hidden = false; });
 }
 
 export function close(root, view) {

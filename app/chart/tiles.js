@@ -5,6 +5,8 @@ const WIDTH = 72;
 const HEIGHT = 22;
 
 export function update(root, view) {
+  if (view.version === view.data.version) return; // nothing new: leave tooltips and selections alone
+  view.version = view.data.version;
   root.replaceChildren(node("section", { class: "lp lp-tiles", "aria-label": "newest values" }, ...view.data.tiles.map(tile)));
 }
 

@@ -45,5 +45,7 @@ def _run(look: Look, run: Run) -> None:
     elif not len(view.series.steps):
         st.caption(BEGINNING)
     else:
-        panel("tiles", "tiles", {"tiles": tiles_of(view, OVERVIEW, theme())})
-        panel("chart", "chart", chart_of(view, OVERVIEW, theme()))
+        colors = theme()
+        version = f"{run.name}@{view.series.revision} {colors.mode}"
+        panel("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
+        panel("chart", "chart", {"version": version, **chart_of(view, OVERVIEW, colors)})
