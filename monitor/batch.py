@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.schema import HEALTH
-from logprobe.collectors.spool import Segment
+from logprobe.collectors.spool import Segment, SegmentPath, read_segment
 from logprobe.monitor.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_files, write_raw
 from logprobe.monitor.sequence_rows import reduce_rollout, reduce_training
-from logprobe.monitor.soundness import SoundRows
+from logprobe.monitor.soundness import SoundRows, sound_rows
 from logprobe.monitor.sql_files import statement
 from logprobe.monitor.store import Store
 
@@ -36,10 +37,33 @@ _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One segment of a batch and its usable rows."""
+    """One segment of a batch, its usable rows, and what the store keeps of them."""
 
     segment: Segment
     rows: SoundRows
+    stored: pa.Table
+
+    @property
+    def kind(self) -> str:
+        """The segment's record kind."""
+        return self.segment.where.kind
+
+    @property
+    def run(self) -> str:
+        """The segment's run."""
+        return self.segment.where.run
+
+
+def read_part(where: SegmentPath) -> Part:
+    """Reads, verifies and reduces one segment; needs nothing but the file, so many can be read at a time.
+
+    Raises `SegmentError` when it cannot be trusted, `FileNotFoundError` when it is gone.
+    """
+    segment = read_segment(where)
+    rows = sound_rows(segment)
+    reduce = {"training": reduce_training, "rollout": reduce_rollout, "statistics": _received}.get(where.kind)
+    stored = reduce(rows.table) if reduce else rows.table
+    return Part(segment, rows, stored.append_column("writer", pa.repeat(where.writer, stored.num_rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,59 +86,44 @@ class Batch:
 
 def assemble(parts: Sequence[Part]) -> Batch:
     """Groups the raw rows of a batch by run and kind."""
-
-    def key(part: Part) -> tuple[str, str]:
-        return part.segment.where.run, part.segment.where.kind
-
-    with_tokens = [part for part in parts if part.segment.where.kind in RAW_KINDS and part.rows.table.num_rows]
-    groups = groupby(sorted(with_tokens, key=key), key=key)
+    by_file = attrgetter("run", "kind")
+    with_tokens = [part for part in parts if part.kind in RAW_KINDS and part.rows.table.num_rows]
+    groups = groupby(sorted(with_tokens, key=by_file), key=by_file)
     return Batch(parts, [_raw(run, kind, list(group)) for (run, kind), group in groups])
 
 
 def write_batch(store: Store, batch: Batch) -> None:
-    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; what a segment's content may provoke passes through."""
-    with ThreadPoolExecutor(1, thread_name_prefix="logprobe-parquet") as pool:
-        # Parquet compresses in its thread while the statistics are computed in this one; both let go of the interpreter.
-        pending = [pool.submit(write_raw, store.home, raw.run, raw.kind, raw.table, raw.tokens) for raw in batch.raws]
-        try:
-            tables = dict(_tables(batch))
-            files = [future.result() for future in pending]
-            with store.transaction() as cursor:
-                _insert(cursor, batch, files, tables)
-        except BaseException as error:
-            _discard(store, pending)
-            if isinstance(error, OSError):
-                raise StoreError(f"raw tokens could not be written ({error}); the spool keeps them") from error
-            raise
+    """Makes a batch count, or leaves no trace of it. Raises `StoreError`."""
+    files: list[RawFile] = []
+    try:
+        files.extend(write_raw(store.home, raw.run, raw.kind, raw.table, raw.tokens) for raw in batch.raws)
+        with store.transaction() as cursor:
+            _insert(cursor, batch, files)
+    except BaseException as error:
+        remove_files(store.home, [file.path for file in files])
+        if isinstance(error, OSError):
+            raise StoreError(f"raw tokens could not be written ({error}); the spool keeps them") from error
+        raise
 
 
 def _raw(run: str, kind: str, parts: list[Part]) -> Raw:
-    table = pa.concat_tables([part.rows.table for part in parts]).combine_chunks()
+    table = pa.concat_tables([part.rows.table for part in parts])
     return Raw(run, kind, table.cast(RAW_SCHEMAS[kind]), sum(part.rows.tokens for part in parts))
 
 
+def _received(table: pa.Table) -> pa.Table:
+    """Statistics records come from calls that carried both log-probs, or neither."""
+    return table.append_column("rollout_source", pc.if_else(table["backend"].is_valid(), "received", "missing"))
+
+
 def _tables(batch: Batch) -> Iterator[tuple[str, pa.Table]]:
-    """Record kind → what is stored of it, all runs together."""
-    reduce = {"training": reduce_training, "rollout": reduce_rollout}
-    for kind, function in reduce.items():
-        tables = [function(raw.table) for raw in batch.raws if raw.kind == kind]
-        if tables:
-            yield kind, pa.concat_tables(tables)
-    for kind in _STATEMENTS.keys() - reduce.keys():
-        tables = [_small_table(part) for part in batch.parts if part.segment.where.kind == kind]
+    """Record kind → what is stored of it, all segments together."""
+    for kind in _STATEMENTS:
+        tables = [part.stored for part in batch.parts if part.kind == kind]
         if kind == "health":
             tables += [_bad_rows_record(part) for part in batch.parts if part.rows.bad_rows]
         if tables:
             yield kind, pa.concat_tables(tables)
-
-
-def _small_table(part: Part) -> pa.Table:
-    table = part.rows.table.append_column("writer", pa.repeat(part.segment.where.writer, part.rows.table.num_rows))
-    if part.segment.where.kind == "statistics":
-        # Reduced next to the collector from calls that carried both log-probs, or neither.
-        received = pa.compute.if_else(table["backend"].is_valid(), "received", "missing")
-        return table.append_column("rollout_source", received)
-    return table
 
 
 def _bad_rows_record(part: Part) -> pa.Table:
@@ -139,24 +148,20 @@ def _bad_rows_record(part: Part) -> pa.Table:
     return pa.Table.from_pylist([key | values], schema=schema)
 
 
-def _insert(
-    cursor: duckdb.DuckDBPyConnection, batch: Batch, files: Sequence[RawFile], tables: dict[str, pa.Table]
-) -> None:
+def _insert(cursor: duckdb.DuckDBPyConnection, batch: Batch, files: Sequence[RawFile]) -> None:
     now = datetime.now(UTC)
     _run(cursor, "insert_segments", _ledger(batch, files, now))
     if files:
         _run(cursor, "insert_raw_files", _registration(batch, files, now))
-    for kind, table in tables.items():
+    for kind, table in _tables(batch):
         for name in _STATEMENTS[kind]:
             _run(cursor, name, table)
 
 
 def _run(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
     cursor.register("incoming", table)
-    try:
-        cursor.execute(statement(name))
-    finally:
-        cursor.unregister("incoming")
+    cursor.execute(statement(name))
+    cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"
 
 
 def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:
@@ -205,11 +210,5 @@ def _registration(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.T
 def _step_range(raw: Raw) -> dict[str, int | None]:
     if raw.kind != "training":
         return {"min_step": None, "max_step": None}
-    extremes = pa.compute.min_max(raw.table["step"]).as_py()
+    extremes = pc.min_max(raw.table["step"]).as_py()
     return {"min_step": extremes["min"], "max_step": extremes["max"]}
-
-
-def _discard(store: Store, pending: Sequence[Future[RawFile]]) -> None:
-    """Removes the raw files of a batch that came to nothing."""
-    done = [future for future in pending if not future.cancel() and future.exception() is None]
-    remove_files(store.home, [future.result().path for future in done])

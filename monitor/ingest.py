@@ -12,24 +12,24 @@ in `health_records`. When the disk is full the spool keeps everything, and the n
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import duckdb
 import pyarrow as pa
 
 from logprobe.collectors.errors import SegmentError, StoreError
-from logprobe.collectors.spool import Segment, read_segment
-from logprobe.monitor.batch import Batch, Part, assemble, write_batch
+from logprobe.collectors.spool import SegmentPath
+from logprobe.monitor.batch import Batch, Part, assemble, read_part, write_batch
 from logprobe.monitor.quarantine import quarantine
 from logprobe.monitor.raw_files import find_orphans, remove_files
-from logprobe.monitor.soundness import sound_rows
 from logprobe.monitor.spool_scan import SpoolContent, Waiting, scan
 from logprobe.monitor.store import Store
 
-BATCH_BYTES: Final = 64 << 20  # of segments read and committed together; memory use is a few times this
+BATCH_BYTES: Final = 64 << 20  # of segments read and committed together; two batches are in memory at a time
 BATCH_SEGMENTS: Final = 2048
 _READERS: Final = 4
 
@@ -78,11 +78,16 @@ class Ingester:
         if content.segments:
             report.lag_seconds = max(0.0, now - content.segments[0].modified)
         self._tidy(content, report)
-        for batch in _batches(content.segments, self._batch_bytes):
-            if max_bytes is not None and report.bytes >= max_bytes:
-                break
-            self._ingest(batch, report)
-            report.remaining -= len(batch)
+        new = self._without_known(content.segments, report)
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="logprobe-ingest") as pool:
+            for batch in _read_ahead(pool, _batches(new, self._batch_bytes)):
+                parts = list(self._parts(batch, report))
+                if parts:
+                    self._commit(parts, report)
+                report.remaining -= len(batch)
+                if max_bytes is not None and report.bytes >= max_bytes:
+                    pool.shutdown(cancel_futures=True)
+                    break
         report.seconds = time.perf_counter() - started
         return report
 
@@ -92,28 +97,23 @@ class Ingester:
         for path in content.stale:
             self._remove([path], report)
 
-    def _ingest(self, waiting: Sequence[Waiting], report: IngestReport) -> None:
-        new = self._without_known(waiting, report)
-        parts = list(self._parts(new, report))
-        if parts:
-            self._commit(parts, report)
-
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Removes segments that stand in the ledger already, and returns the others."""
         ids = [item.where.segment_id for item in waiting]
         known = set(self._store.read("known_segments", segment_ids=ids)["segment_id"].to_pylist())
         report.duplicates += len(known)
+        report.remaining -= len(known)
         self._remove([item.where.path for item in waiting if item.where.segment_id in known], report)
         return [item for item in waiting if item.where.segment_id not in known]
 
-    def _parts(self, waiting: Sequence[Waiting], report: IngestReport) -> Iterator[Part]:
-        """Reads and checks segments; bad ones go to quarantine, vanished ones are somebody else's doing."""
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="logprobe-ingest") as pool:
-            for item, part in zip(waiting, pool.map(_read_part, waiting), strict=True):
-                if isinstance(part, SegmentError):
-                    self._set_aside(item.where.path, item.where.run, part, report)
-                elif part is not None:
-                    yield part
+    def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
+        """What has been read; bad segments go to quarantine, vanished ones are somebody else's doing."""
+        for reading in batch:
+            part = reading.result.result()
+            if isinstance(part, SegmentError):
+                self._set_aside(reading.where.path, reading.where.run, part, report)
+            elif part is not None:
+                yield part
 
     def _commit(self, parts: Sequence[Part], report: IngestReport) -> None:
         """Commits a batch; when something in it cannot be stored, finds out what by halving."""
@@ -135,13 +135,13 @@ class Ingester:
             _count(batch, report)
             self._remove([part.segment.where.path for part in parts], report)
 
-    def _set_aside(self, path, run, error, report) -> None:
+    def _set_aside(self, path: Path, run: str | None, error: SegmentError, report: IngestReport) -> None:
         try:
             report.quarantined += quarantine(self._store, path, run, error)
         except OSError as failure:
             report.problems.append(f"cannot move {path} to quarantine: {failure}")
 
-    def _remove(self, paths, report) -> None:
+    def _remove(self, paths: Iterable[Path], report: IngestReport) -> None:
         for path in paths:
             try:
                 path.unlink(missing_ok=True)
@@ -149,18 +149,38 @@ class Ingester:
                 report.problems.append(f"cannot remove {path}: {failure}")
 
 
-def _read_part(waiting: Waiting) -> Part | SegmentError | None:
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A segment that is being read in another thread."""
+
+    where: SegmentPath
+    result: Future[Part | SegmentError | None]
+
+
+def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterator[list[_Reading]]:
+    """Batches being read; the next one is already under way while one is committed."""
+    previous: list[_Reading] | None = None
+    for batch in batches:
+        current = [_Reading(item.where, pool.submit(_read, item)) for item in batch]
+        if previous is not None:
+            yield previous
+        previous = current
+    if previous is not None:
+        yield previous
+
+
+def _read(waiting: Waiting) -> Part | SegmentError | None:
+    path = waiting.where.path
     try:
-        segment = read_segment(waiting.where)
-        return Part(segment, sound_rows(segment))
+        return read_part(waiting.where)
     except FileNotFoundError:
         return None
     except SegmentError as error:
         return error
     except OSError as error:
-        return SegmentError("unreadable", f"{waiting.where.path}: cannot be read ({error})")
+        return SegmentError("unreadable", f"{path}: cannot be read ({error})")
     except _CONTENT_ERRORS as error:
-        return SegmentError("unreadable", f"{waiting.where.path}: cannot be decoded ({error})")
+        return SegmentError("unreadable", f"{path}: cannot be decoded ({error})")
 
 
 def _is_content_error(error: Exception) -> bool:

@@ -89,9 +89,9 @@ def write_empty_files(home: Home) -> None:
 
 
 def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
-    floats = [field.name for field in RAW_SCHEMAS[kind] if field.type == pa.list_(pa.float32())]
-    # Advantages are mostly constant within a sequence: a dictionary beats splitting their bytes.
-    split = [f"{name}.list.element" for name in floats if name != "advantages"]
+    # Measured: splitting the bytes of token ids is 10 times as fast as a dictionary, and smaller. Advantages are mostly constant
+    # within a sequence, which zstd alone turns into nothing.
+    split = [f"{field.name}.list.element" for field in RAW_SCHEMAS[kind] if _is_split(field)]
     with path.open("wb") as file:
         pq.write_table(
             table,
@@ -99,7 +99,7 @@ def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
             compression="zstd",
             compression_level=1,
             use_byte_stream_split=split,
-            use_dictionary=_dictionary_columns(table.schema, split),
+            use_dictionary=[field.name for field in table.schema if field.type == pa.string()],
             row_group_size=max(1, table.num_rows * _ROW_GROUP_TOKENS // max(tokens, 1)),
             store_schema=False,
         )
@@ -107,19 +107,8 @@ def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
         os.fsync(file.fileno())
 
 
-def _dictionary_columns(schema: pa.Schema, split: list[str]) -> list[str]:
-    """Every leaf column of `schema`, as Parquet names them, that is not in `split`."""
-    return [path for field in schema for path in _leaves(field.name, field.type) if path not in split]
-
-
-def _leaves(prefix: str, kind: pa.DataType) -> list[str]:
-    if pa.types.is_struct(kind):
-        return [path for field in kind for path in _leaves(f"{prefix}.{field.name}", field.type)]
-    if pa.types.is_map(kind):
-        return [f"{prefix}.key_value.key", f"{prefix}.key_value.value"]
-    if pa.types.is_list(kind):
-        return _leaves(f"{prefix}.list.element", kind.value_type)
-    return [prefix]
+def _is_split(field: pa.Field) -> bool:
+    return field.type in (pa.list_(pa.float32()), pa.list_(pa.int32())) and field.name != "advantages"
 
 
 def _fsync(folder: Path) -> None:

@@ -27,7 +27,6 @@ _FLOATS: Final = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "e
 # What a reduced table takes over from the raw one as it is.
 _CARRIED: Final = ("time", "step", "rank", "sample_id", "group_id", "reward", "weight_version", "tags")
 _KEY: Final = ("run", "segment_id", "row")
-_THREADS: Final = 2
 
 
 def reduce_training(table: pa.Table) -> pa.Table:
@@ -89,7 +88,6 @@ def pair_struct(
         offsets_S1,
         bounds=DEFAULT_BOUNDS[pair],
         advantages_N=advantages_N,
-        threads=_THREADS,
     )
     return pa.StructArray.from_arrays(
         [pa.array(columns[name]) for name in COLUMNS],

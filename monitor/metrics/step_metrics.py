@@ -49,7 +49,7 @@ def _lag_newest(lag: Lag, unit: str) -> Floats:
 
 
 def _sequences(lag: Lag) -> int:
-    return int(lag.sequence[-1]) + 1 if len(lag.sequence) else 0
+    return int(lag.sequence.max(initial=-1)) + 1
 
 
 def _first_rows(lag: Lag, keep: NDArray[np.bool_]) -> Groups:

@@ -143,7 +143,7 @@ class Lag:
     """
 
     groups: Groups  # of the rows
-    sequence: NDArray[np.intp]  # which sequence a row belongs to, ascending within and across groups
+    sequence: NDArray[np.intp]  # which sequence a row belongs to, numbered from 0 without gaps
     tokens: Floats
     known: NDArray[np.bool_]  # the token's version is known
     versions: Floats

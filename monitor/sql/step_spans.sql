@@ -1,20 +1,15 @@
 -- Grain: one row per training sequence of the steps $steps of $run and weight version that sampled a part of it; version null for
 -- sampled tokens without one, and for all tokens of a sequence without a rollout record. Inputs: training_sequences,
--- rollout_sequences (the newest record of a sample).
+-- rollout_sequences (the record a sequence was joined with).
 WITH trained AS (
-    SELECT row_number() OVER () AS sequence, step, sample_id, n_expected, weight_version
+    SELECT rowid AS sequence, step, n_expected, weight_version AS trainer_version, rollout_segment, rollout_row
     FROM training_sequences
     WHERE run = $run AND step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps))
 ),
-rollout AS (
-    SELECT sample_id, n_tokens, spans
-    FROM rollout_sequences
-    WHERE run = $run AND sample_id IN (SELECT sample_id FROM trained)
-    QUALIFY row_number() OVER (PARTITION BY sample_id ORDER BY time DESC NULLS LAST) = 1
-),
 joined AS (
-    SELECT sequence, step, weight_version AS trainer_version, coalesce(n_tokens, n_expected) AS n, spans
-    FROM trained LEFT JOIN rollout USING (sample_id)
+    SELECT t.sequence, t.step, t.trainer_version, coalesce(r.n_tokens, t.n_expected) AS n, r.spans
+    FROM trained AS t
+    LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
 ),
 spanned AS (
     SELECT sequence, step, trainer_version, span.version AS version,
@@ -30,4 +25,3 @@ uncovered AS (
 SELECT sequence, step, trainer_version, version, tokens FROM spanned
 UNION ALL
 SELECT sequence, step, trainer_version, version, tokens FROM uncovered
-ORDER BY step, sequence
