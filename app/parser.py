@@ -1,0 +1,111 @@
+"""The grammar of the command line. Imports nothing heavy: ``logprobe --help`` works without extras, and at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, NoReturn
+
+from logprobe.app.arguments import pace, port, step_range
+
+_HOME_HELP: Final = "folder that runs are recorded to (default: $LOGPROBE_HOME)"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says wrong usage in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"logprobe: {message}; see: {self.prog} --help\n")
+
+
+def build() -> argparse.ArgumentParser:
+    """The parser of `logprobe`; ``command`` of what it parses names a module of `logprobe.app.commands`."""
+    parser = _Parser(
+        prog="logprobe",
+        description="Live monitoring of the training-inference mismatch in reinforcement learning of language models.",
+        epilog="`logprobe COMMAND --help` explains a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"logprobe {installed_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (words, declare) in _COMMANDS.items():
+        command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
+        command.add_argument("--home", metavar="DIR", default=os.environ.get("LOGPROBE_HOME") or None, help=_HOME_HELP)
+        declare(command)
+    return parser
+
+
+def installed_version() -> str:
+    """Version of this package."""
+    try:
+        return version("logprobe")
+    except PackageNotFoundError:  # a checkout that was never installed
+        return "unknown"
+
+
+def _up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=port, default=8501, help="of the dashboard; 0: any free one (default: %(default)s)"
+    )
+    parser.add_argument("--address", default="127.0.0.1", help="that the dashboard listens on (default: %(default)s)")
+    parser.add_argument("--no-app", action="store_true", help="the monitor service only")
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", action="append", metavar="NAME", help="only this recorded run (may be repeated)")
+    parser.add_argument("--speed", type=pace, default=5.0, metavar="STEPS_PER_S", help="pace (default: %(default)s)")
+    parser.add_argument("--port", type=port, help="of the dashboard; 0: any free one (default: 8501, or a free one)")
+    parser.add_argument(
+        "--data", metavar="DIR", help="folder with recorded runs (default: sample_data of the checkout)"
+    )
+    # A home of real runs, named by the environment, is no place for a demo.
+    parser.set_defaults(home=None)
+
+
+def _runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="a JSON array, one object per run")
+
+
+def _status(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def _metrics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", nargs="?", help="a run that `logprobe runs` lists")
+    parser.add_argument("--list", action="store_true", help="list every metric: key, meaning, formula")
+    parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
+    parser.add_argument("--metric", action="append", metavar="KEY", help="only this metric (may be repeated)")
+    parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
+    parser.set_defaults(usage_error=parser.error)
+
+
+def _sql(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("query", metavar="QUERY", help='e.g. "SELECT step, avg(reward) FROM sequences GROUP BY step"')
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="a JSON array, one object per row")
+    form.add_argument("--csv", action="store_true", help="comma-separated values with a header")
+
+
+def _ingest(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--once", action="store_true", required=True, help="ingest and end; `logprobe up` does it all the time"
+    )
+    parser.add_argument("--json", action="store_true", help="the report as one JSON document")
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+_COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
+    "up": ("run the monitor service and the dashboard", _up),
+    "demo": ("replay recorded runs live through the whole pipeline", _demo),
+    "runs": ("list the runs of a home", _runs),
+    "status": ("say how a run is doing: live or not, last step, lag, losses, collectors", _status),
+    "metrics": ("print the metrics of a run, step by step", _metrics),
+    "sql": ("answer a read-only SQL query", _sql),
+    "ingest": ("take what lies in the spool into the store", _ingest),
+    "doctor": ("say what is installed, which hooks are live here and what cannot be measured", _doctor),
+}
