@@ -179,11 +179,9 @@ def _newest(steps: NDArray[np.int64], tables: StepTables) -> pa.Array:
 
 @contextmanager
 def _registered(cursor: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> Iterator[None]:
-    """Lets statements read Arrow tables by name."""
+    """Lets statements of a transaction read Arrow tables by name; a rollback takes the names back by itself."""
     for name, table in tables.items():
         cursor.register(name, table)
-    try:
-        yield
-    finally:
-        for name in tables:
-            cursor.unregister(name)
+    yield
+    for name in tables:
+        cursor.unregister(name)

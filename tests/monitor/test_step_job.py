@@ -1,0 +1,345 @@
+"""The step job on a real store: what it computes, when it computes again, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.statistics import sequence_statistics
+from logprobe.monitor import metrics, step_job
+from logprobe.monitor.home import Home
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+NOW = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+Sequences = list[tuple[list[float], list[float]]]  # (rollout, trainer) log-probs
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def job(store: Store) -> StepJob:
+    return StepJob(store, now=lambda: NOW)
+
+
+def sequences_of(seed: int, count: int = 4) -> Sequences:
+    rng = np.random.default_rng(seed)
+    rollout = [-rng.exponential(1.0, n) - 0.01 for n in rng.integers(3, 20, count)]
+    return [(r.tolist(), (r - rng.exponential(0.05, len(r))).tolist()) for r in rollout]
+
+
+def insert(cursor: Any, table: str, rows: list[dict[str, Any]] | pa.Table) -> None:
+    cursor.register("new_rows", rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows))
+    cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")
+    cursor.unregister("new_rows")
+
+
+def add(
+    store: Store,
+    step: int,
+    sequences: Sequences,
+    *,
+    run: str = "run",
+    segment: str = "s0",
+    rollouts: list[dict[str, Any]] | None = None,
+    **columns: Any,
+) -> None:
+    """What ingest commits for one training segment."""
+    lengths = [len(r) for r, _ in sequences]
+    keys = [{"run": run, "step": step, "segment_id": f"{segment}/{step}", "row": i} for i in range(len(sequences))]
+    trained = [
+        {
+            **key,
+            "sample_id": f"{step}-{key['row']}",
+            "n_total": n,
+            "n_expected": n,
+            "rollout_source": "received",
+            "raw_kept": False,
+            "time": NOW + timedelta(seconds=step),
+            "rollout_segment": key["segment_id"] if rollouts else None,
+            "rollout_row": key["row"] if rollouts else None,
+            **columns,
+        }
+        for key, n in zip(keys, lengths, strict=True)
+    ]
+    flat = [np.concatenate([pair[side] for pair in sequences]) for side in (0, 1)]
+    numbers = sequence_statistics(*flat, None, np.cumsum([0, *lengths]))
+    statistics = pa.table(
+        {**{k: [key[k] for key in keys] for k in keys[0]}, "pair": ["backend"] * len(keys), **numbers}
+    )
+    with store.transaction() as cursor:
+        insert(cursor, "training_sequences", trained)
+        insert(cursor, "statistics", statistics)
+        if rollouts:
+            fixed = {"n_logprobs": 0, "run": run, "segment_id": f"{segment}/{step}"}
+            insert(
+                cursor,
+                "rollout_sequences",
+                [{**fixed, "row": i, "sample_id": f"{step}-{i}", **row} for i, row in enumerate(rollouts)],
+            )
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES (?, ?)", [run, step])
+
+
+def stored(store: Store, step: int, run: str = "run") -> dict[str, float | None]:
+    table = store.query("SELECT metric, value FROM step_metrics WHERE run = ? AND step = ?", [run, step])
+    names = table["metric"].to_pylist()
+    assert len(set(names)) == len(names)
+    return dict(zip(names, table["value"].to_pylist(), strict=True))
+
+
+def one(store: Store, sql: str) -> Any:
+    return store.query(sql).to_pylist()[0]
+
+
+def dirty(store: Store) -> int:
+    return one(store, "SELECT count(*) AS n FROM dirty_steps")["n"]
+
+
+def computed(sequences: Sequences) -> dict[str, float | None]:
+    return metrics.compute([r for r, _ in sequences], [t for _, t in sequences])
+
+
+def test_the_job_stores_what_compute_computes(store: Store, job: StepJob) -> None:
+    steps = {step: sequences_of(step) for step in (3, 4, 9)}
+    for step, sequences in steps.items():
+        add(store, step, sequences)
+    report = job.run_once()
+    assert (report.runs, report.steps, report.sequences, report.remaining) == (1, 3, 12, 0)
+    for step, sequences in steps.items():
+        values, expected = stored(store, step), computed(sequences)
+        assert set(values) == set(metrics.KEYS)
+        for key, value in expected.items():
+            if key not in (
+                "length_mismatch_frac",
+                "unknown_version_frac",
+            ):  # there is no rollout record to compare with
+                assert values[key] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), key
+    assert dirty(store) == 0
+
+
+def test_the_summary_counts_what_it_is_made_of(store: Store, job: StepJob) -> None:
+    sequences = sequences_of(1)
+    add(store, 5, sequences)
+    job.run_once()
+    summary = one(store, "SELECT tokens, sequences, time, computed_at, revision FROM step_summaries")
+    assert summary["tokens"] == sum(len(r) for r, _ in sequences)
+    assert summary["sequences"] == 4
+    assert summary["time"] == NOW + timedelta(seconds=5)
+    assert summary["computed_at"] == NOW
+
+
+def test_late_data_is_counted_in(store: Store, job: StepJob) -> None:
+    early, late = sequences_of(1), sequences_of(2)
+    add(store, 5, early)
+    add(store, 6, early)
+    job.run_once()
+    before = one(store, "SELECT revision FROM step_summaries WHERE step = 5")["revision"]
+    add(store, 5, late, segment="s1")
+    assert job.run_once().steps == 1
+    assert stored(store, 5)["backend.k3_kl"] == pytest.approx(computed(early + late)["backend.k3_kl"], rel=1e-12)
+    assert stored(store, 6)["backend.k3_kl"] == pytest.approx(computed(early)["backend.k3_kl"], rel=1e-12)
+    assert one(store, "SELECT revision FROM step_summaries WHERE step = 5")["revision"] > before
+    assert one(store, "SELECT count(*) AS n FROM step_summaries")["n"] == 2
+
+
+def test_nothing_dirty_is_nothing_to_do(store: Store, job: StepJob) -> None:
+    report = job.run_once()
+    assert (report.runs, report.steps, report.remaining) == (0, 0, 0)
+
+
+def test_data_that_arrives_while_a_step_is_computed_keeps_it_dirty(
+    store: Store, job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early, late = sequences_of(1), sequences_of(2)
+    add(store, 5, early)
+    evaluate = step_job.evaluate
+
+    def evaluate_while_data_arrives(sums: Any) -> Any:
+        monkeypatch.setattr(step_job, "evaluate", evaluate)
+        add(store, 5, late, segment="s1")
+        return evaluate(sums)
+
+    monkeypatch.setattr(step_job, "evaluate", evaluate_while_data_arrives)
+    job.run_once()
+    assert dirty(store) == 1
+    assert job.run_once().steps == 1
+    assert stored(store, 5)["backend.k3_kl"] == pytest.approx(computed(early + late)["backend.k3_kl"], rel=1e-12)
+    assert dirty(store) == 0
+
+
+def test_a_writer_beside_the_job_loses_no_step(store: Store, job: StepJob) -> None:
+    parts = {(step, part): sequences_of(10 * step + part, 2) for part in range(5) for step in range(4)}
+    stop = threading.Event()
+
+    def write() -> None:
+        for (step, part), sequences in parts.items():
+            add(store, step, sequences, segment=f"s{part}")
+        stop.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not stop.is_set():
+        job.run_once()
+    writer.join()
+    job.run_once()
+    assert dirty(store) == 0
+    for step in range(4):
+        expected = computed([x for (s, _), sequences in parts.items() if s == step for x in sequences])
+        assert stored(store, step)["backend.k3_kl"] == pytest.approx(expected["backend.k3_kl"], rel=1e-12)
+
+
+def test_a_failed_write_leaves_the_steps_dirty_and_the_old_values(
+    store: Store, job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = sequences_of(1)
+    add(store, 5, early)
+    job.run_once()
+    before = stored(store, 5)
+    add(store, 5, sequences_of(2), segment="s1")
+    monkeypatch.setattr(step_job, "_CLEAR_MARKS", "SELECT error('no space left on device')")
+    with pytest.raises(StoreError, match="no space left"):
+        job.run_once()
+    assert stored(store, 5) == before
+    assert dirty(store) == 1
+    monkeypatch.undo()
+    job.run_once()
+    assert stored(store, 5) != before
+
+
+def test_many_steps_go_in_batches_and_a_limit_is_kept(
+    store: Store, job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_job, "STEPS_PER_BATCH", 3)
+    for step in range(7):
+        add(store, step, sequences_of(step))
+    add(store, 2, sequences_of(2), run="another")
+    first = job.run_once(max_steps=4)
+    assert (first.steps, first.remaining) == (4, 4)
+    second = job.run_once()
+    assert (first.steps + second.steps, second.remaining) == (8, 0)
+    assert stored(store, 6)["backend.k3_kl"] == pytest.approx(computed(sequences_of(6))["backend.k3_kl"], rel=1e-12)
+    assert stored(store, 2, run="another")["backend.k3_kl"] == stored(store, 2)["backend.k3_kl"]
+
+
+def test_weight_lag_counts_tokens(store: Store, job: StepJob) -> None:
+    sequences: Sequences = [([-1.0] * 10, [-1.0] * 10)] * 3
+    rollouts = [
+        {"n_tokens": 10, "spans": [span(0, 10, "7")]},
+        {"n_tokens": 10, "spans": [span(0, 6, "7"), span(6, 10, "9")]},
+        {"n_tokens": 10, "spans": [span(0, 5, "8"), span(5, 10, None)]},
+    ]
+    add(store, 9, sequences, rollouts=rollouts, weight_version="10")
+    job.run_once()
+    values = stored(store, 9)
+    assert values["weight_lag_mean"] == pytest.approx((16 * 3 + 4 * 1 + 5 * 2) / 25)
+    assert (values["weight_lag_max"], values["weight_lag_min"]) == (3, 1)
+    assert values["weight_lag_newest"] == pytest.approx((3 + 1 + 2) / 3)
+    assert values["mixed_version_frac"] == pytest.approx(1 / 3)
+    assert values["unknown_version_frac"] == pytest.approx(5 / 30)
+    assert values["weight_lag_steps_mean"] is None
+    assert values["weight_lag_seconds_mean"] is None
+
+
+def span(start: int, end: int, version: str | None) -> dict[str, Any]:
+    return {"start": start, "end": end, "version": version}
+
+
+def test_weight_records_order_names_and_give_steps_and_seconds(store: Store, job: StepJob) -> None:
+    rollouts = [{"n_tokens": 4, "spans": [span(0, 2, "ckpt-blue"), span(2, 3, "ckpt-red"), span(3, 4, "who?")]}]
+    with store.transaction() as cursor:
+        for name, step, seconds, source in (
+            ("ckpt-red", 40, 60, "trainer"),
+            ("ckpt-blue", 20, 0, "trainer"),
+            ("ckpt-blue", None, 5, "engine"),
+            ("ckpt-green", 60, 180, "trainer"),
+        ):
+            time = NOW + timedelta(seconds=seconds)
+            row = {"run": "run", "version": name, "step": step, "time": time, "source": source}
+            insert(cursor, "weight_records", [row])
+    add(store, 60, [([-1.0] * 4, [-1.1] * 4)], rollouts=rollouts, weight_version="ckpt-green")
+    job.run_once()
+    values = stored(store, 60)
+    assert values["weight_lag_mean"] == pytest.approx((2 * 2 + 1) / 3)
+    assert values["weight_lag_steps_mean"] == pytest.approx((2 * 40 + 20) / 3)
+    assert values["weight_lag_seconds_mean"] == pytest.approx((2 * 180 + 120) / 3)
+    assert values["unknown_version_frac"] == 0.0  # "who?" is a version; only its age is unknown
+
+
+def test_an_unknown_version_has_no_lag(store: Store, job: StepJob) -> None:
+    sequences: Sequences = [([-1.0] * 4, [-1.1] * 4)]
+    add(store, 1, sequences)
+    add(store, 2, sequences, rollouts=[{"n_tokens": 4, "spans": None}], weight_version="3")
+    add(store, 3, sequences, rollouts=[{"n_tokens": 4, "spans": [span(0, 4, "3")]}])
+    job.run_once()
+    lags = [key for key in metrics.KEYS if key.startswith("weight_lag")]
+    for step, unknown in ((1, 1.0), (2, 1.0), (3, 0.0)):
+        values = stored(store, step)
+        assert {key: values[key] for key in lags} == dict.fromkeys(lags), step
+        assert values["unknown_version_frac"] == unknown
+    assert [stored(store, step)["mixed_version_frac"] for step in (1, 2, 3)] == [None, None, 0.0]
+
+
+def test_spans_beyond_the_tokens_and_gaps_between_them(store: Store, job: StepJob) -> None:
+    rollouts = [{"n_tokens": 10, "spans": [span(-2, 4, "1"), span(6, 99, "2")]}]
+    add(store, 3, [([-1.0] * 10, [-1.1] * 10)], rollouts=rollouts, weight_version="3")
+    job.run_once()
+    values = stored(store, 3)
+    assert values["weight_lag_mean"] == pytest.approx((4 * 2 + 4 * 1) / 8)
+    assert values["unknown_version_frac"] == pytest.approx(0.2)
+
+
+def test_sequences_without_a_rollout_lower_the_coverage(store: Store, job: StepJob) -> None:
+    add(store, 1, [([-1.0] * 6, [-1.1] * 6)], token_match=True, length_match=True)
+    lost = {"run": "run", "step": 1, "segment_id": "s9", "row": 0, "sample_id": "lost", "n_total": 2, "n_expected": 2}
+    with store.transaction() as cursor:
+        row = {**lost, "rollout_source": "unaligned", "raw_kept": False, "token_match": False, "length_match": False}
+        insert(cursor, "training_sequences", [row])
+    job.run_once()
+    values = stored(store, 1)
+    assert values["backend.coverage"] == 0.75
+    assert values["backend.kl"] == pytest.approx(0.1)
+    assert (values["token_mismatch_frac"], values["length_mismatch_frac"]) == (0.5, 0.5)
+    assert (values["update.coverage"], values["update.k3_kl"]) == (None, None)
+
+
+def test_a_step_that_has_only_scalars(store: Store, job: StepJob) -> None:
+    with store.transaction() as cursor:
+        for rank, entropy in ((0, 0.2), (1, 0.4)):
+            scalars = {"loss": 1.0, "entropy": entropy, "reward": 0.5}
+            cursor.execute(
+                "INSERT INTO step_records (run, step, rank, time, scalars) VALUES ('run', 8, ?, ?, ?)",
+                [rank, NOW, scalars],
+            )
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 8)")
+    job.run_once()
+    values = stored(store, 8)
+    assert values["entropy"] == pytest.approx(0.3)
+    assert values["reward"] == 0.5
+    assert values["backend.coverage"] is None
+    assert one(store, "SELECT tokens, sequences, time FROM step_summaries") == {
+        "tokens": 0,
+        "sequences": 0,
+        "time": NOW,
+    }
+    assert one(store, "SELECT loss FROM steps WHERE step = 8") == {"loss": 1.0}
+
+
+def test_the_wide_view_has_a_column_for_every_metric(store: Store, job: StepJob) -> None:
+    sequences = sequences_of(1)
+    add(store, 1, sequences)
+    job.run_once()
+    row = one(store, "SELECT * FROM steps")
+    assert set(metrics.KEYS) <= set(row)
+    assert row["backend.k3_kl"] == pytest.approx(computed(sequences)["backend.k3_kl"], rel=1e-12)
