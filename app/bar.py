@@ -55,8 +55,8 @@ def _problem(look: Look) -> list[dict[str, Any]]:
 
 def ingest_lag(status: Mapping[str, Any]) -> str | None:
     """How long records wait until they are in the store, as the service says; None where it does not."""
-    ingest = (status.get("jobs") or {}).get("ingest") or {}
-    seconds = (ingest.get("progress") or {}).get("lag_seconds")
-    if not isinstance(seconds, int | float):
+    progress = ((status.get("jobs") or {}).get("ingest") or {}).get("progress") or {}
+    if "lag_seconds" not in progress:
         return None
+    seconds = progress["lag_seconds"] or 0.0  # null: nothing was waiting
     return "none" if seconds < _NOTICEABLE_SECONDS else f"{number(float(seconds))} s"

@@ -1,0 +1,29 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from logprobe.app import numbers, tiles
+
+
+@pytest.mark.parametrize("module", [numbers, tiles])
+def test_examples(module: object) -> None:
+    outcome = doctest.testmod(module)  # type: ignore[arg-type]
+    assert outcome.attempted and not outcome.failed
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(999.9, "1000"), (1234.5, "1,234"), (99_999.0, "99,999"), (0.9999999, "1"), (0.999, "0.999"), (1e-3, "0.001"), (float("nan"), "–"), (-0.0, "0")],
+)
+def test_edges(value: float, text: str) -> None:
+    assert numbers.number(value) == text
+
+
+def test_fractions_have_no_unit() -> None:
+    assert numbers.quantity(0.5, "fraction") == "0.5"
+    assert numbers.quantity(None, "nats") == "–"
+    assert numbers.quantity(2.0, "nats") == "2 nats"
