@@ -1,0 +1,180 @@
+"""How fast the numbers are: the sufficient statistics against the formulas trainers use, and the step job on a long run."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from figure import Figure
+
+from logprobe.collectors.statistics import COLUMNS, sequence_statistics
+from logprobe.monitor.home import Home
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+SEQUENCES, TIME = 512, 4096  # one batch; half of it is padding
+ROUNDS = 10  # of about a million valid tokens each
+THREADS = 2
+RUN_SEQUENCES, RUN_STEPS, RUN_LENGTH = 200_000, 400, 500  # a run of 1e8 tokens
+
+
+def measure() -> list[Figure]:
+    """All figures of this module."""
+    return [*statistics_figures(), *step_job_figures()]
+
+
+def batch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rollout and trainer log-probs [batch, time] and lengths [batch], float32, half of it padding."""
+    rng = np.random.default_rng(0)
+    lengths = rng.permutation(np.linspace(1, TIME - 1, SEQUENCES).astype(np.int64))
+    rollout = -rng.exponential(0.5, (SEQUENCES, TIME)).astype(np.float32)
+    trainer = np.minimum(rollout + rng.normal(0, 0.03, rollout.shape).astype(np.float32), 0)
+    return rollout, trainer, lengths
+
+
+def statistics_figures() -> list[Figure]:
+    rollout, trainer, lengths = batch()
+    mask = np.arange(TIME) < lengths[:, None]
+    flat = rollout[mask], trainer[mask]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    padded = torch.from_numpy(rollout), torch.from_numpy(trainer), torch.from_numpy(mask.astype(np.float32))
+    torch.set_num_threads(THREADS)
+    ours, usual = interleaved(
+        lambda: sequence_statistics(*flat, None, offsets, threads=THREADS), lambda: usual_formulas(*padded)
+    )
+    tokens = int(mask.sum())
+    speed, baseline = tokens / ours / 1e6, tokens / usual / 1e6
+    note = f"{ROUNDS} × {tokens:,} valid tokens, {THREADS} threads each; {len(COLUMNS)} columns in float64"
+    return [
+        Figure("statistics", speed, "Mtok/s", "≥ 80", speed >= 80, "padded float32 torch", baseline, note),
+        Figure("statistics over usual formulas", speed / baseline, "×", "≥ 8", speed / baseline >= 8),
+    ]
+
+
+def interleaved(*calls: Callable[[], object]) -> list[float]:
+    """Fewest seconds of each call in rounds that take turns: what a machine can do when nobody else uses it."""
+    seconds = np.array([[clock(call) for call in calls] for _ in range(ROUNDS)])
+    return seconds.min(axis=0).tolist()
+
+
+def clock(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def usual_formulas(rollout: torch.Tensor, trainer: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
+    """KL, K3, perplexities, χ² and importance-sampling statistics the way trainers log them, on padded float32."""
+    counts = mask.sum(-1).clamp(min=1)
+
+    def token_mean(x: torch.Tensor) -> torch.Tensor:
+        return (x * mask).sum() / mask.sum()
+
+    def sequence_means(x: torch.Tensor) -> torch.Tensor:
+        return (x * mask).sum(-1) / counts
+
+    log_ratio = trainer - rollout
+    ratio = torch.exp(log_ratio.clamp(-20, 20))
+    trained, sampled, offset = sequence_means(trainer), sequence_means(rollout), sequence_means(log_ratio)
+    truncated = ratio.clamp(max=2.0)
+    mean = token_mean(truncated)
+    return {
+        "kl": token_mean(-log_ratio).item(),
+        "k3_kl": token_mean(torch.exp(log_ratio) - log_ratio - 1).item(),
+        "training_ppl": torch.exp(-trained).mean().item(),
+        "rollout_ppl": torch.exp(-sampled).mean().item(),
+        "log_ppl_diff": (sampled - trained).mean().item(),
+        "log_ppl_abs_diff": (sampled - trained).abs().mean().item(),
+        "log_ppl_diff_max": (sampled - trained).max().item(),
+        "log_ppl_diff_min": (sampled - trained).min().item(),
+        "ppl_ratio": torch.exp(sampled - trained).mean().item(),
+        "chi2_token": token_mean(ratio**2).item() - 1,
+        "chi2_seq": (torch.exp(2 * offset).mean() - 1).item(),
+        "logprob_abs_diff": token_mean(log_ratio.abs()).item(),
+        "logprob_abs_diff_max": (log_ratio.abs() * mask).max().item(),
+        "prob_abs_diff": token_mean((torch.exp(trainer) - torch.exp(rollout)).abs()).item(),
+        "is_mean": mean.item(),
+        "is_std": (token_mean(truncated**2) - mean**2).clamp(min=0).sqrt().item(),
+        "is_max": truncated.masked_fill(mask == 0, float("-inf")).max().item(),
+        "is_min": truncated.masked_fill(mask == 0, float("inf")).min().item(),
+        "is_fraction_high": token_mean((ratio > 2.0).float()).item(),
+        "is_fraction_low": token_mean((ratio < 0.5).float()).item(),
+        "ess": (1 / token_mean((truncated / mean) ** 2)).item(),
+        "is_seq_mean": sequence_means(truncated).mean().item(),
+        "is_seq_std": sequence_means(truncated).std().item(),
+    }
+
+
+def step_job_figures() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder, Store.open(Home(Path(folder) / "home")) as store:
+        fill(store)
+        job = StepJob(store)
+        mark(store, "true")
+        everything = clock(job.run_once)
+        one = [recompute(store, job, step) for step in range(0, RUN_STEPS, RUN_STEPS // 10)]
+    note = f"run of {RUN_SEQUENCES * RUN_LENGTH:.0e} tokens, {RUN_SEQUENCES:,} sequences, {RUN_STEPS} steps"
+    milliseconds = float(np.median(one)) * 1e3
+    return [
+        Figure("recompute one step", milliseconds, "ms", "< 100", milliseconds < 100, note=note),
+        Figure("recompute all steps", everything, "s", "< 5", everything < 5),
+    ]
+
+
+def recompute(store: Store, job: StepJob, step: int) -> float:
+    mark(store, f"step = {step}")
+    return clock(job.run_once)
+
+
+def mark(store: Store, which: str) -> None:
+    with store.transaction() as cursor:
+        cursor.execute(
+            f"INSERT INTO dirty_steps (run, step) SELECT DISTINCT run, step FROM training_sequences WHERE {which}"
+        )
+
+
+def fill(store: Store) -> None:
+    """Sequences of a run with their statistics and weight spans, as ingest leaves them."""
+    rng = np.random.default_rng(1)
+    rollout = -rng.exponential(1.0, RUN_SEQUENCES * 8)
+    trainer = rollout - rng.exponential(0.02, len(rollout))
+    columns = sequence_statistics(rollout, trainer, None, np.arange(RUN_SEQUENCES + 1) * 8)
+    steps = np.arange(RUN_SEQUENCES) * RUN_STEPS // RUN_SEQUENCES
+    fixed = {name: pa.repeat(value, RUN_SEQUENCES) for name, value in (("run", "bench"), ("raw_kept", False))}
+    key = {
+        "run": fixed["run"],
+        "segment_id": pa.array([f"s{step}" for step in steps]),
+        "row": np.arange(RUN_SEQUENCES) % 500,
+    }
+    names = pa.array([f"sample-{i}" for i in range(RUN_SEQUENCES)])
+    half, length = RUN_LENGTH // 2, pa.repeat(RUN_LENGTH, RUN_SEQUENCES)
+    spans = [[(0, half, str(step - 2)), (half, RUN_LENGTH, str(step - 1))] for step in steps.tolist()]
+    labelled = [[dict(zip(("start", "end", "version"), span, strict=True)) for span in row] for row in spans]
+    trained = {
+        "sample_id": names,
+        "step": steps,
+        "n_total": length,
+        "n_expected": length,
+        "reward": rng.random(RUN_SEQUENCES),
+    }
+    joined = {
+        "rollout_segment": key["segment_id"],
+        "rollout_row": key["row"],
+        "weight_version": pa.array(map(str, steps)),
+    }
+    source = {"rollout_source": pa.repeat("joined", RUN_SEQUENCES), "raw_kept": fixed["raw_kept"]}
+    insert(store, "training_sequences", {**key, **trained, **joined, **source})
+    insert(store, "statistics", {**key, "step": steps, "pair": pa.repeat("backend", RUN_SEQUENCES), **columns})
+    counts = {"n_tokens": length, "n_logprobs": length, "spans": pa.array(labelled)}
+    insert(store, "rollout_sequences", {**key, "sample_id": names, **counts})
+
+
+def insert(store: Store, table: str, columns: dict[str, object]) -> None:
+    with store.transaction() as cursor:
+        cursor.register("rows", pa.table(columns))
+        cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM rows")
+        cursor.unregister("rows")
