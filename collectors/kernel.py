@@ -54,18 +54,32 @@ class Table:
 
 @dataclass(slots=True)
 class Tokens:
-    """The tokens of a chunk: log-probabilities and, where there are any, advantages [K]."""
+    """The tokens of a chunk: log-probabilities and, where there are any, advantages and mask [K]."""
 
     behaviour: NDArray[np.generic]
     policy: NDArray[np.generic]
     advantages: NDArray[np.generic] | None
+    mask: Bools | None
 
     def __len__(self) -> int:
         return len(self.behaviour)
 
     def __getitem__(self, which: slice | Bools) -> Tokens:
-        advantages = None if self.advantages is None else self.advantages[which]
-        return Tokens(self.behaviour[which], self.policy[which], advantages)
+        optional = (None if array is None else array[which] for array in (self.advantages, self.mask))
+        return Tokens(self.behaviour[which], self.policy[which], *optional)
+
+
+@dataclass(slots=True)
+class Terms:
+    """What the sums of a chunk's valid tokens are made of [K]; `scratch` may be overwritten."""
+
+    behaviour: Floats
+    policy: Floats
+    d: Floats
+    absolute: Floats
+    ratio_m1: Floats
+    scratch: tuple[Floats, Floats, Floats, Floats]
+    clamped: Bools | None = None
 
 
 class Workspace:
@@ -79,13 +93,11 @@ class Workspace:
         return list(self._arrays[:, :size])
 
 
-def accumulate(
-    table: Table, tokens: Tokens, mask_K: Bools | None, limits: tuple[float, float], work: Workspace
-) -> None:
+def accumulate(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
     """Fill the pieces `table.rows` that start at `table.starts` with every column; `limits` are the bounds of ρ."""
-    if mask_K is not None and not mask_K.all():
-        tokens = tokens[mask_K]
-        _compress(table, mask_K)
+    if tokens.mask is not None and not tokens.mask.all():
+        _compress(table, tokens.mask)
+        tokens = tokens[tokens.mask]
     if not len(tokens):
         return
     table.lengths("n_expected", len(tokens))
@@ -93,8 +105,8 @@ def accumulate(
     _load(tokens, behaviour, policy, d)
     if not _is_clean(behaviour, policy, d):
         good = ~_count_broken(table, behaviour, policy)
-        tokens = tokens[good]
         _compress(table, good)
+        tokens = tokens[good]
         if not len(tokens):
             return
         behaviour, policy, d = work.rows(len(tokens))[:3]
@@ -144,32 +156,37 @@ def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
 
 
 def _accumulate_valid(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
-    behaviour, policy, d, absolute, ratio_m1, a, b, c, e = work.rows(len(tokens))
-    np.abs(d, out=absolute)
+    behaviour, policy, d, absolute, ratio_m1, *scratch = work.rows(len(tokens))
+    terms = Terms(behaviour, policy, d, absolute, ratio_m1, (scratch[0], scratch[1], scratch[2], scratch[3]))
+    _prepare(terms)
     table.extremes(d)
-    clamped = absolute > CLAMP if absolute.max() > CLAMP else None
-    np.expm1(d if clamped is None else np.clip(d, -CLAMP, CLAMP, out=a), out=ratio_m1)
-    _log_ratio(table, d, absolute, ratio_m1, a, b)
+    _log_ratio(table, terms)
     _signs(table, d)
-    table.sum("sum_ratio_m1", ratio_m1)
-    table.sum("sum_ratio_m1_sq", np.multiply(ratio_m1, ratio_m1, out=a))
-    table.sum("sum_exp_abs_d", np.exp(absolute if clamped is None else np.minimum(absolute, CLAMP, out=a), out=a))
+    _ratio(table, terms)
     _clipping(table, tokens.advantages, ratio_m1, limits)
-    _logprobs(table, behaviour, policy, a)
-    _probabilities(table, behaviour, policy, ratio_m1, clamped, (a, b, c, e))
-    if clamped is not None:
-        table.count("n_clamped", clamped)
+    _logprobs(table, terms)
+    _probabilities(table, terms)
 
 
-def _log_ratio(table: Table, d: Floats, absolute: Floats, ratio_m1: Floats, square: Floats, k3: Floats) -> None:
+def _prepare(terms: Terms) -> None:
+    np.abs(terms.d, out=terms.absolute)
+    if terms.absolute.max() > CLAMP:
+        terms.clamped = terms.absolute > CLAMP
+        np.expm1(np.clip(terms.d, -CLAMP, CLAMP, out=terms.ratio_m1), out=terms.ratio_m1)
+    else:
+        np.expm1(terms.d, out=terms.ratio_m1)
+
+
+def _log_ratio(table: Table, terms: Terms) -> None:
+    d, (square, k3, *_) = terms.d, terms.scratch
     table.sum("sum_d", d)
-    table.sum("sum_abs_d", absolute)
+    table.sum("sum_abs_d", terms.absolute)
     np.multiply(d, d, out=square)
     table.sum("sum_d2", square)
-    np.subtract(ratio_m1, d, out=k3)
-    _refine_k3(k3, d, absolute, square)
+    np.subtract(terms.ratio_m1, d, out=k3)
+    _refine_k3(k3, d, terms.absolute, square)
     table.sum("sum_k3", k3)
-    np.multiply(d, ratio_m1, out=square)
+    np.multiply(d, terms.ratio_m1, out=square)
     np.subtract(square, k3, out=square)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
     table.sum("sum_reverse_kl", square)
 
@@ -193,6 +210,17 @@ def _signs(table: Table, d: Floats) -> None:
     columns["n_zero_d"][rows] = columns["n"][rows] - columns["n_positive_d"][rows] - columns["n_negative_d"][rows]
 
 
+def _ratio(table: Table, terms: Terms) -> None:
+    scratch = terms.scratch[0]
+    table.sum("sum_ratio_m1", terms.ratio_m1)
+    table.sum("sum_ratio_m1_sq", np.multiply(terms.ratio_m1, terms.ratio_m1, out=scratch))
+    exponent = terms.absolute
+    if terms.clamped is not None:
+        exponent = np.minimum(exponent, CLAMP, out=scratch)
+        table.count("n_clamped", terms.clamped)
+    table.sum("sum_exp_abs_d", np.exp(exponent, out=scratch))
+
+
 def _clipping(
     table: Table, advantages: NDArray[np.generic] | None, ratio_m1: Floats, limits: tuple[float, float]
 ) -> None:
@@ -204,7 +232,8 @@ def _clipping(
         table.count("n_pg_clipped", (above & (advantages > 0)) | (below & (advantages < 0)))
 
 
-def _logprobs(table: Table, behaviour: Floats, policy: Floats, a: Floats) -> None:
+def _logprobs(table: Table, terms: Terms) -> None:
+    behaviour, policy, a = terms.behaviour, terms.policy, terms.scratch[0]
     table.sum("sum_behaviour", behaviour)
     table.sum("sum_policy", policy)
     table.count("n_zero_policy", (policy == 0.0) & (behaviour < -1.0))
@@ -213,19 +242,12 @@ def _logprobs(table: Table, behaviour: Floats, policy: Floats, a: Floats) -> Non
     table.sum("sum_policy_behaviour", np.multiply(policy, behaviour, out=a))
 
 
-def _probabilities(
-    table: Table,
-    behaviour: Floats,
-    policy: Floats,
-    ratio_m1: Floats,
-    clamped: Bools | None,
-    scratch: tuple[Floats, Floats, Floats, Floats],
-) -> None:
-    p, difference, q, a = scratch
-    np.exp(behaviour, out=p)
-    np.multiply(p, ratio_m1, out=difference)  # e^policy − e^behaviour, without cancellation
-    if clamped is not None:
-        difference[clamped] = np.exp(policy[clamped]) - p[clamped]
+def _probabilities(table: Table, terms: Terms) -> None:
+    p, difference, q, a = terms.scratch
+    np.exp(terms.behaviour, out=p)
+    np.multiply(p, terms.ratio_m1, out=difference)  # e^policy − e^behaviour, without cancellation
+    if terms.clamped is not None:
+        difference[terms.clamped] = np.exp(terms.policy[terms.clamped]) - p[terms.clamped]
     np.add(p, difference, out=q)
     table.sum("sum_abs_prob_diff", np.abs(difference, out=a))
     table.sum("sum_behaviour_prob", p)

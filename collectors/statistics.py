@@ -21,10 +21,9 @@ Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` group
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
@@ -194,61 +193,54 @@ def sequence_statistics(
         InputError: lengths differ, or the offsets do not run from 0 to N in non-decreasing order.
     """
     offsets_S1 = np.asarray(offsets_S1, np.int64)
-    tokens, mask_N = _checked_tokens(behaviour_N, policy_N, mask_N, advantages_N, offsets_S1)
+    tokens = _checked_tokens(behaviour_N, policy_N, mask_N, advantages_N)
+    _check_offsets(offsets_S1, len(tokens))
     starts = offsets_S1[:-1][np.diff(offsets_S1) > 0]
     chunks = np.arange(0, len(tokens), kernel.CHUNK)
     pieces = np.union1d(starts, chunks)
     table = empty(len(pieces))
-    limits = (bounds.lower, bounds.upper)
-    edges = list(pairwise([*chunks.tolist(), len(tokens)]))
-    share = -(-len(edges) // max(threads, 1))
-    jobs = [edges[i : i + share] for i in range(0, len(edges), share)] if edges else []
-    if len(jobs) == 1:
-        _fill(table, pieces, tokens, mask_N, limits, jobs[0])
-    elif jobs:
-        with ThreadPoolExecutor(len(jobs)) as pool:
-            list(pool.map(lambda job: _fill(table, pieces, tokens, mask_N, limits, job), jobs))
+    _fill(table, pieces, tokens, (bounds.lower, bounds.upper), threads)
     return _pieces_to_sequences(table, np.searchsorted(pieces, starts), offsets_S1)
 
 
 def _checked_tokens(
-    behaviour_N: ArrayLike,
-    policy_N: ArrayLike,
-    mask_N: ArrayLike | None,
-    advantages_N: ArrayLike | None,
-    offsets_S1: NDArray[np.int64],
-) -> tuple[kernel.Tokens, NDArray[np.bool_] | None]:
-    tokens = kernel.Tokens(
-        np.asarray(behaviour_N), np.asarray(policy_N), None if advantages_N is None else np.asarray(advantages_N)
-    )
+    behaviour_N: ArrayLike, policy_N: ArrayLike, mask_N: ArrayLike | None, advantages_N: ArrayLike | None
+) -> kernel.Tokens:
+    advantages = None if advantages_N is None else np.asarray(advantages_N)
     mask = None if mask_N is None else np.asarray(mask_N).astype(np.bool_, copy=False)
-    shapes = {x.shape for x in (tokens.behaviour, tokens.policy, tokens.advantages, mask) if x is not None}
+    tokens = kernel.Tokens(np.asarray(behaviour_N), np.asarray(policy_N), advantages, mask)
+    shapes = {x.shape for x in (tokens.behaviour, tokens.policy, advantages, mask) if x is not None}
     if len(shapes) != 1 or tokens.behaviour.ndim != 1:
         raise InputError(f"behaviour, policy, mask and advantages must be flat and of one length, not {sorted(shapes)}")
-    size = len(tokens)
+    return tokens
+
+
+def _check_offsets(offsets_S1: NDArray[np.int64], size: int) -> None:
     if offsets_S1.ndim != 1 or not len(offsets_S1) or offsets_S1[0] != 0 or offsets_S1[-1] != size:
         raise InputError(f"offsets must run from 0 to the number of tokens, {size}, with one more entry than sequences")
     if (np.diff(offsets_S1) < 0).any():
         raise InputError("offsets must not decrease")
-    return tokens, mask
 
 
 def _fill(
-    columns: Statistics,
-    pieces: NDArray[np.int64],
-    tokens: kernel.Tokens,
-    mask_N: NDArray[np.bool_] | None,
-    limits: tuple[float, float],
-    edges: Iterable[tuple[int, int]],
+    columns: Statistics, pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float], threads: int
 ) -> None:
-    """Fill the pieces of these chunks [start, end); chunks share no piece, so threads need no lock."""
-    work = kernel.Workspace()
-    with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
-        for start, end in edges:
-            rows = slice(*np.searchsorted(pieces, (start, end)).tolist())
-            table = kernel.Table(columns, rows, pieces[rows] - start)
-            mask = None if mask_N is None else mask_N[start:end]
-            kernel.accumulate(table, tokens[start:end], mask, limits, work)
+    """Fill the pieces of all chunks; chunks share no piece, so threads need no lock."""
+
+    def fill(chunks: Sequence[tuple[int, int]]) -> None:
+        work = kernel.Workspace()
+        with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
+            for start, end in chunks:
+                rows = slice(*np.searchsorted(pieces, (start, end)).tolist())
+                table = kernel.Table(columns, rows, pieces[rows] - start)
+                kernel.accumulate(table, tokens[start:end], limits, work)
+
+    chunks = [(start, min(start + kernel.CHUNK, len(tokens))) for start in range(0, len(tokens), kernel.CHUNK)]
+    if min(threads, len(chunks)) > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill, (chunks[i::threads] for i in range(threads))))
+    else:
+        fill(chunks)
 
 
 def _pieces_to_sequences(table: Statistics, first: NDArray[np.intp], offsets_S1: NDArray[np.int64]) -> Statistics:
