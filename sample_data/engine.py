@@ -17,15 +17,16 @@ os.environ.update(
     VLLM_NO_USAGE_STATS="1",
 )
 
-import torch  # noqa: E402
-from logprobe.collectors import weights as weight_marks  # noqa: E402
-from logprobe.collectors.recorder import Recorder  # noqa: E402
-from logprobe.collectors.vllm_ids import sample_ids  # noqa: E402
-from policy import MAX_LENGTH  # noqa: E402
-from task import STOP  # noqa: E402
-from vllm import EngineArgs, RequestOutput, SamplingParams  # noqa: E402
-from vllm.sampling_params import RequestOutputKind  # noqa: E402
-from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
+import torch
+from policy import MAX_LENGTH
+from task import STOP
+from vllm import EngineArgs, RequestOutput, SamplingParams
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from logprobe.collectors import weights as weight_marks
+from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.vllm_ids import sample_ids
 
 Pause = Literal["idle", "keep", "abort"]
 MAX_ANSWER_TOKENS: Final = 20
@@ -56,7 +57,14 @@ class RolloutEngine:
     """
 
     def __init__(
-        self, checkpoint: Path, *, logprobs_mode: str | None, temperature: float, answers: int, seed: int, recorder: Recorder
+        self,
+        checkpoint: Path,
+        *,
+        logprobs_mode: str | None,
+        temperature: float,
+        answers: int,
+        seed: int,
+        recorder: Recorder,
     ) -> None:
         self._recorder = recorder
         given = {} if logprobs_mode is None else {"logprobs_mode": logprobs_mode}
@@ -104,12 +112,12 @@ class RolloutEngine:
     def update(
         self,
         weights: Iterable[tuple[str, torch.Tensor]],
-        version: int,
         *,
+        version: int,
         step: int,
         pause: Pause,
         clear_cache: bool,
-    ) -> None:
+    ) -> list[str]:
         """Put new weights in.
 
         Args:
@@ -119,10 +127,14 @@ class RolloutEngine:
             pause: "idle": nothing is in flight; "keep": requests go on with the new weights and their old KV cache; "abort":
                 they are dropped, and the caller submits them again.
             clear_cache: whether cached prefixes are forgotten.
+
+        Returns:
+            Groups that were dropped.
         """
         core = self._engine.engine_core.engine_core
-        if pause == "abort":
-            self._engine.abort_request(sorted(self.in_flight))
+        dropped = sorted(self.in_flight) if pause == "abort" else []
+        if dropped:
+            self._engine.abort_request(dropped)
             self.in_flight.clear()
         if pause != "idle":
             core.pause_scheduler(mode=pause, clear_cache=False)
@@ -133,6 +145,7 @@ class RolloutEngine:
         self.mark(version, step)
         if pause != "idle":
             core.resume_scheduler()
+        return dropped
 
 
 def _answers(output: RequestOutput) -> Answers:

@@ -14,6 +14,7 @@ from transformers import Qwen3ForCausalLM
 MINIBATCHES: Final = 4
 CLIP: Final = 0.2
 MAX_GRAD_NORM: Final = 1.0
+WARMUP_STEPS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +64,25 @@ class Trainer:
     Args:
         model: the policy, float32.
         temperature: what logits are divided by before the softmax: the trainer's idea of how the engine samples.
-        learning_rate: of AdamW, constant.
+        learning_rate: of AdamW, reached after `WARMUP_STEPS`.
     """
 
     def __init__(self, model: Qwen3ForCausalLM, *, temperature: float, learning_rate: float) -> None:
         self.model = model
-        self.learning_rate = learning_rate
         self._temperature = temperature
-        self._optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
+        self._schedule = torch.optim.lr_scheduler.LinearLR(
+            self._optimizer, 1 / WARMUP_STEPS, total_iters=WARMUP_STEPS - 1
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return float(self._schedule.get_last_lr()[0])
 
     @torch.no_grad()
     def score(self, samples: Sequence[Sample]) -> Scores:
-        """t and the entropy, under the weights as they are now."""
+        """T and the entropy, under the weights as they are now."""
         return self._scores(samples)
 
     def train(self, samples: Sequence[Sample], advantage: Sequence[float]) -> Outcome:
@@ -97,6 +105,7 @@ class Trainer:
             clipped.append(clip)
             pieces = logprobs.detach().split([len(sample.token_ids) for sample in picked])
             current.update(zip(chosen, pieces, strict=True))
+        self._schedule.step()
         ordered = torch.cat([current[index] for index in range(len(samples))])
         return Outcome(ordered, _mean(losses), _mean(norms), _mean(clipped))
 

@@ -49,7 +49,9 @@ def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True, padding_value=PAD)
 
 
-def answer_logits(model: Qwen3ForCausalLM, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> Tensor:
+def answer_logits(
+    model: Qwen3ForCausalLM, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+) -> Tensor:
     """Logits that predict each answer token, float32 [answer tokens of all sequences, vocabulary], in order.
 
     Padding stands at the right of a causal model, where no answer can see it, so no attention mask is needed.
@@ -68,7 +70,9 @@ def pretrain(model: Qwen3ForCausalLM, *, steps: int, seed: int, report: Callable
     """Teaches the tasks by next-token prediction of the answers, towards the end from flawed demonstrations."""
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PRETRAINING_RATE, weight_decay=0.01, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=PRETRAINING_RATE, total_steps=steps, pct_start=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=PRETRAINING_RATE, total_steps=steps, pct_start=0.05
+    )
     for step in range(steps):
         flawed = FLAWED if step > 0.7 * steps else 0.0
         lessons = [_lesson(rng, flawed) for _ in range(16)]

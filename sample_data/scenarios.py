@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 TEMPERATURE: Final = 0.7  # of sampling; the trainer divides its logits by the same
 
@@ -32,7 +32,7 @@ class Scenario:
     story: str
     layer: str
     logprobs_mode: str | None
-    pause: str
+    pause: Literal["idle", "keep", "abort"]
     clear_cache: bool
     passes_rollout_logprobs: bool
     backlog: int = 0

@@ -61,6 +61,7 @@ class Task:
     solve: Callable[[str], str]
 
     def sample(self, rng: random.Random, lengths: tuple[int, int] | None = None) -> Problem:
+        """A random problem, its answer of a length in `lengths` (default: the task's)."""
         query = self.query(rng, rng.randint(*(lengths or self.lengths)))
         return Problem(self, query, self.solve(query))
 
@@ -84,9 +85,11 @@ class Problem:
     answer: str
 
     def prompt_ids(self) -> list[int]:
+        """What the engine is given."""
         return [BOS, *encode(f"{self.task.preamble}{self.query}>")]
 
     def answer_ids(self) -> list[int]:
+        """What it should say, stop token included."""
         return [*encode(self.answer), STOP]
 
     def reward(self, token_ids: Sequence[int]) -> float:
@@ -104,13 +107,12 @@ class Problem:
 
 
 TASKS: Final[tuple[Task, ...]] = (
-    Task("sort", "S", (8, 14), _letters, _sorted),
-    Task("reverse", "R", (8, 14), _letters, _reversed),
-    Task("successor", "N", (8, 14), _digits, _successors),
+    Task("sort", "S", (6, 12), _letters, _sorted),
+    Task("reverse", "R", (6, 12), _letters, _reversed),
+    Task("successor", "N", (6, 12), _digits, _successors),
 )
 
 
-def draw(rng: random.Random, number: int) -> list[Problem]:
-    """`number` problems, the tasks in turn."""
-    offset = rng.randrange(len(TASKS))
-    return [TASKS[(offset + index) % len(TASKS)].sample(rng) for index in range(number)]
+def draw(rng: random.Random) -> Problem:
+    """A problem of any task."""
+    return rng.choice(TASKS).sample(rng)
