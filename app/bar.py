@@ -56,7 +56,9 @@ def _problem(look: Look) -> list[dict[str, Any]]:
 def ingest_lag(status: Mapping[str, Any]) -> str | None:
     """How long records wait until they are in the store, as the service says; None where it does not."""
     progress = ((status.get("jobs") or {}).get("ingest") or {}).get("progress") or {}
-    if "lag_seconds" not in progress:
+    backlog = status.get("backlog") or {}
+    if "lag_seconds" not in progress and "oldest_seconds" not in backlog:
         return None
-    seconds = progress["lag_seconds"] or 0.0  # null: nothing was waiting
+    # Null: nothing was, or is, waiting.
+    seconds = max(progress.get("lag_seconds") or 0.0, backlog.get("oldest_seconds") or 0.0)
     return "none" if seconds < _NOTICEABLE_SECONDS else f"{number(float(seconds))} s"

@@ -12,10 +12,17 @@ import streamlit as st
 from streamlit.starlette import App
 
 from logprobe.app.assets import routes
+from logprobe.collectors.errors import LogprobeError
 
 
 def _say(error: Exception) -> bool:
-    st.error(f"This page could not be drawn ({type(error).__name__}). The reason stands in the output of `logprobe up`; reload to try again.")
+    if isinstance(error, LogprobeError):
+        st.error(str(error))
+    else:
+        st.error(
+            f"This page could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details. "
+            "Reload to try again."
+        )
     return True
 
 

@@ -12,7 +12,7 @@ from logprobe.app.data import Look, Run
 from logprobe.app.panels import OVERVIEW
 from logprobe.app.steps_chart import chart_of
 from logprobe.app.tiles import tiles_of
-from logprobe.app.views.session import choose, home, looked, pace, theme
+from logprobe.app.views.session import choose, guarded, home, looked, pace, theme
 from logprobe.app.views.words import ABSENT_RUN, BEGINNING, no_service, recording_snippet
 
 
@@ -47,5 +47,7 @@ def _run(look: Look, run: Run) -> None:
     else:
         colors = theme()
         version = f"{run.name}@{view.series.revision} {colors.mode}"
-        panel("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
-        panel("chart", "chart", {"version": version, **chart_of(view, OVERVIEW, colors)})
+        with guarded("tiles"):
+            panel("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
+        with guarded("chart"):
+            panel("chart", "chart", {"version": version, **chart_of(view, OVERVIEW, colors)})

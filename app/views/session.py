@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -11,15 +14,21 @@ import streamlit as st
 from logprobe.alerts.liveness import State
 from logprobe.app.data import Feed, Look, Run
 from logprobe.app.theme import Theme, theme_for
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.reader import connect
 
+_LOGGER: Final = logging.getLogger("logprobe.app")
 _SECONDS: Final = {State.LIVE: 2.0, State.IDLE: 5.0, State.NO_DATA: 2.0, State.STALE: 10.0, State.ENDED: 10.0}
-_RETRY_SECONDS: Final = 2.0
+_RETRY_LOGGER: Final = logging.getLogger("logprobe.app")
+_SECONDS: Final = 2.0
 
 
 def home() -> Path:
-    """The home this app was started for."""
-    return Path(os.environ.get("LOGPROBE_HOME") or Path.home() / ".logprobe")
+    """The home this app was started for. Raises `ConfigurationError` when nobody said."""
+    path = os.environ.get("LOGPROBE_HOME")
+    if not path:
+        raise ConfigurationError("which home? start the dashboard with `logprobe up --home DIR`, or set LOGPROBE_HOME")
+    return Path(path)
 
 
 @st.cache_resource(show_spinner=False)
@@ -55,6 +64,16 @@ def looked() -> tuple[Look, Run | None]:
         run = look.runs[0]
         look = feed().look(run.name)
     return look, run
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """The boundary of one panel: an error nobody expected is logged, and one line here instead of a page that is gone."""
+    try:
+        yield
+    except Exception as error:
+        _LOGGER.exception("%s could not be drawn", what)
+        st.error(f"The {what} could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details.")
 
 
 def pace(look: Look, run: Run | None) -> float:

@@ -1,0 +1,83 @@
+"""The real thing for a browser to look at: `logprobe up` on a home, and a page that remembers what went wrong on it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, Request
+
+_ADDRESS = re.compile(r"dashboard at (http://\S+)")
+
+
+@contextmanager
+def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
+    """Runs ``logprobe ARGUMENTS`` until the block ends; yields the dashboard's address. It must stop cleanly."""
+    command = [sys.executable, "-m", "logprobe.app.cli", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    lines: list[str] = []
+    found = threading.Event()
+
+    def listen() -> None:
+        for line in process.stderr or ():
+            lines.append(line)
+            if _ADDRESS.search(line):
+                found.set()
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        deadline = time.monotonic() + seconds
+        while not found.wait(0.1):
+            assert process.poll() is None and time.monotonic() < deadline, "".join(lines)
+        yield next(match[1] for line in lines if (match := _ADDRESS.search(line)))
+    finally:
+        process.terminate()
+        try:
+            status = process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        listener.join(5)
+    assert status == 0, "".join(lines)
+
+
+class Watched:
+    """A page, with everything on it that should not happen: console errors, exceptions, requests to the outside."""
+
+    def __init__(self, browser: Browser, address: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self._host = address.split("/")[2]
+        self.page.on("console", lambda message: self._say(message.text) if message.type in {"error", "warning"} else None)
+        self.page.on("pageerror", lambda error: self._say(str(error)))
+        self.page.on("request", self._request)
+
+    def _say(self, text: str) -> None:
+        self.complaints.append(text)
+
+    def _request(self, request: Request) -> None:
+        self.requests.append(request.url)
+        if not request.url.startswith(("data:", "blob:")) and request.url.split("/")[2] != self._host:
+            self._say(f"request to the outside: {request.url}")
+
+    def shot(self, folder: Path, name: str, *, whole: bool = False) -> None:
+        """A screenshot; `whole`: of all that can be scrolled to."""
+        if whole:
+            height = self.page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+            width = (self.page.viewport_size or {})["width"]
+            self.page.set_viewport_size({"width": width, "height": height + 10})
+            self.page.wait_for_timeout(500)
+        self.page.screenshot(path=folder / f"{name}.png")
+
+    def close(self) -> None:
+        self.context.close()
