@@ -20,7 +20,6 @@ from logprobe.collectors.spool import Segment, SegmentPath, read_segment
 from logprobe.monitor.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_files, write_raw
 from logprobe.monitor.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.soundness import SoundRows, sound_rows
-from logprobe.monitor.sql_files import statement
 from logprobe.monitor.store import Store
 
 # Record kind → statements that store its rows, in order; each reads the Arrow table `incoming`.
@@ -98,7 +97,7 @@ def write_batch(store: Store, batch: Batch) -> None:
     try:
         files.extend(write_raw(store.home, raw.run, raw.kind, raw.table, raw.tokens) for raw in batch.raws)
         with store.transaction() as cursor:
-            _insert(cursor, batch, files)
+            _insert(store, cursor, batch, files)
     except BaseException as error:
         remove_files(store.home, [file.path for file in files])
         if isinstance(error, OSError):
@@ -148,20 +147,14 @@ def _bad_rows_record(part: Part) -> pa.Table:
     return pa.Table.from_pylist([key | values], schema=schema)
 
 
-def _insert(cursor: duckdb.DuckDBPyConnection, batch: Batch, files: Sequence[RawFile]) -> None:
+def _insert(store: Store, cursor: duckdb.DuckDBPyConnection, batch: Batch, files: Sequence[RawFile]) -> None:
     now = datetime.now(UTC)
-    _run(cursor, "insert_segments", _ledger(batch, files, now))
+    store.execute(cursor, "insert_segments", _ledger(batch, files, now))
     if files:
-        _run(cursor, "insert_raw_files", _registration(batch, files, now))
+        store.execute(cursor, "insert_raw_files", _registration(batch, files, now))
     for kind, table in _tables(batch):
         for name in _STATEMENTS[kind]:
-            _run(cursor, name, table)
-
-
-def _run(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
-    cursor.register("incoming", table)
-    cursor.execute(statement(name))
-    cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"
+            store.execute(cursor, name, table)
 
 
 def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:

@@ -75,6 +75,7 @@ def pair_struct(
     pair: str,
     behaviour_N: NDArray[np.float32],
     policy_N: NDArray[np.float32],
+    *,
     mask_N: NDArray[np.bool_],
     offsets_S1: NDArray[np.int64],
     advantages_N: NDArray[np.float32] | None,
@@ -108,7 +109,15 @@ def _pair(
     if behaviour is None or policy is None:
         return pa.nulls(table.num_rows, STATISTICS.field(pair).type)
     present = np.logical_and.reduce([np.asarray(table[name].is_valid()) for name in names])
-    return pair_struct(pair, behaviour, policy, mask_N, offsets_S1, floats["advantages"], present)
+    return pair_struct(
+        pair,
+        behaviour,
+        policy,
+        mask_N=mask_N,
+        offsets_S1=offsets_S1,
+        advantages_N=floats["advantages"],
+        present_S=present,
+    )
 
 
 def _source(received: pa.ChunkedArray) -> pa.Array:

@@ -111,10 +111,37 @@ class Store:
         """
         return self._read(lambda cursor: self._checked(cursor, sql, params, max_rows), timeout)
 
-    def read(self, name: str, **params: Any) -> pa.Table:
-        """The rows of the stored statement ``sql/<name>.sql``; `params` fill its ``$name`` places. Raises as `query` does."""
+    def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
+        """The rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
+
+        `params` fill its ``$name`` places; a statement may join with the Arrow table `incoming` under that name.
+        """
         sql = statement(name)
-        return self._read(lambda cursor: _fetch(cursor, sql, params or None, None), None)
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+            if incoming is None:
+                return _fetch(cursor, sql, params or None, None)
+            with _registered(cursor, incoming):
+                return _fetch(cursor, sql, params or None, None)
+
+        return self._read(work, None)
+
+    def execute(
+        self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
+    ) -> None:
+        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`."""
+        sql = statement(name)
+        if incoming is None:
+            cursor.execute(sql, params or None)
+            return
+        with _registered(cursor, incoming):
+            cursor.execute(sql, params or None)
+
+    @contextmanager
+    def holding_files(self) -> Iterator[None]:
+        """While the block runs, no raw file is removed: what was looked up can still be read."""
+        with self._files.reading():
+            yield
 
     def refresh_steps_view(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Gives the ``steps`` view a column for every metric and scalar there is by now; inside a `transaction`."""
@@ -298,6 +325,13 @@ def _deadline(cursor: duckdb.DuckDBPyConnection, seconds: float | None) -> Itera
         yield expired
     finally:
         timer.cancel()
+
+
+@contextmanager
+def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table) -> Iterator[None]:
+    cursor.register("incoming", incoming)
+    yield
+    cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"
 
 
 def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters, max_rows: int | None) -> pa.Table:

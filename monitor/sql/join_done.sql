@@ -1,0 +1,2 @@
+-- Takes samples off the join queue whose news have been dealt with. Inputs: join_queue; $high: the last mark that was read.
+DELETE FROM join_queue WHERE mark <= $high

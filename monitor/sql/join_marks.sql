@@ -1,0 +1,4 @@
+-- The oldest $samples marks of the join queue. Grain: one row: the highest of them, null when the queue is empty, and how many
+-- marks there are in all. Inputs: join_queue.
+SELECT max(mark) AS high, (SELECT count(*) FROM join_queue) AS waiting
+FROM (SELECT mark FROM join_queue ORDER BY mark LIMIT $samples)

@@ -1,0 +1,12 @@
+-- Writes what the join found out. Grain: one row per training record. Inputs: incoming (Arrow).
+UPDATE training_sequences AS s
+SET
+    rollout_source = i.rollout_source,
+    rollout_segment = i.rollout_segment,
+    rollout_row = i.rollout_row,
+    alignment = i.alignment,
+    token_match = i.token_match,
+    length_match = i.length_match,
+    received_max_abs_diff = i.received_max_abs_diff
+FROM incoming AS i
+WHERE s.segment_id = i.segment_id AND s.row = i.row
