@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from logprobe.collectors import arrays
 from logprobe.collectors.capture import Captured
+from logprobe.collectors.columns import column, lists, maps, numbers, repeated, strings
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.schema import ROLLOUT, SPAN, TRAINING
 
 TRAINING_FLOATS: Final = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
 Raw: TypeAlias = dict[str, NDArray[Any]]
-_SPANS: Final = pa.list_(SPAN)
+Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 
 
 @dataclass(slots=True)
@@ -40,11 +41,17 @@ class Batch:
 
     @property
     def sequences(self) -> int:
+        """How many."""
         return len(self.offsets_S1) - 1
 
     @property
     def tokens(self) -> int:
+        """How many, of all sequences, masked ones included."""
         return len(self.token_ids_N)
+
+    def full_mask(self) -> NDArray[np.bool_]:
+        """The mask, all True where the call had none."""
+        return np.ones(self.tokens, dtype=np.bool_) if self.mask_N is None else self.mask_N
 
     def part(self, first: int, last: int) -> Batch:
         """Sequences [first, last) as a view."""
@@ -101,16 +108,16 @@ def decode(captured: Captured) -> Batch:
     return batch
 
 
-def _spans(version: Any, length: int) -> list[dict[str, Any]] | None:
+def _spans(version: Any, length: int) -> list[Span] | None:
     """Weight-version spans of one sequence; one version for all its tokens is one span, None is unknown."""
     if version is None:
         return None
     if not isinstance(version, list):
-        return [{"start": 0, "end": length, "version": text(version)}]
-    spans = [{"start": int(start), "end": int(end), "version": text(label)} for start, end, label in version]
-    for span in spans:
-        if not 0 <= span["start"] <= span["end"] <= length:  # type: ignore[operator]
-            raise InputError(f"weight_version: span {span} lies outside of the {length} sampled tokens")
+        return [(0, length, version)]
+    spans = [(int(start), int(end), label) for start, end, label in version]
+    for start, end, _ in spans:
+        if not 0 <= start <= end <= length:
+            raise InputError(f"weight_version: span [{start}, {end}) lies outside of the {length} sampled tokens")
     return spans
 
 
@@ -141,7 +148,7 @@ def _padded_cells(captured: Captured, raw: Raw) -> tuple[NDArray[np.bool_], NDAr
 def _numbers(captured: Captured, raw: Raw, name: str) -> list[Any] | None:
     """One number per sequence, however it was given; None: absent."""
     if name in captured.values:
-        return [arrays.scalar(name, item) for item in captured.values[name]]
+        return list(captured.values[name])
     array = raw.get(name)
     if array is None:
         return None
@@ -167,79 +174,80 @@ def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> Non
 
 def training_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
     """Rows of the `training` kind."""
-    rows = sum(batch.sequences for batch in batches)
-    columns = {
-        "time": _times(batches),
-        "step": pa.array(per_call(batches, lambda batch: batch.step), pa.int64()),
-        "rank": pa.array([rank] * rows, pa.int32()),
-        "sample_id": texts(batches, "sample_ids"),
-        "group_id": texts(batches, "prompt_ids"),
+    floats = {name: _floats(batches, name) for name in TRAINING_FLOATS}
+    data = {
+        **trainer_columns(batches, rank),
         "token_ids": _lists(batches, [batch.token_ids_N for batch in batches], pa.int32()),
-        "mask": _lists(batches, [_mask(batch) for batch in batches], pa.bool_()),
-        **{name: _floats(batches, name) for name in TRAINING_FLOATS},
-        "reward": pa.array(concatenated(batches, "rewards"), pa.float64()),
-        "weight_version": texts(batches, "weight_version"),
-        "tags": tags(batches),
+        "mask": _lists(batches, [batch.full_mask() for batch in batches], pa.bool_()),
+        **floats,
     }
-    return pa.table(columns, schema=TRAINING)
+    return pa.Table.from_arrays([data[name] for name in TRAINING.names], schema=TRAINING)
+
+
+def trainer_columns(batches: Sequence[Batch], rank: int | None) -> dict[str, pa.Array]:
+    """What the `training` and `statistics` kinds have in common: everything of a sequence but its tokens."""
+    rows = sum(batch.sequences for batch in batches)
+    return {
+        "time": _times(batches),
+        "step": numbers([batch.step for batch in batches for _ in range(batch.sequences)], pa.int64(), "step"),
+        "rank": repeated(rank, rows, pa.int32()),
+        "sample_id": _texts(batches, "sample_ids"),
+        "group_id": _texts(batches, "prompt_ids"),
+        "reward": numbers(_concatenated(batches, "rewards"), pa.float64(), "rewards"),
+        "weight_version": _texts(batches, "weight_version"),
+        "tags": _tags(batches),
+    }
 
 
 def rollout_table(batches: Sequence[Batch]) -> pa.Table:
     """Rows of the `rollout` kind."""
-    columns = {
+    data = {
         "time": _times(batches),
-        "sample_id": texts(batches, "sample_ids"),
-        "request_id": texts(batches, "request_ids"),
-        "group_id": texts(batches, "prompt_ids"),
-        "replica": texts(batches, "replica"),
+        "sample_id": _texts(batches, "sample_ids"),
+        "request_id": _texts(batches, "request_ids"),
+        "group_id": _texts(batches, "prompt_ids"),
+        "replica": _texts(batches, "replica"),
         "token_ids": _lists(batches, [batch.token_ids_N for batch in batches], pa.int32()),
         "logprobs": _floats(batches, "logprobs"),
-        "spans": pa.array(concatenated(batches, "spans"), _SPANS),
-        "prompt_length": pa.array(concatenated(batches, "prompt_lengths"), pa.int32()),
-        "prompt_hash": texts(batches, "prompt_hashes"),
-        "cached_prefix_tokens": pa.array(concatenated(batches, "cached_prefix_tokens"), pa.int32()),
-        "finish_reason": texts(batches, "finish_reasons"),
-        "sampling_id": texts(batches, "sampling_id"),
-        "engine_config_id": texts(batches, "engine_config_id"),
+        "spans": _span_lists(_concatenated(batches, "spans")),
+        "prompt_length": _whole(batches, "prompt_lengths"),
+        "prompt_hash": _texts(batches, "prompt_hashes"),
+        "cached_prefix_tokens": _whole(batches, "cached_prefix_tokens"),
+        "finish_reason": _texts(batches, "finish_reasons"),
+        "sampling_id": _texts(batches, "sampling_id"),
+        "engine_config_id": _texts(batches, "engine_config_id"),
     }
-    return pa.table(columns, schema=ROLLOUT)
+    return pa.Table.from_arrays([data[name] for name in ROLLOUT.names], schema=ROLLOUT)
 
 
-def per_call(batches: Sequence[Batch], value: Any) -> list[Any]:
-    """A value of the call, repeated for its sequences."""
-    return [item for batch in batches for item in [value(batch)] * batch.sequences]
+def _concatenated(batches: Sequence[Batch], name: str) -> list[Any]:
+    """Values per sequence over all batches; None where a call had none."""
+    return [item for batch in batches for item in batch.values.get(name) or [None] * batch.sequences]
 
 
-def concatenated(batches: Sequence[Batch], name: str) -> list[Any]:
-    """Values per sequence over all batches; null where a call had none."""
-    return [item for batch in batches for item in batch.values.get(name, [None] * batch.sequences)]
+def _texts(batches: Sequence[Batch], name: str) -> pa.Array:
+    return strings(_concatenated(batches, name))
 
 
-def texts(batches: Sequence[Batch], name: str) -> pa.Array:
-    """Labels as strings; None stays null."""
-    return pa.array([text(item) for item in concatenated(batches, name)], pa.string())
+def _whole(batches: Sequence[Batch], name: str) -> pa.Array:
+    return numbers(_concatenated(batches, name), pa.int32(), name)
 
 
-def text(value: Any) -> str | None:
-    """A label as a string that UTF-8 can hold."""
-    if value is None or isinstance(value, str):
-        return value if value is None or value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
-    return str(arrays.scalar("label", value))
-
-
-def tags(batches: Sequence[Batch]) -> pa.Array:
-    """The `tags` column."""
-    items = concatenated(batches, "tags")
-    pairs = [None if item is None else [(str(key), text(value)) for key, value in item.items()] for item in items]
-    return pa.array(pairs, pa.map_(pa.string(), pa.string()))
+def _tags(batches: Sequence[Batch]) -> pa.Array:
+    items = _concatenated(batches, "tags")
+    return maps([None if item is None else list(item.items()) for item in items], TRAINING.field("tags").type)
 
 
 def _times(batches: Sequence[Batch]) -> pa.Array:
-    return pa.array(per_call(batches, lambda batch: batch.time_us), pa.int64()).cast(TRAINING.field("time").type)
+    return numbers([batch.time_us for batch in batches for _ in range(batch.sequences)], TRAINING.field("time").type)
 
 
-def _mask(batch: Batch) -> NDArray[np.bool_]:
-    return np.ones(batch.tokens, dtype=np.bool_) if batch.mask_N is None else batch.mask_N
+def _span_lists(rows: list[list[Span] | None]) -> pa.Array:
+    spans = [span for row in rows for span in row or ()]
+    ends = [numbers([span[position] for span in spans], pa.int32(), "weight_version") for position in (0, 1)]
+    values = pa.StructArray.from_arrays([*ends, strings([span[2] for span in spans])], fields=list(SPAN))
+    absent = np.array([row is None for row in rows], dtype=np.bool_)
+    return lists(arrays.offsets_of([len(row or ()) for row in rows]), values, absent if absent.any() else None)
 
 
 def _floats(batches: Sequence[Batch], name: str) -> pa.Array:
@@ -249,19 +257,19 @@ def _floats(batches: Sequence[Batch], name: str) -> pa.Array:
 def _lists(batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], kind: pa.DataType, name: str = "") -> pa.Array:
     """A list column; rows of a call without this argument are null."""
     present = [piece for piece in pieces if piece is not None]
+    sequences = [batch.sequences for batch in batches]
     if not present:
-        return pa.nulls(sum(batch.sequences for batch in batches), pa.list_(kind))
-    lengths = [np.diff(b.offsets_S1) if p is not None else np.zeros(b.sequences, np.int64) for b, p in zip(batches, pieces, strict=True)]
-    offsets = arrays.offsets_of(np.concatenate(lengths)).astype(np.int32)
-    values = pa.array(np.concatenate(present), kind, mask=_nulls(batches, pieces, name))
-    absent = None
-    if len(present) < len(pieces):
-        absent = pa.array(np.repeat([piece is None for piece in pieces], [batch.sequences for batch in batches]))
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=absent)
+        return pa.nulls(sum(sequences), pa.list_(kind))
+    absent = np.repeat([piece is None for piece in pieces], sequences)
+    lengths = np.concatenate([np.diff(batch.offsets_S1) for batch in batches])
+    lengths[absent] = 0
+    values = column(np.concatenate(present), kind, _valid(batches, pieces, name))
+    return lists(arrays.offsets_of(lengths), values, absent if len(present) < len(pieces) else None)
 
 
-def _nulls(batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], name: str) -> NDArray[np.bool_] | None:
+def _valid(batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], name: str) -> NDArray[np.bool_] | None:
+    """False where a list said None; None: nowhere."""
     if not any(name in batch.missing for batch in batches):
         return None
     pairs = zip(batches, pieces, strict=True)
-    return np.concatenate([b.missing.get(name, np.zeros(len(p), np.bool_)) for b, p in pairs if p is not None])
+    return ~np.concatenate([b.missing.get(name, np.zeros(len(p), np.bool_)) for b, p in pairs if p is not None])

@@ -7,7 +7,7 @@ kept and used again, and the recorder's thread keeps a touched spare of every si
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,77 +48,84 @@ def size_class(nbytes: int) -> int:
 
 
 class Budget:
-    """Bytes a recorder may hold, shared by all its threads."""
+    """Bytes a recorder may hold, in use or kept for reuse; shared by its pools and all its threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()  # held for a few instructions only; guards the pools too
         self.in_use = 0
+        self.idle = 0
 
-    def take(self, nbytes: int) -> bool:
-        """Reserve `nbytes`; False when they do not fit."""
-        with self._lock:
-            if self.in_use + nbytes > self.limit:
-                return False
-            self.in_use += nbytes
-            return True
-
-    def give_back(self, nbytes: int) -> None:
-        """Release what was reserved."""
-        with self._lock:
-            self.in_use -= nbytes
+    @property
+    def free(self) -> int:
+        """Bytes that may still be allocated."""
+        return self.limit - self.in_use - self.idle
 
 
 class BlockPool:
-    """Blocks in use never exceed the budget. Many threads may take; one thread gives back and tends."""
+    """Blocks of many sizes within a budget. Every method may be called from every thread."""
 
     def __init__(self, budget: Budget, allocate: Callable[[int], Block] = plain_block) -> None:
         self._budget = budget
         self._allocate = allocate
-        self._free: defaultdict[int, deque[Block]] = defaultdict(deque)
-        self._used_sizes: set[int] = set()
+        self._free: defaultdict[int, list[Block]] = defaultdict(list)
+        self._missed: set[int] = set()  # sizes that ran out
         self._peak = 0
 
-    @property
-    def idle(self) -> int:
-        """Bytes kept for reuse."""
-        return sum(size * len(blocks) for size, blocks in list(self._free.items()))
-
     def take(self, nbytes: int, extra_bytes: int = 0) -> Block | None:
-        """A block of at least `nbytes`, or None when the budget does not allow it and what comes along with it."""
+        """A block of at least `nbytes`, or None when the budget does not allow it and the `extra_bytes` that come with it."""
         size = size_class(nbytes)
-        if not self._budget.take(size + extra_bytes):
-            return None
-        try:
-            return self._free[size].pop()
-        except IndexError:
-            self._used_sizes.add(size)
-            return self._allocate(size)
+        budget = self._budget
+        with budget.lock:
+            if budget.in_use + size + extra_bytes > budget.limit:
+                return None
+            budget.in_use += size + extra_bytes
+            blocks = self._free[size]
+            if blocks:
+                budget.idle -= size
+                return blocks.pop()  # the one used last: it is still in a cache
+            self._missed.add(size)
+            evicted = self._evict(-budget.free)
+        del evicted
+        return self._allocate(size)
 
     def give_back(self, block: Block, extra_bytes: int = 0) -> None:
         """Return a block; its content may be overwritten from now on."""
-        self._peak = max(self._peak, self._budget.in_use)
-        self._budget.give_back(block.size + extra_bytes)
-        self._free[block.size].append(block)  # the one used last is taken first: it is still in a cache
+        budget = self._budget
+        with budget.lock:
+            self._peak = max(self._peak, budget.in_use)
+            budget.in_use -= block.size + extra_bytes
+            budget.idle += block.size
+            self._free[block.size].append(block)
 
     def tend(self) -> None:
-        """Touch spares of sizes that ran out, and let go of what the last peak did not need."""
-        for size in list(self._used_sizes):
-            self._used_sizes.discard(size)
-            while len(self._free[size]) < _SPARES and self._budget.in_use + self.idle + size <= self._budget.limit:
-                block = self._allocate(size)
-                block.memory.fill(0)
-                self._free[size].appendleft(block)
-        self._trim(max(_IDLE_BYTES, 2 * self._peak))
-        self._peak = max(self._budget.in_use, self._peak * 15 // 16)
+        """Touch spares of sizes that ran out, and let go of what the last peaks did not need."""
+        for size in list(self._missed):
+            self._missed.discard(size)
+            while len(self._free[size]) < _SPARES and self._add_spare(size):
+                pass
+        with self._budget.lock:
+            evicted = self._evict(self._budget.idle - max(_IDLE_BYTES, self._peak))
+            self._peak = max(self._budget.in_use, self._peak * 15 // 16)
+        del evicted
 
-    def _trim(self, keep: int) -> None:
-        for size in sorted(self._free, reverse=True):
-            while self._free[size] and self.idle > keep:
-                self._pop(size)
+    def _add_spare(self, size: int) -> bool:
+        with self._budget.lock:
+            if self._budget.free < size:
+                return False
+            self._budget.idle += size
+        block = self._allocate(size)
+        block.memory.fill(0)  # a page belongs to us once it has been written to
+        with self._budget.lock:
+            self._free[size].insert(0, block)
+        return True
 
-    def _pop(self, size: int) -> None:
-        try:
-            self._free[size].popleft()
-        except IndexError:  # a taker was quicker
-            return
+    def _evict(self, nbytes: int) -> list[Block]:
+        """Take idle blocks out until `nbytes` are free, large ones first; returned so that they are freed without the lock."""
+        evicted: list[Block] = []
+        for size in sorted(self._free, reverse=True) if nbytes > 0 else ():
+            while self._free[size] and nbytes > 0:
+                evicted.append(self._free[size].pop(0))
+                self._budget.idle -= size
+                nbytes -= size
+        return evicted

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors import arrays
 from logprobe.collectors.arrays import Layout, Piece
-from logprobe.collectors.buffers import Block, BlockPool, Budget, plain_block
+from logprobe.collectors.buffers import Block, BlockPool, Budget
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.torch_bridge import DeviceCopies, pinned_block
 
@@ -26,6 +26,7 @@ _ALIGNMENT: Final = 64
 _HELD_BYTES: Final = 4 << 20
 _SEQUENCE_BYTES: Final = 512  # ids, versions and tags of one sequence as Python objects, roughly
 _RECORD_BYTES: Final = 2048
+_PLAIN: Final = frozenset({float, int, type(None)})
 
 
 class Part:
@@ -126,10 +127,16 @@ def _missing(pieces: list[Piece]) -> NDArray[np.bool_] | None:
 class Captured:
     """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe the arrays."""
 
-    __slots__ = (
-        "block", "events", "extra_bytes", "kind", "layout", "lengths", "missing", "number", "parts", "pool", "sequences",
-        "step", "time_us", "tokens", "values",
-    )  # fmt: skip
+    layout: Layout = "padded"
+    sequences = 0
+    tokens = 0  # padding included
+    lengths: list[int] | None = None  # of the list layout
+    missing: dict[str, NDArray[np.bool_]] | None = None  # of the list layout: where values were None
+    block: Block | None = None
+    pool: BlockPool | None = None
+    events: list[Any] | None = None  # of copies still under way on a device
+    extra_bytes = _RECORD_BYTES
+    number = 0  # in the order of acceptance
 
     def __init__(self, kind: str, values: dict[str, Any], step: int | None = None) -> None:
         self.kind = kind
@@ -137,16 +144,6 @@ class Captured:
         self.step = step
         self.values = values
         self.parts: list[Part] = []
-        self.layout: Layout = "padded"
-        self.sequences = 0
-        self.tokens = 0  # padding included
-        self.lengths: list[int] | None = None  # of the list layout
-        self.missing: dict[str, NDArray[np.bool_]] | None = None  # of the list layout: where values were None
-        self.block: Block | None = None
-        self.pool: BlockPool | None = None
-        self.events: list[Any] | None = None  # of copies still under way on a device
-        self.extra_bytes = _RECORD_BYTES
-        self.number = 0  # in the order of acceptance
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The copies, once those from devices are complete; valid until `release`. For the recorder's thread."""
@@ -175,7 +172,7 @@ class Capturer:
         for part in call.parts:
             part.offset = end
             end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
-            on_device = on_device or type(part.piece) is not np.ndarray and part.on_device
+            on_device = on_device or (type(part.piece) is not np.ndarray and part.on_device)
         pool = self._pinned if on_device else self._pool
         block = pool.take(end, call.extra_bytes)
         if block is None:
@@ -205,16 +202,13 @@ class Capturer:
 class Call(Captured):
     """Interprets the arguments of one `training` or `rollout` call: names, shapes and counts, no content."""
 
-    __slots__ = ("_shape",)
-
     def __init__(self, kind: str, *, token_ids: Any, sample_ids: Any, cu_seqlens: Any = None) -> None:
         super().__init__(kind, {})
         self.layout = arrays.layout_of(token_ids, cu_seqlens)
-        self._shape: tuple[int, ...] = ()
         first = self._token_part("token_ids", token_ids)
         self._shape = first.shape
         self.sequences = self._count(first, cu_seqlens)
-        self.tokens = arrays.elements(first.shape)
+        self.tokens = first.nbytes // first.dtype.itemsize
         self.extra_bytes += self.sequences * _SEQUENCE_BYTES
         self.values["sample_ids"] = arrays.host_list("sample_ids", sample_ids, self.sequences)
 
@@ -295,7 +289,8 @@ class Call(Captured):
         if value is None:
             return
         if arrays.is_list(value):
-            self.values[name] = arrays.host_list(name, value, self.sequences)
+            items = arrays.host_list(name, value, self.sequences)
+            self.values[name] = [item if type(item) in _PLAIN else arrays.scalar(name, item) for item in items]
             return
         part = Part(name, arrays.as_piece(name, value))
         if arrays.elements(part.shape) not in (1, self.sequences):

@@ -29,6 +29,7 @@ EXIT_SECONDS: Final = 5.0  # a host that wants to end is held up by at most this
 _HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
 _WATCHED_VERSIONS: Final = ("torch", "vllm", "transformers")
 _LIVE: Final[weakref.WeakSet[EngineRoom]] = weakref.WeakSet()
+_with_finalizer: Final[set[int]] = set()  # process ids: a forked child needs its own
 
 
 class EngineRoom:
@@ -59,7 +60,11 @@ class EngineRoom:
         self._seen: set[tuple[str, str]] = set()
 
     def after_fork(self) -> None:
-        """In the child: another writer, an empty queue, fresh locks; its thread starts with the first record."""
+        """In the child: another writer, an empty queue, fresh locks; its thread starts with the first record.
+
+        The parent's queue stays referenced: pinned memory cannot be freed in a child.
+        """
+        self._inherited = self.intake
         self._reset()
 
     def start(self) -> None:
@@ -67,11 +72,14 @@ class EngineRoom:
         with self._starting:
             if self._thread is not None:
                 return
-            self.intake.health.report("started", "recorder started", severity="info", details=host_description(self))
-            interval = self._settings.flush_interval
-            self._thread = threading.Thread(target=self._writer.run, args=(interval,), name="logprobe", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="logprobe", daemon=True)
             self._thread.start()
             _close_at_exit()
+
+    def _run(self) -> None:
+        details = host_description(self._settings)
+        self.intake.health.report("started", "recorder started", severity="info", details=details)
+        self._writer.run(self._settings.flush_interval)
 
     def guard(self, call: str, step: object = None) -> Guard:
         """Context of one call from the host."""
@@ -109,13 +117,19 @@ class EngineRoom:
 
     def close(self, timeout: float) -> bool:
         """See `Recorder.close`."""
+        deadline = time.monotonic() + timeout
         ok = self.flush(timeout)
-        self.intake.closing = True
-        self.intake.wake.set()
-        return self._wait_closed(timeout) and ok
+        self.intake.close()
+        return self._wait_closed(max(deadline - time.monotonic(), 0.0)) and ok
+
+    def abandon(self) -> None:
+        """The recorder is gone without `close`: let the thread write what is there and end. Does not wait."""
+        self.intake.close()
 
     def _wait_closed(self, timeout: float) -> bool:
-        if self._thread is not None:
+        if self._thread is None:  # a forked child that recorded nothing
+            return True
+        if self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return self.intake.closed
 
@@ -152,13 +166,13 @@ def new_writer_id(component: str) -> str:
     return f"{component}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def host_description(room: EngineRoom) -> dict[str, Any]:
+def host_description(settings: Settings) -> dict[str, Any]:
     """What a `started` record says about the process."""
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        "rank": room._settings.rank,
-        "replica": room._settings.replica,
+        "rank": settings.rank,
+        "replica": settings.replica,
         "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in ("logprobe", "numpy", "pyarrow", *_loaded())},
@@ -178,14 +192,16 @@ def _version(name: str) -> str | None:
 
 def _close_at_exit() -> None:
     """A process of multiprocessing (a vLLM engine core, a data worker) ends without atexit but runs its finalizers."""
-    multiprocessing_util.Finalize(None, close_all, exitpriority=0)
+    if os.getpid() not in _with_finalizer:
+        _with_finalizer.add(os.getpid())
+        multiprocessing_util.Finalize(None, close_all, exitpriority=0)
 
 
 def close_all() -> None:
     """Close every recorder of this process, within `EXIT_SECONDS` altogether."""
     deadline = time.monotonic() + EXIT_SECONDS
     for room in list(_LIVE):
-        with room.guard("close"):
+        with Guard(room.intake.health, "close", cost=False):
             room.close(max(deadline - time.monotonic(), 0.0))
 
 

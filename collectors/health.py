@@ -18,7 +18,8 @@ from typing import Any, Final
 from logprobe.collectors.errors import LogprobeError
 
 LOGGER: Final = logging.getLogger("logprobe")
-REPEAT_SECONDS: Final = 10.0  # the same problem is logged and recorded at most this often
+REPEAT_SECONDS: Final = 10.0  # the same problem is recorded at most this often
+LONGEST_SILENCE: Final = 600.0  # it is logged after 10 s, 20 s, 40 s … and at least this often
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _MOST_EVENTS: Final = 256  # distinct problems remembered; a host that invents names must not grow us
 
@@ -74,6 +75,8 @@ class _Events:
     waiting: dict[str, Problem] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     last_report: dict[str, float] = field(default_factory=dict)
+    next_log: dict[str, float] = field(default_factory=dict)
+    pauses: dict[str, float] = field(default_factory=dict)
 
 
 class Health:
@@ -99,7 +102,7 @@ class Health:
         step: int | None = None,
         details: object = None,
     ) -> None:
-        """Count one occurrence; it is logged and written by the recorder's thread, at most every `REPEAT_SECONDS`."""
+        """Count one occurrence; the recorder's thread logs and writes it, rate-limited."""
         with self._lock:
             key = event if len(self._events.totals) < _MOST_EVENTS or event in self._events.totals else "other"
             self._events.totals[key] = self._events.totals.get(key, 0) + 1
@@ -136,6 +139,17 @@ class Health:
                 events.last_report[key] = now
             return [events.waiting.pop(key) for key in ready]
 
+    def log(self, problem: Problem) -> None:
+        """Write a problem to the host's log, unless it was there lately. For the recorder's thread."""
+        events, now = self._events, time.monotonic()
+        if problem.severity == "info" or now < events.next_log.get(problem.event, now):
+            return
+        pause = events.pauses.get(problem.event, REPEAT_SECONDS)
+        events.next_log[problem.event] = now + pause
+        events.pauses[problem.event] = min(2 * pause, LONGEST_SILENCE)
+        times = f" ({problem.count} times)" if problem.count > 1 else ""
+        LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", problem.message, times)
+
     def counts(self) -> dict[str, Any]:
         """Snapshot for `Recorder.health`."""
         with self._lock:
@@ -146,12 +160,6 @@ class Health:
             }
 
 
-def log(problem: Problem) -> None:
-    """Write a problem to the host's log."""
-    times = f" ({problem.count} times)" if problem.count > 1 else ""
-    LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", problem.message, times)
-
-
 class Guard:
     """Swallows and counts every `Exception` of its block; with `cost`, adds its duration to what the host pays."""
 
@@ -160,11 +168,12 @@ class Guard:
     def __init__(self, health: Health, call: str, step: object = None, *, cost: bool = True) -> None:
         self._health = health
         self._cost = cost
+        self._started = time.perf_counter()
         self._call = call
         self._step = step
 
     def __enter__(self) -> None:
-        self._started = time.perf_counter()
+        pass
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -173,14 +182,14 @@ class Guard:
         if self._cost:
             health.caller_seconds += time.perf_counter() - self._started
             health.calls += 1
-        if error is None:
-            return False
+        return error is not None and self._count(error)
+
+    def _count(self, error: BaseException) -> bool:
         if not isinstance(error, Exception):  # KeyboardInterrupt, SystemExit belong to the host
             return False
         wrong_input = isinstance(error, LogprobeError | ValueError | TypeError)
         text = str(error) if isinstance(error, LogprobeError) else f"{type(error).__name__}: {error}"
         step = self._step if isinstance(self._step, int) else None
-        health.drop(
-            "bad_input" if wrong_input else "internal_error", f"Recorder.{self._call}: {text}", calls=1, step=step
-        )
+        reason = "bad_input" if wrong_input else "internal_error"
+        self._health.drop(reason, f"Recorder.{self._call}: {text}", calls=1, step=step)
         return True

@@ -58,23 +58,40 @@ class Intake:
             return self._refuse("closed", "the recorder is closed; records after close() are dropped", item)
         if not self.capturer.copy(item):
             return self._refuse_full(item)
+        if not self._append(item):
+            item.release()
+            return self.offer(item)
+        if self._fresh_tokens >= self._wake_tokens or self.budget.in_use > self._wake_bytes:
+            self.wake.set()
+        return True
+
+    def _append(self, item: Captured) -> bool:
         with self._lock:
+            if self.closing:  # since the first look: the thread may already have taken its last
+                return False
             self.accepted_calls += 1
             self.accepted_sequences += item.sequences
             item.number = self.accepted_calls
             self._items.append(item)
             self._fresh_tokens += item.tokens
-        if self._fresh_tokens >= self._wake_tokens or self.budget.in_use > self._wake_bytes:
-            self.wake.set()
-        return True
+            return True
 
     def request_flush(self) -> FlushRequest:
-        """Append a flush and wake the thread."""
+        """Append a flush and wake the thread; after `close` it is answered False at once."""
         request = FlushRequest(self._flushed_to)
         with self._lock:
-            self._items.append(request)
+            if self.closing:
+                request.done.set()
+            else:
+                self._items.append(request)
         self.wake.set()
         return request
+
+    def close(self) -> None:
+        """Nothing is accepted from now on; the thread writes what is there and ends."""
+        with self._lock:
+            self.closing = True
+        self.wake.set()
 
     def resolve(self, request: FlushRequest, *, ok: bool) -> None:
         """Answer a flush, from the recorder's thread."""

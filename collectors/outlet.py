@@ -34,6 +34,10 @@ class Outlet:
         """Whether the disk refused and the pause is not over."""
         return self.refusal is not None and time.monotonic() < self._retry_at
 
+    def hurry(self) -> None:
+        """Try once more at once: there will be no later."""
+        self._retry_at = 0.0
+
     def write(self, kind: str, table: pa.Table) -> bool:
         """Make `table` durable; False when the disk refuses, which starts or doubles the pause."""
         if self.blocked:

@@ -8,6 +8,7 @@ records. Only construction raises, at once.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -17,6 +18,7 @@ from logprobe.collectors import records
 from logprobe.collectors.capture import Call, Captured, Part
 from logprobe.collectors.documents import canonical_json, fingerprint
 from logprobe.collectors.engine_room import EngineRoom
+from logprobe.collectors.health import Guard
 from logprobe.collectors.settings import Settings
 
 DEFAULT_QUEUE_BYTES: Final = 256 << 20
@@ -71,6 +73,7 @@ class Recorder:
         )
         self._room = EngineRoom(self._settings)
         self._room.start()
+        weakref.finalize(self, self._room.abandon).atexit = False
 
     def training(
         self,
@@ -118,7 +121,7 @@ class Recorder:
             Whether the call was accepted; False is counted in `health` with the reason.
         """
         room = self._room
-        with room.guard("training", step):
+        with Guard(room.intake.health, "training", step):
             call = Call("training", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
             call.step = records.whole_number("step", step)
             call.require("trainer_logprobs", trainer_logprobs)
@@ -343,13 +346,13 @@ class Recorder:
             True only when everything accepted before this call is on disk, fsynced; False when time ran out, or when the
             disk refused or something accepted since the last flush was dropped or reduced to statistics.
         """
-        with self._room.guard("flush"):
+        with Guard(self._room.intake.health, "flush", cost=False):
             return self._room.flush(timeout)
         return False
 
     def close(self, timeout: float = 30.0) -> bool:
         """Write everything and end the thread, waiting at most `timeout` seconds; harmless when repeated."""
-        with self._room.guard("close"):
+        with Guard(self._room.intake.health, "close", cost=False):
             return self._room.close(timeout)
         return False
 

@@ -11,6 +11,7 @@ from typing import Any
 from logprobe.collectors import arrays, torch_bridge
 from logprobe.collectors.capture import Part
 from logprobe.collectors.errors import InputError
+from logprobe.collectors.labels import text
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -56,9 +57,9 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
         if value is None:
             continue
         if torch_bridge.is_tensor(value) and not torch_bridge.on_host(value):
-            parts.append(_one_element(str(name), value))
+            parts.append(_one_element(text(name) or "", value))
         else:
-            pairs.append((str(name), _number(name, value)))
+            pairs.append((text(name) or "", _number(name, value)))
     return pairs, parts
 
 

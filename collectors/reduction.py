@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors import arrays, batches as flat
-from logprobe.collectors.batches import Batch
+from logprobe.collectors.arrays import offsets_of
+from logprobe.collectors.batches import Batch, trainer_columns
+from logprobe.collectors.columns import column
 from logprobe.collectors.schema import STATISTICS
-from logprobe.collectors.statistics import COLUMNS, DEFAULT_BOUNDS, sequence_statistics
+from logprobe.collectors.statistics import DEFAULT_BOUNDS, sequence_statistics
 from logprobe.collectors.token_hash import token_hash
 
 # pair → (behaviour, policy)
@@ -33,29 +34,21 @@ def statistics_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
 
 
 def _table(batch: Batch, rank: int | None) -> pa.Table:
-    one = [batch]
-    mask = np.ones(batch.tokens, dtype=np.bool_) if batch.mask_N is None else batch.mask_N
+    mask = batch.full_mask()
     expected = _sums(mask, batch.offsets_S1).astype(np.int64)
     entropy_sum, entropy_n = _finite_sums(batch, "entropy", mask)
     advantage_abs_sum, _ = _finite_sums(batch, "advantages", mask, absolute=True)
-    columns: dict[str, Any] = {
-        "time": pa.array([batch.time_us] * batch.sequences, pa.int64()).cast(STATISTICS.field("time").type),
-        "step": pa.array([batch.step] * batch.sequences, pa.int64()),
-        "rank": pa.array([rank] * batch.sequences, pa.int32()),
-        "sample_id": flat.texts(one, "sample_ids"),
-        "group_id": flat.texts(one, "prompt_ids"),
-        "n_total": pa.array(np.diff(batch.offsets_S1).astype(np.int32)),
-        "n_expected": pa.array(expected.astype(np.int32)),
-        "reward": pa.array(flat.concatenated(one, "rewards"), pa.float64()),
+    data: dict[str, Any] = {
+        **trainer_columns([batch], rank),
+        "n_total": column(np.diff(batch.offsets_S1).astype(np.int32), pa.int32()),
+        "n_expected": column(expected.astype(np.int32), pa.int32()),
         "advantage_abs_sum": advantage_abs_sum,
         "entropy_sum": entropy_sum,
         "entropy_n": entropy_n,
-        "weight_version": flat.texts(one, "weight_version"),
-        "token_hash": pa.array(token_hash(batch.token_ids_N[mask], arrays.offsets_of(expected))),
-        "tags": flat.tags(one),
+        "token_hash": column(token_hash(batch.token_ids_N[mask], offsets_of(expected)), pa.uint64()),
         **{pair: _pair(batch, mask, pair) for pair in _PAIRS},
     }
-    return pa.table(columns, schema=STATISTICS)
+    return pa.Table.from_arrays([data[name] for name in STATISTICS.names], schema=STATISTICS)
 
 
 def _pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> pa.Array:
@@ -63,7 +56,7 @@ def _pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> pa.Array:
     kind = STATISTICS.field(pair).type
     if behaviour is None or policy is None:
         return pa.nulls(batch.sequences, kind)
-    columns = sequence_statistics(
+    sums = sequence_statistics(
         behaviour,
         policy,
         mask,
@@ -71,7 +64,7 @@ def _pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> pa.Array:
         bounds=DEFAULT_BOUNDS[pair],
         advantages_N=batch.floats.get("advantages"),
     )
-    return pa.StructArray.from_arrays([pa.array(columns[name]) for name in COLUMNS], fields=list(kind))
+    return pa.StructArray.from_arrays([column(sums[field.name], field.type) for field in kind], fields=list(kind))
 
 
 def _finite_sums(
@@ -84,7 +77,8 @@ def _finite_sums(
     usable = mask & np.isfinite(values)
     wide = np.where(usable, values, 0).astype(np.float64)
     sums = _sums(np.abs(wide) if absolute else wide, batch.offsets_S1)
-    return pa.array(sums), pa.array(_sums(usable, batch.offsets_S1).astype(np.int32))
+    counts = _sums(usable, batch.offsets_S1).astype(np.int32)
+    return column(sums, pa.float64()), column(counts, pa.int32())
 
 
 def _sums(values: NDArray[Any], offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:

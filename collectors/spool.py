@@ -11,6 +11,8 @@ ingest.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import zlib
@@ -21,13 +23,14 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.schema import SCHEMA_VERSION, segment_metadata
+from logprobe.collectors.schema import SCHEMA_VERSION, SCHEMAS, segment_metadata
 
 _NAME = re.compile(r"(\d{8})\.([a-z_]+)\.([0-9a-f]{8})\.arrow")
 _TEMPORARY = re.compile(r"\.\d{8}\.[a-z_]+\.tmp")
 
 
 def spool_dir(home: Path) -> Path:
+    """Directory of all runs' segments."""
     return home / "spool"
 
 
@@ -56,6 +59,7 @@ class SegmentPath:
 
     @property
     def segment_id(self) -> str:
+        """The path below ``spool/``: the key of exactly-once ingest."""
         return f"{self.path.parent.parent.name}/{self.writer}/{self.path.name}"
 
     @classmethod
@@ -89,9 +93,11 @@ def is_temporary(path: Path) -> bool:
 
 
 def read_segment(where: SegmentPath) -> Segment:
-    """Reads and verifies one segment.
+    """Reads and verifies one segment; its table has all columns of its kind, in the order of the schema.
 
-    Raises `SegmentError` when it cannot be trusted, `FileNotFoundError` when it is gone.
+    Raises:
+        SegmentError: it cannot be trusted.
+        FileNotFoundError: it is gone.
     """
     data = where.path.read_bytes()
     if zlib.crc32(data) != where.crc:
@@ -100,10 +106,26 @@ def read_segment(where: SegmentPath) -> Segment:
         raise SegmentError(reason, f"{where.path}: content does not match the checksum in its name ({reason})")
     try:
         table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-    except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as error:
+        table.validate()
+    except (pa.ArrowException, OSError) as error:
         raise SegmentError("unreadable", f"{where.path}: not an Arrow IPC file ({error})") from error
     _verify_identity(where, table.schema.metadata or {})
-    return Segment(where=where, table=table, nbytes=len(data))
+    return Segment(where=where, table=_conform(where, table), nbytes=len(data))
+
+
+def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
+    """The columns of the kind; one that an older version did not write is null."""
+    schema = SCHEMAS.get(where.kind)
+    if schema is None:
+        raise SegmentError("foreign", f"{where.path}: no record kind {where.kind!r}")
+    columns = []
+    for field in schema:
+        found = table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        if found.type != field.type:
+            text = f"{where.path}: column {field.name!r} is {found.type}, not {field.type}; another program wrote it"
+            raise SegmentError("columns", text)
+        columns.append(found)
+    return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))
 
 
 def _verify_identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> None:
@@ -115,7 +137,7 @@ def _verify_identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> None:
             "future_schema",
             f"{where.path}: schema {int(version)}, this logprobe reads up to {SCHEMA_VERSION}; upgrade the service",
         )
-    stated = (metadata.get(b"logprobe.kind", b"").decode(), metadata.get(b"logprobe.run", b"").decode())
+    stated = tuple(metadata.get(key, b"").decode(errors="replace") for key in (b"logprobe.kind", b"logprobe.run"))
     if stated != (where.kind, where.run):
         raise SegmentError("foreign", f"{where.path}: content says {stated}, its place says {(where.kind, where.run)}")
 
@@ -160,10 +182,17 @@ class SpoolWriter:
 
     def _prepare(self) -> None:
         if not self._ready or not self.directory.is_dir():
-            self.directory.mkdir(parents=True, exist_ok=True)
-            for parent in (self.directory.parent, self.directory.parent.parent):
-                _fsync_directory(parent)
+            _make_durable(self.directory)
             self._ready = True
+
+
+def _make_durable(directory: Path) -> None:
+    """Create `directory` and what is missing above it, so that a crash of the machine cannot take it away again."""
+    if directory.is_dir():
+        return
+    _make_durable(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _fsync_directory(directory.parent)
 
 
 def _write_durably(path: Path, data: pa.Buffer) -> None:
@@ -171,7 +200,10 @@ def _write_durably(path: Path, data: pa.Buffer) -> None:
     try:
         view = memoryview(data)
         while view:  # os.write may write less than asked on a full disk without raising
-            view = view[os.write(descriptor, view) :]
+            written = os.write(descriptor, view)
+            if written == 0:
+                raise OSError(errno.ENOSPC, "nothing more can be written", str(path))
+            view = view[written:]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

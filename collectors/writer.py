@@ -14,11 +14,12 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from logprobe.collectors import arrays, batches as flat
+from logprobe.collectors import arrays, columns
+from logprobe.collectors import batches as flat
 from logprobe.collectors.batches import Batch
 from logprobe.collectors.capture import Captured
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.health import Guard, Problem, log
+from logprobe.collectors.health import LOGGER, Guard, Problem
 from logprobe.collectors.intake import FlushRequest, Intake
 from logprobe.collectors.outlet import Outlet
 from logprobe.collectors.reduction import statistics_table
@@ -98,12 +99,14 @@ class Writer:
         self._intake.capturer.tend()
 
     def _finish(self) -> None:
+        self._outlet.hurry()
         self._cycle()
         self._add_row("health", self._health_row(Problem("closed", "info", "closed in order"), self._snapshot()))
         self._write_all(last=True)
-        for item in self._intake.drain():  # flushes that came while closing
-            if isinstance(item, FlushRequest):
-                self._answer(item)
+        if not self._pending.empty:
+            left = sum(table.num_rows for table in self._pending.statistics)
+            reason = self._outlet.refusal
+            LOGGER.error("recorder closed with statistics of %d sequences unwritten: %s", left, reason)
 
     def _answer(self, request: FlushRequest) -> None:
         self._write_all()
@@ -170,8 +173,7 @@ class Writer:
         self._collect_health(everything=last)
         pending = self._pending
         for kind in list(pending.rows):
-            if pending.rows[kind] and self._outlet.write(kind, rows_table(kind, pending.rows[kind])):
-                pending.rows[kind] = []
+            self._write_rows(kind)
         reduced, pending.reduced = pending.reduced, []
         training, pending.training = pending.training, []
         rollout, pending.rollout = pending.rollout, []
@@ -181,6 +183,14 @@ class Writer:
         self._write_raw("training", training)
         self._write_raw("rollout", rollout)
         self._write_statistics()
+
+    def _write_rows(self, kind: str) -> None:
+        rows, self._pending.rows[kind] = self._pending.rows[kind], []
+        if not rows:
+            return
+        with self._guard("thread"):  # rows that make no table are given up, or they would come back for ever
+            if not self._outlet.write(kind, rows_table(kind, rows)):
+                self._pending.rows[kind] = rows
 
     def _write_raw(self, kind: str, batches: list[Batch]) -> None:
         build = self._training_table if kind == "training" else flat.rollout_table
@@ -256,8 +266,7 @@ class Writer:
 
     def _collect_health(self, *, everything: bool = False) -> None:
         for problem in self._intake.health.due(everything=everything):
-            if problem.severity != "info":
-                log(problem)
+            self._intake.health.log(problem)
             self._add_row("health", self._health_row(problem, None))
 
     def _beat(self) -> None:
@@ -292,7 +301,18 @@ def record_row(item: Captured) -> dict[str, Any]:
 
 
 def rows_table(kind: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Small records as a table of their kind."""
+    """Small records as a table of their kind.
+
+    Raises:
+        InputError: a value is not of its column's type.
+    """
     schema = SCHEMAS[kind]
-    columns = {name: pa.array([row.get(name) for row in rows], schema.field(name).type) for name in schema.names}
-    return pa.table(columns, schema=schema)
+    return pa.Table.from_arrays([_column(field, [row.get(field.name) for row in rows]) for field in schema], schema=schema)
+
+
+def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+    if pa.types.is_string(field.type):
+        return columns.strings(values)
+    if pa.types.is_map(field.type):
+        return columns.maps(values, field.type)
+    return columns.numbers(values, field.type, field.name)
