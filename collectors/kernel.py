@@ -10,7 +10,7 @@ Dimensions: ``_K`` tokens of a chunk, ``_P`` pieces.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ Indices = NDArray[np.intp]
 class Table:
     """Columns [P] being filled, one value per piece; `rows` selects the pieces of the chunk at hand."""
 
-    columns: dict[str, NDArray[np.generic]]
+    columns: dict[str, NDArray[Any]]
     rows: slice | Indices = field(default_factory=lambda: slice(0))
     starts: Indices = field(default_factory=lambda: np.empty(0, np.intp))
 
@@ -56,17 +56,18 @@ class Table:
 class Tokens:
     """The tokens of a chunk: log-probabilities and, where there are any, advantages and mask [K]."""
 
-    behaviour: NDArray[np.generic]
-    policy: NDArray[np.generic]
-    advantages: NDArray[np.generic] | None
+    behaviour: NDArray[Any]
+    policy: NDArray[Any]
+    advantages: NDArray[Any] | None
     mask: Bools | None
 
     def __len__(self) -> int:
         return len(self.behaviour)
 
     def __getitem__(self, which: slice | Bools) -> Tokens:
-        optional = (None if array is None else array[which] for array in (self.advantages, self.mask))
-        return Tokens(self.behaviour[which], self.policy[which], *optional)
+        advantages = None if self.advantages is None else self.advantages[which]
+        mask = None if self.mask is None else self.mask[which]
+        return Tokens(self.behaviour[which], self.policy[which], advantages, mask)
 
 
 @dataclass(slots=True)
@@ -221,9 +222,7 @@ def _ratio(table: Table, terms: Terms) -> None:
     table.sum("sum_exp_abs_d", np.exp(exponent, out=scratch))
 
 
-def _clipping(
-    table: Table, advantages: NDArray[np.generic] | None, ratio_m1: Floats, limits: tuple[float, float]
-) -> None:
+def _clipping(table: Table, advantages: NDArray[Any] | None, ratio_m1: Floats, limits: tuple[float, float]) -> None:
     below, above = ratio_m1 < limits[0] - 1.0, ratio_m1 > limits[1] - 1.0
     table.count("n_above", above)
     table.count("n_below", below)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from logprobe.collectors import kernel
 from logprobe.collectors.errors import ConfigurationError, InputError
 
-Statistics = dict[str, NDArray[np.generic]]
+Statistics = dict[str, NDArray[Any]]
 Reduction = Literal["sum", "min", "max"]
 
 PAIRS: Final = ("backend", "update", "total")
@@ -252,12 +252,12 @@ def _pieces_to_sequences(table: Statistics, first: NDArray[np.intp], offsets_S1:
     return result
 
 
-def merge(a: Mapping[str, NDArray[np.generic]], b: Mapping[str, NDArray[np.generic]]) -> Statistics:
+def merge(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Statistics:
     """Statistics of the union of disjoint token sets, column by column; arrays of the same shape."""
     return {c.name: c.ufunc(a[c.name], b[c.name]) for c in COLUMN_SPECS}
 
 
-def reduce_groups(columns: Mapping[str, NDArray[np.generic]], group_S: ArrayLike, groups: int) -> Statistics:
+def reduce_groups(columns: Mapping[str, NDArray[Any]], group_S: ArrayLike, groups: int) -> Statistics:
     """Merge sequences into groups: `group_S` [S] holds each sequence's group in [0, groups); → columns [G]."""
     group_S = np.asarray(group_S, np.intp)
     order = np.argsort(group_S, kind="stable")

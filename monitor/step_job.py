@@ -104,7 +104,7 @@ class StepJob:
             if shown != self._shown:
                 self._store.refresh_steps_view(cursor)
         self._shown = shown
-        return tables.sequences.num_rows
+        return int(tables.sequences.num_rows)
 
     def _tables(self, batch: _Batch) -> StepTables:
         selected = {"run": batch.run, "steps": batch.steps.tolist()}
@@ -132,7 +132,7 @@ def _batches(marks: pa.Table, max_steps: int | None) -> Iterator[_Batch]:
 
 
 def _distinct_steps(marks: pa.Table) -> int:
-    return marks.group_by(["run", "step"]).aggregate([]).num_rows
+    return int(marks.group_by(["run", "step"]).aggregate([]).num_rows)
 
 
 def _metric_rows(batch: _Batch, values: dict[str, Floats]) -> pa.Table:

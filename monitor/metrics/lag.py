@@ -84,4 +84,5 @@ def _codes(column: pa.ChunkedArray, labels: pa.Array) -> NDArray[np.int64]:
 
 def _difference(values: list[float], ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> Floats:
     table = np.array([*values, np.nan])  # code −1, an unknown label, reads the last
-    return table[ours] - table[theirs]
+    difference: Floats = table[ours] - table[theirs]
+    return difference

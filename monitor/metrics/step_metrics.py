@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -79,7 +78,7 @@ def _lag_metrics(unit: str, infix: str, what: str) -> tuple[StepMetric, ...]:
             grain="token",
             source="" if infix else "vLLM V0→V1 article, figure 5",
             needs=("weight_version", "spans"),
-            value=_with_lag(partial(value, unit=unit)),
+            value=_with_lag(lambda lag: value(lag, unit)),
         )
 
     lag = f"lag = {what} of the trainer's weights − of the weights that sampled the token"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,8 @@ def divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
     """Quotient, NaN where the denominator is not positive."""
     denominator = np.asarray(denominator, np.float64)
     positive = denominator > 0
-    return np.divide(numerator, denominator, out=np.full(positive.shape, np.nan), where=positive)
+    quotient: Floats = np.divide(numerator, denominator, out=np.full(positive.shape, np.nan), where=positive)
+    return quotient
 
 
 def exp_clamped(values: Floats) -> Floats:
@@ -43,7 +44,7 @@ class Groups:
 
     def sum(self, values_S: ArrayLike) -> Floats:
         """Sum per group, 0 for an empty one."""
-        return np.bincount(self.index, weights=np.asarray(values_S, np.float64), minlength=self.size)
+        return np.bincount(self.index, weights=np.asarray(values_S, np.float64), minlength=self.size).astype(np.float64)
 
     def count(self) -> Floats:
         """Sequences per group."""
@@ -74,7 +75,7 @@ class Groups:
 class PairSums:
     """Sufficient statistics of one pair, per sequence and summed over groups."""
 
-    def __init__(self, statistics: Mapping[str, NDArray[np.generic]], groups: Groups, step: StepSums) -> None:
+    def __init__(self, statistics: Mapping[str, NDArray[Any]], groups: Groups, step: StepSums) -> None:
         self._statistics = statistics
         self._groups = groups
         self.step = step
@@ -167,7 +168,7 @@ class StepSums:
     scalars: Mapping[str, Floats] = field(default_factory=dict)  # what the trainer reported for the whole step [G]
     pairs: dict[str, PairSums] = field(default_factory=dict)
 
-    def add_pair(self, pair: str, statistics: Mapping[str, NDArray[np.generic]], groups: Groups) -> None:
+    def add_pair(self, pair: str, statistics: Mapping[str, NDArray[Any]], groups: Groups) -> None:
         """Attach the statistics of one pair."""
         self.pairs[pair] = PairSums(statistics, groups, self)
 

@@ -33,7 +33,13 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
         groups=_groups(steps, sequences),
         lag=_lag(steps, tables.spans, tables.weights),
         scalars=_scalars(steps, tables.scalars),
-        **{name: _floats(sequences, name) for name in _SEQUENCE_COLUMNS},
+        n_expected=_floats(sequences, "n_expected"),
+        reward=_floats(sequences, "reward"),
+        advantage_abs_sum=_floats(sequences, "advantage_abs_sum"),
+        entropy_sum=_floats(sequences, "entropy_sum"),
+        entropy_n=_floats(sequences, "entropy_n"),
+        token_match=_floats(sequences, "token_match"),
+        length_match=_floats(sequences, "length_match"),
     )
     for pair in PAIRS:
         rows = tables.statistics.filter(pc.equal(tables.statistics["pair"], pair))
@@ -43,15 +49,6 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
     return result
 
 
-_SEQUENCE_COLUMNS = (
-    "n_expected",
-    "reward",
-    "advantage_abs_sum",
-    "entropy_sum",
-    "entropy_n",
-    "token_match",
-    "length_match",
-)
 _SCALARS = ("entropy", "reward")  # that stand in for what training records do not carry
 
 
