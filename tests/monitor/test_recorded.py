@@ -1,0 +1,216 @@
+"""A run exported to a folder comes back as it was written, in an order in which it can be replayed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from logprobe.collectors.errors import ConfigurationError, SegmentError
+from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.schema import SCHEMAS
+from logprobe.collectors.spool import SegmentPath, SpoolWriter, read_segment, run_dir
+from logprobe.monitor.recorded import MANIFEST, RecordedRun, export_run, shifted
+
+RUN = "a run/with ünusual name"
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+STEPS = 4
+GROUP = 3
+
+
+def record(home: Path) -> None:
+    """Four steps by a trainer and an engine, with values no other encoding than a lossless one brings back."""
+    rng = np.random.default_rng(5)
+    with Recorder(home, RUN, component="vllm_plugin") as engine, Recorder(home, RUN) as trainer:
+        trainer.config({"learning_rate": 1e-4}, kind="trainer_config")
+        for step in range(STEPS):
+            lengths = rng.integers(0, 9, GROUP)
+            names = [f"{step}-{index}" for index in range(GROUP)]
+            tokens = [rng.integers(0, 1000, length, dtype=np.int32) for length in lengths]
+            logprobs = [-rng.exponential(size=length).astype(np.float32) for length in lengths]
+            for values in logprobs:
+                values[:1] = np.nan
+                values[1:2] = -np.inf
+            trainer.weights(step, step=step - 1, applied_at=1e9 + step, cache_cleared=step % 2 == 0)
+            engine.rollout(sample_ids=names, token_ids=tokens, logprobs=logprobs, weight_version=str(step))
+            trainer.training(
+                step=step,
+                sample_ids=names,
+                token_ids=tokens,
+                trainer_logprobs=logprobs,
+                advantages=rng.normal(size=GROUP).astype(np.float32),
+                rewards=rng.normal(size=GROUP),
+                tags={"environment": "sort"},
+            )
+            trainer.step(step, reward=rng.normal(), loss=float("nan"))
+
+
+def written(home: Path, kind: str) -> list[str]:
+    """Rows of `kind` in the spool, as text because NaN is not equal to itself."""
+    paths = sorted(path for path in run_dir(home, RUN).glob("*/*") if SegmentPath.parse(path).kind == kind)
+    return sorted(str(row) for path in paths for row in read_segment(SegmentPath.parse(path)).table.to_pylist())
+
+
+@pytest.fixture
+def exported(home: Path, tmp_path: Path) -> RecordedRun:
+    record(home)
+    return export_run(home, RUN, tmp_path / "out" / "run", about={"seed": 5})
+
+
+def test_every_row_comes_back_bit_by_bit(home: Path, exported: RecordedRun) -> None:
+    assert {"training", "rollout", "step", "weights", "config"} <= set(exported.kinds)
+    for kind in SCHEMAS:
+        table = exported.table(kind)
+        assert table.schema.equals(SCHEMAS[kind])
+        assert sorted(str(row) for row in table.to_pylist()) == written(home, kind)
+        assert len(exported.writers(kind)) == table.num_rows
+
+
+def test_the_manifest_says_what_there_is(exported: RecordedRun) -> None:
+    manifest = json.loads((exported.folder / MANIFEST).read_text(encoding="utf-8"))
+    tokens = sum(len(row) for row in exported.table("training")["token_ids"].to_pylist())
+    assert (manifest["run"], manifest["seed"], manifest["steps"]) == (RUN, 5, STEPS)
+    assert manifest["training_tokens"] == tokens > 0
+    assert manifest["kinds"]["training"]["rows"] == STEPS * GROUP
+    assert exported.run == RUN
+    assert exported.steps == list(range(STEPS))
+
+
+def test_the_files_are_plain_parquet(exported: RecordedRun) -> None:
+    table = pq.read_table(exported.folder / "training.parquet")
+    assert "current_logprobs" not in table.column_names  # nobody recorded any
+    assert table["step"].to_pylist() == [step for step in range(STEPS) for _ in range(GROUP)]
+
+
+def test_frames_cover_every_row_once(exported: RecordedRun) -> None:
+    frames = list(exported.frames())
+    assert [frame.step for frame in frames] == exported.steps
+    assert [frame.time for frame in frames] == sorted(frame.time for frame in frames)
+    for kind in exported.kinds:
+        rows = [str(row) for frame in frames if kind in frame.tables for row in frame.tables[kind].to_pylist()]
+        assert sorted(rows) == sorted(str(row) for row in exported.table(kind).to_pylist())
+
+
+def test_rollouts_come_before_the_training_that_uses_them(exported: RecordedRun) -> None:
+    for frame in exported.frames():
+        kinds = list(frame.tables)
+        assert kinds.index("rollout") < kinds.index("training") < kinds.index("step")
+        assert set(frame.tables["training"]["sample_id"].to_pylist()) == set(
+            frame.tables["rollout"]["sample_id"].to_pylist()
+        )
+
+
+def rows(kind: str, values: list[dict[str, object]]) -> pa.Table:
+    return pa.Table.from_pylist(values, schema=SCHEMAS[kind])
+
+
+def at(second: int) -> datetime:
+    return START + timedelta(seconds=second)
+
+
+def test_a_late_rollout_moves_to_its_step_and_an_unused_one_stays_at_its_time(home: Path, tmp_path: Path) -> None:
+    trainer, engine = SpoolWriter(home, RUN, "trainer"), SpoolWriter(home, RUN, "engine")
+    used_late = {"time": at(25), "sample_id": "late", "token_ids": [1], "logprobs": [-1.0]}  # written after its step
+    unused = {"time": at(15), "sample_id": "unused", "token_ids": [1], "logprobs": [-1.0]}
+    engine.write("rollout", rows("rollout", [unused, used_late]))
+    engine.write("health", rows("health", [{"time": at(90), "event": "closed"}]))
+    for step in (0, 1, 2):
+        trained = {
+            "time": at(10 * step + 9),
+            "step": step,
+            "sample_id": "late" if step == 0 else f"{step}",
+            "token_ids": [1],
+        }
+        trainer.write("training", rows("training", [trained]))
+        trainer.write("step", rows("step", [{"time": at(10 * step + 10), "step": step}]))
+    frames = list(export_run(home, RUN, tmp_path / "out").frames())
+    found = [frame.tables["rollout"]["sample_id"].to_pylist() if "rollout" in frame.tables else [] for frame in frames]
+    assert found == [["late"], ["unused"], []]
+    assert [frame.time for frame in frames] == [at(10), at(20), at(30)]
+    assert [list(frame.tables)[-1] for frame in frames] == ["step", "step", "health"]  # after the end: in the last
+
+
+def test_writers_are_merged_by_time_and_each_keeps_its_order(home: Path, tmp_path: Path) -> None:
+    first, second = SpoolWriter(home, RUN, "z"), SpoolWriter(home, RUN, "a")
+    first.write("step", rows("step", [{"time": at(1), "step": 0}, {"time": at(2), "step": 1}]))
+    first.write("step", rows("step", [{"time": at(0), "step": 2}]))  # the clock was set back
+    second.write("step", rows("step", [{"time": at(5), "step": 3}]))
+    recorded = export_run(home, RUN, tmp_path / "out")
+    assert recorded.table("step")["step"].to_pylist() == [0, 1, 2, 3]
+    assert recorded.writers("step").to_pylist() == ["z", "z", "z", "a"]
+
+
+def test_a_run_without_steps_has_no_frames(home: Path, tmp_path: Path) -> None:
+    SpoolWriter(home, RUN, "w").write("health", rows("health", [{"time": at(0), "event": "started"}]))
+    recorded = export_run(home, RUN, tmp_path / "out")
+    assert (recorded.steps, list(recorded.frames())) == ([], [])
+    assert recorded.manifest["training_tokens"] is None
+
+
+def test_a_shifted_table_moves_all_times_and_nothing_else(exported: RecordedRun) -> None:
+    table = exported.table("weights")
+    moved = shifted(table, timedelta(hours=3))
+    assert moved.schema.equals(table.schema)
+    for column in ("time", "applied_at"):
+        pairs = zip(moved[column].to_pylist(), table[column].to_pylist(), strict=True)
+        assert all(new - old == timedelta(hours=3) for new, old in pairs)
+    assert moved["requested_at"].null_count == moved.num_rows
+    assert moved.drop_columns(["time", "applied_at"]).equals(table.drop_columns(["time", "applied_at"]))
+
+
+def test_what_is_there_is_not_overwritten_silently(home: Path, exported: RecordedRun) -> None:
+    before = exported.manifest["recorded_from"]
+    with pytest.raises(ConfigurationError, match="exists; choose another"):
+        export_run(home, RUN, exported.folder)
+    assert RecordedRun(exported.folder).manifest["recorded_from"] == before
+    assert export_run(home, RUN, exported.folder, about={"seed": 6}, overwrite=True).manifest["seed"] == 6
+
+
+def test_a_folder_that_is_no_run_is_never_removed(home: Path, tmp_path: Path) -> None:
+    record(home)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years of work", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="not an exported run"):
+        export_run(home, RUN, precious, overwrite=True)
+    assert (precious / "thesis.tex").is_file()
+
+
+def test_nothing_to_export_says_where_it_looked(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no segments in"):
+        export_run(home, "unknown", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("damage", ["flip", "temporary"])
+def test_an_export_is_complete_or_is_none(home: Path, tmp_path: Path, damage: str) -> None:
+    record(home)
+    segment = min(run_dir(home, RUN).glob("*/*.training.*"))
+    if damage == "flip":
+        content = bytearray(segment.read_bytes())
+        content[len(content) // 2] ^= 1
+        segment.write_bytes(content)
+    else:
+        segment.rename(segment.with_name(".00000099.training.tmp"))
+    with pytest.raises(SegmentError, match=r"checksum|still being written"):
+        export_run(home, RUN, tmp_path / "out" / "run")
+    assert list((tmp_path / "out").glob("*")) == []
+
+
+def test_a_folder_that_is_no_run_or_incomplete_is_refused_at_once(exported: RecordedRun, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="not an exported run"):
+        RecordedRun(tmp_path)
+    manifest = exported.folder / MANIFEST
+    newer = {**exported.manifest, "format": 99}
+    manifest.write_text(json.dumps(newer), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="newer logprobe"):
+        RecordedRun(exported.folder)
+    manifest.write_text(json.dumps(exported.manifest), encoding="utf-8")
+    (exported.folder / "training.parquet").unlink()
+    with pytest.raises(ConfigurationError, match="no rows of training"):
+        RecordedRun(exported.folder)
