@@ -37,18 +37,18 @@ def as_piece(name: str, value: Any) -> Piece:
             return value
         array = torch_bridge.host_view(value)
     else:
-        array = _from_list(value)
+        array, _ = from_list(value)
     if array.dtype.kind not in "biufV":
         raise InputError(f"{name}: expected numbers, not {array.dtype} ({type(value).__name__})")
     return array
 
 
-def _from_list(value: Any) -> NDArray[Any]:
+def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """A list of numbers as an array, and where it says None: a missing value stays apart from NaN, which is data."""
     array = np.asarray(value)
     if array.dtype.kind != "O":
-        return array
-    # None is a missing value: it stays apart from NaN, which is data.
-    return np.ma.MaskedArray(np.asarray(value, dtype=np.float64), mask=[item is None for item in value])
+        return array, None
+    return np.asarray(value, dtype=np.float64), np.array([item is None for item in value], dtype=np.bool_)
 
 
 def piece_dtype(piece: Piece) -> np.dtype[Any]:

@@ -69,7 +69,7 @@ class Part:
         start = 0
         for piece in self.piece:
             if isinstance(piece, np.ndarray):
-                target[start : start + len(piece)] = np.ma.getdata(piece)
+                target[start : start + len(piece)] = piece
             start += len(piece)
 
     def device_pieces(self) -> Iterable[tuple[Piece, int]]:
@@ -91,17 +91,19 @@ class RaggedPart(Part):
     __slots__ = ("missing",)
 
     def __init__(self, name: str, values: Iterable[Any]) -> None:
-        pieces = [arrays.as_piece(name, value) for value in values]
-        for piece in pieces:
-            if len(piece.shape) != 1:
-                raise InputError(f"{name}: every element must be 1-D, got shape {tuple(piece.shape)}")
+        pieces: list[Piece] = []
+        gaps: list[NDArray[np.bool_] | None] = []
+        for value in values:
+            array, gap = arrays.from_list(value) if arrays.is_list(value) else (value, None)
+            pieces.append(_one_dimensional(name, arrays.as_piece(name, array)))
+            gaps.append(gap)
         self.name = name
         self.piece = pieces
         self.dtype = _common_dtype(name, pieces)
         self.shape = (sum(len(piece) for piece in pieces),)
         self.nbytes = self.shape[0] * self.dtype.itemsize
         self.offset = 0
-        self.missing = _missing(pieces)
+        self.missing = _missing(pieces, gaps)
 
     def lengths(self) -> list[int]:
         """Elements of every piece."""
@@ -117,11 +119,18 @@ def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
     return np.result_type(*types) if types else np.dtype(np.int32)
 
 
-def _missing(pieces: list[Piece]) -> NDArray[np.bool_] | None:
-    """Where lists said None."""
-    if not any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
+def _one_dimensional(name: str, piece: Piece) -> Piece:
+    if len(piece.shape) != 1:
+        raise InputError(f"{name}: every element must be 1-D, got shape {tuple(piece.shape)}")
+    return piece
+
+
+def _missing(pieces: list[Piece], gaps: list[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
+    """Where lists said None; None: nowhere."""
+    if all(gap is None for gap in gaps):
         return None
-    return np.concatenate([np.ma.getmaskarray(piece) for piece in pieces])
+    pairs = zip(pieces, gaps, strict=True)
+    return np.concatenate([np.zeros(len(piece), np.bool_) if gap is None else gap for piece, gap in pairs])
 
 
 class Captured:

@@ -166,10 +166,13 @@ class SpoolWriter:
         try:
             _write_durably(temporary, data)
             temporary.rename(final)
+            _fsync_directory(self.directory)
         except OSError:
-            temporary.unlink(missing_ok=True)  # a full disk must get its space back
+            # A full disk must get its space back; and what is not acknowledged will come again under another number.
+            for path in (temporary, final):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
             raise
-        _fsync_directory(self.directory)
         return SegmentPath(final, self._run, self._writer, self._sequence, kind, crc)
 
     def _serialize(self, kind: str, table: pa.Table) -> pa.Buffer:
