@@ -27,6 +27,17 @@ def port(text: str) -> int:
     return number
 
 
+def pace(text: str) -> float:
+    """An argparse type: steps per second, above 0."""
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= 1e6:  # noqa: PLR2004 - also refuses NaN
+        raise argparse.ArgumentTypeError(f"{text!r} is no pace; give steps per second, above 0")
+    return speed
+
+
 def step_range(text: str) -> tuple[int | None, int | None]:
     """An argparse type: ``A:B`` (both included, either may be missing) or one step."""
     first, colon, last = text.partition(":")
@@ -41,7 +52,9 @@ def require_run(run: str, known: Sequence[str]) -> None:
     """Raises `ConfigurationError`, with near matches, when `run` is not among `known`."""
     if run in known:
         return
-    near = difflib.get_close_matches(run, known, n=3, cutoff=0.5) or [name for name in known if run.lower() in name.lower()]
+    near = difflib.get_close_matches(run, known, n=3, cutoff=0.5) or [
+        name for name in known if run.lower() in name.lower()
+    ]
     if near:
         raise ConfigurationError(f"no run {run!r}; did you mean {', '.join(map(repr, near[:3]))}?")
     hint = "`logprobe runs` lists them" if known else "nothing was ingested yet"

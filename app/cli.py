@@ -12,23 +12,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
-from typing import Final, NoReturn
+from typing import Final
 
+from logprobe.app.parser import build
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
-
-# What each command is for, in the order of the help. The modules are `logprobe.app.commands.<name>`.
-COMMANDS: Final[dict[str, str]] = {
-    "up": "run the monitor service and the dashboard",
-    "demo": "replay recorded runs live through the whole pipeline",
-    "runs": "list the runs of a home",
-    "status": "say how a run is doing: live or not, last step, lag, losses, collectors",
-    "metrics": "print the metrics of a run, step by step",
-    "sql": "answer a read-only SQL query",
-    "ingest": "take what lies in the spool into the store",
-    "doctor": "say what is installed, which hooks are live here and what cannot be measured",
-}
 
 # Packages that come with an extra, by the name that is imported.
 _EXTRAS: Final[dict[str, str]] = {
@@ -43,50 +30,9 @@ _EXTRAS: Final[dict[str, str]] = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says wrong usage in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"logprobe: {message}; see: {self.prog} --help\n")
-
-
-def load(command: str) -> ModuleType:
-    """The module of a subcommand."""
-    return importlib.import_module(f"logprobe.app.commands.{command}")
-
-
-def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """The command line; of the subcommands, only what `argv` names is loaded and knows its arguments."""
-    top = _Parser(
-        prog="logprobe",
-        description="Live monitoring of the training-inference mismatch in reinforcement learning of language models.",
-        epilog="`logprobe COMMAND --help` explains a command.",
-    )
-    top.add_argument("--version", action="version", version=f"logprobe {installed_version()}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, words in COMMANDS.items():
-        sub = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
-        sub.add_argument("--home", metavar="DIR", default=os.environ.get("LOGPROBE_HOME") or None, help=_HOME_HELP)
-        if name in argv:
-            load(name).add_arguments(sub)
-    return top
-
-
-_HOME_HELP: Final = "folder that runs are recorded to (default: $LOGPROBE_HOME)"
-
-
-def installed_version() -> str:
-    """Version of this package."""
-    try:
-        return version("logprobe")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "unknown"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parser(argv).parse_args(argv)
+    arguments = build().parse_args(argv)
     try:
         return _run(arguments)
     except LogprobeError as error:
@@ -102,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        code = int(load(arguments.command).run(arguments))
+        code = int(importlib.import_module(f"logprobe.app.commands.{arguments.command}").run(arguments))
         sys.stdout.flush()
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])

@@ -86,7 +86,9 @@ def demo_home(path: str | None) -> Iterator[Home]:
 @contextmanager
 def _playing(replays: Sequence[Replay], speed: float, stop: threading.Event) -> Iterator[None]:
     """The replays, each in a thread of its own, for the duration of the block."""
-    threads = [threading.Thread(target=_play, args=(replay, speed, stop), name="replay", daemon=True) for replay in replays]
+    threads = [
+        threading.Thread(target=_play, args=(replay, speed, stop), name="replay", daemon=True) for replay in replays
+    ]
     for thread in threads:
         thread.start()
     try:

@@ -66,8 +66,9 @@ def words(findings: list[Finding]) -> str:
     """The report for people."""
     marks = {"ok": "✓", "note": "·", "problem": "✗"}
     lines: list[str] = []
+    section = ""
     for finding in findings:
-        if not lines or finding.section != section:
+        if finding.section != section:
             section = finding.section
             lines += ["", section] if lines else [section]
         lines.append(f"  {marks[finding.level]} {finding.text}")
@@ -87,7 +88,9 @@ def _installed() -> Iterator[Finding]:
             yield Finding("installed", "problem", f"{name} is missing ({purpose})", "pip install logprobe")
         else:
             extra = _EXTRA.get(name, "serve")
-            yield Finding("installed", "note", f"{name} is not installed ({purpose})", f"pip install 'logprobe[{extra}]'")
+            yield Finding(
+                "installed", "note", f"{name} is not installed ({purpose})", f"pip install 'logprobe[{extra}]'"
+            )
 
 
 def _version(distribution: str) -> str | None:
@@ -105,7 +108,9 @@ def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
         return
     names = [point.name for point in importlib.metadata.entry_points(group=_ENTRY_POINTS)]
     if "logprobe" not in names:
-        yield Finding("hooks", "problem", "vLLM plugin: not registered", "install logprobe into vLLM's environment with pip")
+        yield Finding(
+            "hooks", "problem", "vLLM plugin: not registered", "install logprobe into vLLM's environment with pip"
+        )
         return
     yield Finding("hooks", "ok", "vLLM plugin: registered; every vLLM of this environment loads it")
     yield _activation(environment)
@@ -124,7 +129,9 @@ def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _activation(environment: Mapping[str, str]) -> Finding:
     allowed = environment.get("VLLM_PLUGINS")
     if allowed is not None and "logprobe" not in [name.strip() for name in allowed.split(",")]:
-        return Finding("hooks", "problem", f"VLLM_PLUGINS={allowed} keeps the plugin out", "add logprobe to VLLM_PLUGINS")
+        return Finding(
+            "hooks", "problem", f"VLLM_PLUGINS={allowed} keeps the plugin out", "add logprobe to VLLM_PLUGINS"
+        )
     missing = [name for name in ("LOGPROBE_HOME", "LOGPROBE_RUN") if not environment.get(name)]
     if missing:
         return Finding(
@@ -137,7 +144,7 @@ def _activation(environment: Mapping[str, str]) -> Finding:
 
 
 def _verified(installed: str) -> Finding:
-    parts = installed.split("+")[0].split(".")
+    parts = installed.partition("+")[0].split(".")
     if not all(part.isdigit() for part in parts[:2]):
         return Finding("hooks", "note", f"vLLM {installed}: unknown version; the plugin tests itself at engine start")
     oldest, newest = _VERIFIED_VLLM
@@ -145,7 +152,9 @@ def _verified(installed: str) -> Finding:
         return Finding("hooks", "ok", f"vLLM {installed} is among the verified versions")
     between = f"{oldest[0]}.{oldest[1]} … {newest[0]}.{newest[1]}"
     return Finding(
-        "hooks", "note", f"vLLM {installed} is outside the verified versions ({between}); the plugin tests itself at engine start"
+        "hooks",
+        "note",
+        f"vLLM {installed} is outside the verified versions ({between}); the plugin tests itself at engine start",
     )
 
 
@@ -153,7 +162,9 @@ def _place(home: Path) -> Iterator[Finding]:
     """Can collectors write here, and is there room?"""
     existing = next(parent for parent in (home, *home.parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        yield Finding("home", "problem", f"{home}: not writable for this user; collectors would drop everything", "choose another")
+        yield Finding(
+            "home", "problem", f"{home}: not writable for this user; collectors would drop everything", "choose another"
+        )
         return
     free = shutil.disk_usage(existing).free
     level: Level = "ok" if free >= _LITTLE_SPACE else "problem"
@@ -165,7 +176,7 @@ def _records(home: Path) -> list[Finding]:
     if not home.is_dir():
         return []
     try:
-        from logprobe.monitor.reader import open_reader
+        from logprobe.monitor.reader import open_reader  # noqa: PLC0415 - the base install has no duckdb
     except ModuleNotFoundError as error:
         text = f"what was recorded cannot be read here: {error.name} is not installed"
         return [Finding("runs", "note", text, "pip install 'logprobe[serve]'")]
@@ -183,13 +194,17 @@ def _service(status: Mapping[str, Any], home: Path) -> Iterator[Finding]:
     yield Finding("home", "ok", f"served by process {status['pid']} since {status['started']}")
     for name, job in status["jobs"].items():
         if job["failures"]:
-            yield Finding("home", "problem", f"job {name} failed {job['failures']} times, last with {job['last_error']}")
+            yield Finding(
+                "home", "problem", f"job {name} failed {job['failures']} times, last with {job['last_error']}"
+            )
 
 
 def _self_tests(reader: Any) -> Iterator[Finding]:
     for row in reader.read("cli_self_tests").to_pylist():
         level: Level = "ok" if row["severity"] == "info" else "problem"
-        yield Finding("hooks", level, f"run {row['run']}, {row['component']} {row['writer']}: self-test: {row['message']}")
+        yield Finding(
+            "hooks", level, f"run {row['run']}, {row['component']} {row['writer']}: self-test: {row['message']}"
+        )
 
 
 def _gaps(reader: Any) -> Iterator[Finding]:
@@ -212,8 +227,18 @@ _TRAINING_GAPS: Final = (
         "all `backend` and `total` metrics",
         "pass rollout_logprobs=, or record the engine under the same sample ids",
     ),
-    ("unaligned", "tokens that differ from the engine's", "all `backend` and `total` metrics", "look for re-tokenization"),
-    ("without_trainer_version", "no trainer weight version", "the weight lag", "pass weight_version= to Recorder.training"),
+    (
+        "unaligned",
+        "tokens that differ from the engine's",
+        "all `backend` and `total` metrics",
+        "look for re-tokenization",
+    ),
+    (
+        "without_trainer_version",
+        "no trainer weight version",
+        "the weight lag",
+        "pass weight_version= to Recorder.training",
+    ),
     ("without_entropy", "no entropy", "entropy (entropy_sampled stands in)", "pass entropy= to Recorder.training"),
     ("without_reward", "no reward", "reward", "pass rewards= to Recorder.training"),
     ("without_raw_tokens", "no raw tokens, statistics only", "anything per token", "see `logprobe status` for why"),
@@ -229,12 +254,21 @@ def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if row[column]:
             yield f"{_share(row[column], row['trained'])} with {missing}; unknown: {unknown}", remedy
     if not row["with_current_logprobs"]:
-        yield "no current log-probs; unknown: all `update` and `total` metrics", "pass current_logprobs= to Recorder.training"
+        yield (
+            "no current log-probs; unknown: all `update` and `total` metrics",
+            "pass current_logprobs= to Recorder.training",
+        )
     if not row["sampled"]:
-        yield "no rollout side; unknown: weight lag, token and length mismatch, cached prefixes", "set up the vLLM plugin"
+        yield (
+            "no rollout side; unknown: weight lag, token and length mismatch, cached prefixes",
+            "set up the vLLM plugin",
+        )
     elif row["without_rollout_version"]:
         share = _share(row["without_rollout_version"], row["sampled"], "rollouts")
-        yield f"{share} without weight version; unknown: the weight lag", "call logprobe.collectors.weights.mark(version)"
+        yield (
+            f"{share} without weight version; unknown: the weight lag",
+            "call logprobe.collectors.weights.mark(version)",
+        )
 
 
 def _share(part: int, whole: int, noun: str = "sequences") -> str:

@@ -182,6 +182,3 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 def _spans(spans: list[dict[str, Any]] | None) -> list[tuple[int, int, str | None]] | None:
     return None if spans is None else [(span["start"], span["end"], span["version"]) for span in spans]
-
-
-

@@ -93,5 +93,7 @@ def free_port(address: str, port: int) -> int:
         try:
             probe.bind((address, port))
         except OSError as error:
-            raise ConfigurationError(f"port {port} at {address} cannot be used ({os.strerror(error.errno or 0)}); choose another --port") from error
+            raise ConfigurationError(
+                f"port {port} at {address} cannot be used ({os.strerror(error.errno or 0)}); choose another --port"
+            ) from error
         return int(probe.getsockname()[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, TextIO
@@ -29,7 +29,7 @@ def cell(value: Any) -> str:
 
 
 # Names and messages come from outside; they must not steer a terminal.
-_CONTROL: Final = {code: "\ufffd" for code in (*range(32), *range(127, 160))}
+_CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd")
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -39,14 +39,19 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     right = [_numeric([row[i] for row in rows]) for i in range(len(header))]
     lines = [list(header), ["─" * width for width in widths], *body]
     return "\n".join(
-        "  ".join(text.rjust(width) if number else text.ljust(width) for text, width, number in zip(line, widths, right, strict=True)).rstrip()
+        "  ".join(
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(line, widths, right, strict=True)
+        ).rstrip()
         for line in lines
     )
 
 
 def _numeric(values: Sequence[Any]) -> bool:
     known = [value for value in values if value is not None]
-    return bool(known) and all(isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known)
+    return bool(known) and all(
+        isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known
+    )
 
 
 def rows_of(table: pa.Table) -> list[list[Any]]:
@@ -93,10 +98,12 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)
+    return _PLAIN.get(type(value), str)(value)
+
+
+_PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
+    datetime: datetime.isoformat,
+    date: date.isoformat,
+    timedelta: timedelta.total_seconds,
+    bytes: bytes.hex,
+}

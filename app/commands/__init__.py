@@ -1,4 +1,4 @@
-"""The subcommands of `logprobe`, one module each: ``add_arguments(parser)`` is light, ``run(arguments)`` does the work.
+"""The subcommands of `logprobe`, one module each: ``run(arguments)`` does the work and returns the exit code.
 
-Only the module of the command that was asked for is imported, so that ``logprobe --help`` stays fast and works without extras.
+Only the module of the command that was asked for is imported; what arguments it takes stands in `logprobe.app.parser`.
 """

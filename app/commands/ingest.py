@@ -5,24 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from typing import Any
+from typing import Any, Final
 
+from logprobe.app import tables
 from logprobe.app.arguments import home_path
+from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.monitor.home import Home
+from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.reader import connect
+from logprobe.monitor.store import Store
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    parser.add_argument("--once", action="store_true", required=True, help="ingest and end; `logprobe up` does it all the time")
-    parser.add_argument("--json", action="store_true", help="the report as one JSON document")
+_WORDS: Final = (
+    "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside; {steps} steps computed"
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Ingests, computes the steps concerned, reports."""
-    from logprobe.app import tables
-    from logprobe.collectors.errors import ServiceUnavailableError
-    from logprobe.monitor.home import Home
-    from logprobe.monitor.reader import connect
-
     home = Home(home_path(arguments))
     try:
         with connect(home) as reader:
@@ -32,14 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(tables.dump(report))
     else:
-        print("{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside; {steps} steps computed".format(**report))
+        print(_WORDS.format(**report))
     return 0
 
 
-def _alone(home: Any) -> dict[str, Any]:
+def _alone(home: Home) -> dict[str, Any]:
     """Without a service: owns the home for the time it takes. Raises `HomeBusyError` when something else does."""
-    from logprobe.monitor.pipeline import Pipeline
-    from logprobe.monitor.store import Store
 
     def show(report: dict[str, Any]) -> None:
         if sys.stderr.isatty():

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from logprobe.app.arguments import home_path, require_run, step_range
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.monitor.metrics import CATALOG, KEYS
+from logprobe.monitor.metrics import metric as declared
+from logprobe.monitor.reader import open_reader
 
 # What the table shows when nobody chose: the gap, its size in weights, its likely cause, and whether to believe it.
 _HEADLINE: Final = (
@@ -29,20 +32,8 @@ _HEADLINE: Final = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    parser.add_argument("name", metavar="RUN", nargs="?", help="a run that `logprobe runs` lists")
-    parser.add_argument("--list", action="store_true", help="list every metric: key, meaning, formula")
-    parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
-    parser.add_argument("--metric", action="append", metavar="KEY", help="only this metric (may be repeated)")
-    parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
-    parser.set_defaults(usage_error=parser.error)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Prints the metrics of one run, or the catalog."""
-    from logprobe.app import tables
-
     if arguments.list:
         return _list(as_json=arguments.json)
     if arguments.name is None:
@@ -57,10 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from logprobe.monitor.metrics import KEYS
-    from logprobe.monitor.metrics import metric as declared
-    from logprobe.monitor.reader import open_reader
-
     for key in arguments.metric or ():
         declared(key)
     first, last = arguments.steps
@@ -83,8 +70,6 @@ def documents(summaries: pa.Table, values: pa.Table, keys: tuple[str, ...] | lis
 
 
 def _print(steps: list[dict[str, Any]], keys: tuple[str, ...] | list[str]) -> None:
-    from logprobe.app import tables
-
     if not steps:
         print("no steps yet", file=sys.stderr)
         return
@@ -93,9 +78,6 @@ def _print(steps: list[dict[str, Any]], keys: tuple[str, ...] | list[str]) -> No
 
 
 def _list(*, as_json: bool) -> int:
-    from logprobe.app import tables
-    from logprobe.monitor.metrics import CATALOG
-
     entries = [
         {"key": key, "label": m.label, "words": m.words, "formula": m.formula, "unit": m.unit, "worse": m.worse}
         for m in CATALOG

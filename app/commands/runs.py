@@ -7,19 +7,14 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from logprobe.app import tables
 from logprobe.app.arguments import home_path
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    parser.add_argument("--json", action="store_true", help="a JSON array, one object per run")
+from logprobe.app.data import Run, runs_of
+from logprobe.monitor.reader import open_reader
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints one line per run, the newest first."""
-    from logprobe.app import tables
-    from logprobe.app.data import Run, runs_of
-    from logprobe.monitor.reader import open_reader
 
     def line(known: Run) -> dict[str, Any]:
         return {

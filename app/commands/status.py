@@ -8,20 +8,14 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+from logprobe.app.data import runs_of
+from logprobe.monitor.reader import open_reader
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the state of one run."""
-    from logprobe.app import tables
-    from logprobe.monitor.reader import open_reader
-
     with open_reader(home_path(arguments)) as reader:
         document = describe(reader, arguments.name, now=datetime.now(UTC))
     if arguments.json:
@@ -33,8 +27,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
     """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
-    from logprobe.app.data import runs_of
-
     runs = {known.name: known for known in runs_of(reader.read("app_runs"), now)}
     require_run(run, list(runs))
     facts = runs[run]
@@ -65,8 +57,6 @@ def _failing(service: dict[str, Any]) -> dict[str, str]:
 
 def words(document: dict[str, Any]) -> str:
     """The document for people."""
-    from logprobe.app import tables
-
     facts = [
         ("run", document["run"]),
         ("state", f"{document['state']}: {document['reason']}"),
@@ -79,7 +69,11 @@ def words(document: dict[str, Any]) -> str:
     lines += [f"{'job':<12} {name} fails: {error}" for name, error in document["service"]["jobs"].items()]
     for title, rows in (("collectors", document["collectors"]), ("problems", document["problems"])):
         if rows:
-            lines += ["", title, tables.aligned(list(rows[0]), [[_short(value) for value in row.values()] for row in rows])]
+            lines += [
+                "",
+                title,
+                tables.aligned(list(rows[0]), [[_short(value) for value in row.values()] for row in rows]),
+            ]
         else:
             lines += [f"{title:<12} none reported"]
     return "\n".join(lines) + "\n"
