@@ -69,7 +69,9 @@ def judge(
     late, lost = _limits(median_step_seconds)
     present = [writer for writer in writers if not _replaced(writer, last_record - lost)]
     if present and all(writer.closed for writer in present):
-        return Liveness(State.ENDED, f"all {_count(len(present), 'collector')} closed; last record {_ago(now, last_record)}")
+        return Liveness(
+            State.ENDED, f"all {_count(len(present), 'collector')} closed; last record {_ago(now, last_record)}"
+        )
     data_age = now - last_record
     if data_age <= late:
         return Liveness(State.LIVE, f"last record {_ago(now, last_record)}")
@@ -103,7 +105,11 @@ def _no_data(writers: Sequence[Writer]) -> str:
 
 
 def _usual(median_step_seconds: float | None) -> str:
-    return "" if median_step_seconds is None else f" (a step usually takes {_span(timedelta(seconds=median_step_seconds))})"
+    return (
+        ""
+        if median_step_seconds is None
+        else f" (a step usually takes {_span(timedelta(seconds=median_step_seconds))})"
+    )
 
 
 def _ago(now: datetime, then: datetime) -> str:

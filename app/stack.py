@@ -75,7 +75,7 @@ class Stack:
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-m", "streamlit", "run", str(script), *arguments]
         environment = {"LOGPROBE_HOME": str(self._home.path)}
-        return Child("dashboard", command, ready=self._answering, environment=environment)
+        return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 
     def _answering(self) -> bool:
         try:

@@ -38,6 +38,7 @@ class Child:
     command: Sequence[str]
     ready: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
+    chatty: bool = False  # its stdout is of no interest
 
 
 class _Running:
@@ -48,7 +49,6 @@ class _Running:
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
         self.was_ready = False
-        self.announced = False
         self._delay = _FIRST_DELAY
         self._started = 0.0
         self._due = 0.0
@@ -57,7 +57,11 @@ class _Running:
         command = [sys.executable, "-m", "logprobe.app.tether", str(os.getpid()), *self.child.command]
         self._started = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603 - our own commands
-            command, env={**os.environ, **self.child.environment}, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            env={**os.environ, **self.child.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if self.child.chatty else None,
+            start_new_session=True,
         )
 
     def died(self) -> int | None:

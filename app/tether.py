@@ -15,16 +15,16 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def main(arguments: list[str]) -> int:
-    """Never returns when all is well."""
+def main(arguments: list[str]) -> None:
+    """Becomes the program. Returns only when the parent is gone already."""
     parent, *program = arguments
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != int(parent):  # it died before the kernel was asked
-        return 1
+        return
     os.execvp(program[0], program)  # noqa: S606 - no shell wanted
-    return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])
+    sys.exit(1)

@@ -19,7 +19,7 @@ from datetime import date, datetime
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.flight as flight
+from pyarrow import flight
 
 from logprobe.collectors.errors import LogprobeError, QueryError, ServiceUnavailableError, StoreError
 
@@ -37,11 +37,20 @@ _ERRORS: Final[dict[str, type[LogprobeError]]] = {
 class Endpoint(Protocol):
     """What the server needs from the service. Called from many threads at once."""
 
-    def query(self, sql: str, params: Parameters) -> pa.Table: ...
-    def read(self, name: str, params: Mapping[str, Any]) -> pa.Table: ...
-    def status(self) -> dict[str, Any]: ...
-    def ingest(self) -> dict[str, Any]: ...
-    def shutdown(self) -> None: ...
+    def query(self, sql: str, params: Parameters) -> pa.Table:
+        """The rows of one read-only statement."""
+
+    def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
+        """The rows of one stored query."""
+
+    def status(self) -> dict[str, Any]:
+        """The state of the service."""
+
+    def ingest(self) -> dict[str, Any]:
+        """Ingests now; the report."""
+
+    def shutdown(self) -> None:
+        """Asks for the end; returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         }
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
+        """One read."""
         try:
             table = self._answer(Request.from_ticket(ticket))
         except LogprobeError as error:
@@ -153,6 +163,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return self._endpoint.read(str(request.name), params)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
+        """One action."""
         known = self._actions.get(action.type)
         if known is None:
             raise _refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
@@ -163,6 +174,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return iter([encode(finite(document))])
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:  # noqa: ARG002
+        """What `do_action` understands."""
         return [(name, words) for name, (words, _) in self._actions.items()]
 
 

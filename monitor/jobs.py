@@ -54,9 +54,9 @@ class Job:
         self._account = Account(name)
         self._seen: set[str] = set()
 
-    def run(self) -> None:
-        """One tick of the schedule: runs unless a run is under way."""
-        if self._turn.acquire(blocking=False):
+    def run(self, *, wait: bool = False) -> None:
+        """One tick; never raises. While a run is under way it does nothing, or waits for its turn with `wait`."""
+        if self._turn.acquire(blocking=wait):
             try:
                 self._attempt()
             except Exception as error:  # noqa: BLE001 - the boundary of a background thread: counted, reported, retried
@@ -103,7 +103,9 @@ class Job:
             return
         self._seen.add(kind)
         known = isinstance(error, LogprobeError)
-        LOGGER.error("job %s: %s; it will be tried again", self.name, account.last_error, exc_info=None if known else error)
+        LOGGER.error(
+            "job %s: %s; it will be tried again", self.name, account.last_error, exc_info=None if known else error
+        )
 
 
 class Schedule:

@@ -17,7 +17,7 @@ from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.flight as flight
+from pyarrow import flight
 
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
 from logprobe.monitor.flight import Parameters, Request, remote_error
@@ -100,12 +100,15 @@ class FlightReader(Reader):
         self._connection: _Connection | None = None
 
     def query(self, sql: str, params: Parameters = None) -> pa.Table:
+        """See `Reader.query`."""
         return self._get(Request(sql=sql, params=params))
 
     def read(self, name: str, **params: Any) -> pa.Table:
+        """See `Reader.read`."""
         return self._get(Request(name=name, params=params))
 
     def status(self) -> dict[str, Any]:
+        """See `Reader.status`."""
         return self._act("status", _STATUS_SECONDS)
 
     def ingest(self) -> dict[str, Any]:
@@ -117,6 +120,7 @@ class FlightReader(Reader):
         self._act("shutdown", _STATUS_SECONDS)
 
     def close(self) -> None:
+        """See `Reader.close`."""
         with self._lock:
             if self._connection is not None:
                 self._connection.client.close()
@@ -198,13 +202,17 @@ class FileReader(Reader):
         self._store = Store.open(home, read_only=True)
 
     def query(self, sql: str, params: Parameters = None) -> pa.Table:
+        """See `Reader.query`."""
         return self._store.query(sql, params)
 
     def read(self, name: str, **params: Any) -> pa.Table:
+        """See `Reader.read`."""
         return self._store.read(name, **params)
 
     def status(self) -> dict[str, Any]:
+        """See `Reader.status`."""
         return {"running": False}
 
     def close(self) -> None:
+        """See `Reader.close`."""
         self._store.close()

@@ -27,7 +27,7 @@ from logprobe.monitor import account
 from logprobe.monitor.flight import FlightServer, Parameters
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.jobs import LOGGER, Job, Schedule
-from logprobe.monitor.pipeline import Pipeline, backlog
+from logprobe.monitor.pipeline import Pipeline, Report, backlog
 from logprobe.monitor.store import Store
 
 T = TypeVar("T")
@@ -40,8 +40,7 @@ _QUERY_SECONDS: Final = 55.0  # less than the reader waits, so that it hears the
 _QUERY_ROWS: Final = 20_000_000  # a result is held in memory before it is sent
 
 _INGEST_SECONDS: Final = 0.5
-_STEPS_SECONDS: Final = 5.0
-_RETENTION_SECONDS: Final = 60.0
+_DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 _HEALTH_SECONDS: Final = 5.0
 
 
@@ -77,13 +76,17 @@ class Service:
             LOGGER.info("stopping")
 
     def _make_jobs(self, pipeline: Pipeline) -> dict[str, Job]:
-        jobs = (
-            Job("ingest", _INGEST_SECONDS, pipeline.ingest),
-            Job("step_metrics", _STEPS_SECONDS, pipeline.derive),
-            Job("retention", _RETENTION_SECONDS, pipeline.retain),
-            Job("health", _HEALTH_SECONDS, self._beat),
-        )
-        return {job.name: job for job in jobs}
+        join = Job("join", _DERIVE_SECONDS, pipeline.join)
+        step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps)
+
+        def follow_up(_: Report) -> None:
+            # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
+            join.run(wait=True)
+            step_metrics.run(wait=True)
+
+        ingest = Job("ingest", _INGEST_SECONDS, lambda: pipeline.ingest(follow_up))
+        health = Job("health", _HEALTH_SECONDS, self._beat)
+        return {job.name: job for job in (ingest, join, step_metrics, health)}
 
     def _listen(self, stack: ExitStack) -> FlightServer:
         token = secrets.token_urlsafe(32)
@@ -152,9 +155,13 @@ def _patiently(attempt: Callable[[], T], seconds: float) -> T:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m logprobe.monitor.service", description="The monitor service of one home.")
+    parser = argparse.ArgumentParser(
+        prog="python -m logprobe.monitor.service", description="The monitor service of one home."
+    )
     parser.add_argument("--home", required=True)
-    parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
     arguments = parser.parse_args(argv)
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)

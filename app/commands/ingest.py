@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from typing import Any, Final
+from typing import Final
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.pipeline import Pipeline, Report
 from logprobe.monitor.reader import connect
 from logprobe.monitor.store import Store
 
-_WORDS: Final = (
-    "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside; {steps} steps computed"
-)
+_WORDS: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,15 +33,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _alone(home: Home) -> dict[str, Any]:
+def _alone(home: Home) -> Report:
     """Without a service: owns the home for the time it takes. Raises `HomeBusyError` when something else does."""
-
-    def show(report: dict[str, Any]) -> None:
-        if sys.stderr.isatty():
-            print("\r{segments} segments, {tokens:,} tokens …".format(**report), end="", file=sys.stderr)
-
     with home.lock(), Store.open(home) as store:
-        report = Pipeline(store, threading.Event()).ingest(show)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        pipeline = Pipeline(store, threading.Event())
+
+        def follow_up(report: Report) -> None:
+            _show(report)
+            pipeline.join()
+            pipeline.compute_steps()
+
+        report = pipeline.ingest(follow_up)
+        pipeline.join()  # what an earlier, interrupted ingest left undone
+        pipeline.compute_steps()
     return report
+
+
+def _show(report: Report) -> None:
+    """Progress; nothing when nobody is looking."""
+    if sys.stderr.isatty():
+        print("{segments} segments, {tokens:,} tokens, {remaining} to go …".format(**report), file=sys.stderr)

@@ -1,0 +1,144 @@
+"""Jobs: errors stay inside, are counted and told once; ticks are never lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.jobs import Job, Schedule
+
+
+def failing(*errors: Exception):
+    """Work that raises the given errors in turn, then succeeds."""
+    left = list(errors)
+
+    def work():
+        if left:
+            raise left.pop(0)
+        return {"done": True}
+
+    return work
+
+
+def test_an_error_is_counted_and_the_next_run_tries_again(caplog) -> None:
+    job = Job("toy", 1.0, failing(StoreError("disk full")))
+    job.run()
+    account = job.account()
+    assert (account.runs, account.failures, account.last_error) == (1, 1, "StoreError: disk full")
+    assert account.finished_at is not None
+    job.run()
+    account = job.account()
+    assert (account.runs, account.failures) == (2, 1)
+    assert account.progress["done"] is True
+    assert account.progress["seconds"] >= 0
+
+
+def test_a_distinct_error_is_logged_once(caplog) -> None:
+    job = Job("toy", 1.0, failing(*[StoreError("disk full")] * 5, ValueError("other"), StoreError("disk full")))
+    with caplog.at_level(logging.ERROR, logger="logprobe.service"):
+        for _ in range(7):
+            job.run()
+    assert [record.getMessage() for record in caplog.records] == [
+        "job toy: StoreError: disk full; it will be tried again",
+        "job toy: ValueError: other; it will be tried again",
+    ]
+    assert caplog.records[1].exc_info  # what nobody foresaw comes with a traceback
+    assert job.account().failures == 7
+
+
+def test_asking_for_a_run_raises_what_it_raises_and_counts_it() -> None:
+    job = Job("toy", 1.0, failing(StoreError("disk full")))
+    with pytest.raises(StoreError, match="disk full"):
+        job.run_now()
+    assert job.account().failures == 1
+    assert job.run_now() == {"done": True}
+
+
+def test_a_tick_does_not_wait_for_a_run_under_way_but_who_asks_does() -> None:
+    started, go_on = threading.Event(), threading.Event()
+    order = []
+
+    def work():
+        started.set()
+        assert go_on.wait(10)
+        order.append("worked")
+        return {}
+
+    job = Job("toy", 1.0, work)
+    first = threading.Thread(target=job.run)
+    first.start()
+    assert started.wait(10)
+    job.run()
+    assert job.account().runs == 0  # came back at once
+    asked = threading.Thread(target=lambda: (job.run_now(), order.append("answered")))
+    asked.start()
+    time.sleep(0.05)
+    assert order == []
+    go_on.set()
+    first.join(10)
+    asked.join(10)
+    assert order == ["worked", "worked", "answered"]
+    assert job.account().runs == 2
+
+
+def test_counts_go_on_after_a_restart() -> None:
+    job = Job("toy", 1.0, failing(StoreError("x")))
+    job.restore(runs=40, failures=2)
+    job.run()
+    assert (job.account().runs, job.account().failures) == (41, 3)
+
+
+def test_schedule_runs_every_job_at_once_and_then_at_its_pace() -> None:
+    jobs = [Job("fast", 0.05, failing()), Job("slow", 60.0, failing())]
+    schedule = Schedule(jobs)
+    schedule.start()
+    try:
+        deadline = time.monotonic() + 10
+        while jobs[0].account().runs < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        schedule.stop()
+    assert jobs[0].account().runs >= 5
+    assert jobs[1].account().runs == 1
+    after = jobs[0].account().runs
+    time.sleep(0.2)
+    assert jobs[0].account().runs == after  # stopped means stopped
+
+
+def test_a_run_longer_than_its_interval_loses_no_later_tick_and_never_overlaps() -> None:
+    inside = threading.Lock()
+    overlaps = []
+
+    def work():
+        overlaps.append(not inside.acquire(blocking=False))
+        time.sleep(0.12)
+        inside.release()
+        return {}
+
+    job = Job("long", 0.03, work)
+    schedule = Schedule([job])
+    schedule.start()
+    time.sleep(1.0)
+    schedule.stop()
+    assert 4 <= job.account().runs <= 9
+    assert not any(overlaps)
+
+
+def test_stop_waits_for_the_run_under_way() -> None:
+    done = threading.Event()
+
+    def work():
+        time.sleep(0.3)
+        done.set()
+        return {}
+
+    schedule = Schedule([Job("long", 60.0, work)])
+    schedule.start()
+    time.sleep(0.1)
+    schedule.stop()
+    assert done.is_set()
+    schedule.stop()  # twice is fine
