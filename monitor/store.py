@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeVar
 
 import duckdb
@@ -47,7 +47,8 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = _Retired(home)
-        self._connection: duckdb.DuckDBPyConnection | None = self._connect()
+        self._closed = False
+        self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
 
     @classmethod
     def open(
@@ -167,6 +168,7 @@ class Store:
     def close(self) -> None:
         """Closes the file. Running reads fail; what is committed is safe."""
         with self._writing, self._state:
+            self._closed = True
             self._close()
 
     def __enter__(self) -> Self:
@@ -176,15 +178,24 @@ class Store:
         self.close()
 
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
+        """`work` in a read-only transaction; once more if the store had to be opened anew underneath it."""
+        with self._files.reading():
+            try:
+                return self._attempt(work, timeout)
+            except _Renewed:
+                return self._attempt(work, timeout)
+
+    def _attempt(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
         cursor = self._cursor("reader")
-        with self._files.reading(), _deadline(cursor, timeout) as expired:
+        with _deadline(cursor, timeout) as expired:
             try:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 return work(cursor)
             except duckdb.Error as error:
-                self._recover(cursor)
                 if expired.is_set():
                     raise QueryError(f"the query took longer than {timeout:g} s and was stopped") from None
+                if self._recover(cursor):
+                    raise _Renewed(one_line(error)) from None
                 raise QueryError(one_line(error)) from None
             finally:
                 _rollback(cursor)
@@ -201,8 +212,10 @@ class Store:
             kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(self._local, role, None)
             if kept is not None and kept[0] == self._generation:
                 return kept[1]
-            if self._connection is None:
+            if self._closed:
                 raise StoreError(f"{self.home.database} is closed")
+            if self._connection is None:  # an earlier attempt to open it anew has failed
+                self._connection = self._connect(first=False)
             cursor = self._connection.cursor()
             self._cursors.add(cursor)
             setattr(self._local, role, (self._generation, cursor))
@@ -212,21 +225,22 @@ class Store:
         _rollback(cursor)
         self._recover(cursor)
 
-    def _recover(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Opens the file anew if a fatal error has invalidated the instance; does nothing otherwise."""
-        if _usable(cursor):
-            return
+    def _recover(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Opens the file anew if a fatal error has invalidated the instance. Says whether `cursor` is of no use any more."""
         with self._state:
-            kept = {id(entry[1]): entry[0] for entry in vars(self._local).values() if isinstance(entry, tuple)}
-            if kept.get(id(cursor)) != self._generation:
-                return  # another thread has been faster
+            if cursor not in self._cursors:
+                return True  # another thread has been faster
+            if _usable(cursor):
+                return False
             self._close()
-            self._connection = self._connect()
+            with suppress(StoreError):  # the next use tries again, and says why it cannot
+                self._connection = self._connect(first=False)
+            return True
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
+    def _connect(self, *, first: bool) -> duckdb.DuckDBPyConnection:
         connection = self._connect_file()
         try:
-            self._prepare(connection)
+            self._prepare(connection, first=first)
         except BaseException:
             connection.close()
             raise
@@ -244,11 +258,11 @@ class Store:
         except (duckdb.Error, OSError) as error:
             raise StoreError(f"cannot open {path}: {one_line(error)}") from error
 
-    def _prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:
             if self.read_only:
                 check_not_newer(current_version(connection), self.home)
-            else:
+            elif first:  # later, on a full disk, nothing needs to be written
                 migrate(connection, self.home)
                 views.create(connection, self.home)
             _confine(connection, self.home)
@@ -258,11 +272,16 @@ class Store:
     def _close(self) -> None:
         """Closes every cursor: the instance, and with it the file, is let go only with the last of them."""
         self._generation += 1
-        for cursor in list(self._cursors):
-            cursor.close()
-        if self._connection is not None:
-            self._connection.close()
+        for cursor in (*self._cursors, self._connection):
+            if cursor is not None:
+                with suppress(duckdb.Error):  # in use by another thread, which will find out by itself
+                    cursor.close()
+        self._cursors.clear()
         self._connection = None
+
+
+class _Renewed(QueryError):
+    """A read failed because the store had to be opened anew; worth another attempt."""
 
 
 class _Retired:
