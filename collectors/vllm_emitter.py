@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from logprobe.collectors.health import Health
+from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder import Recorder
 from logprobe.collectors.versions import Mark, MarkFile, Timeline
 from logprobe.collectors.vllm_capture import Capture, Sequence
@@ -55,6 +55,7 @@ class Emitter:
         self._marks = marks
         self._health = health
         self._unplaced: list[Mark] = []  # marks whose next step has not come
+        self._marked: dict[str, Mark] = {}  # the last mark of each version
         self._reported: dict[str, int] = {}
         self._written = {"sequences": 0, "tokens": 0}
         self._one_at_a_time = threading.Lock()
@@ -77,13 +78,17 @@ class Emitter:
         self._closing.set()
         self._observed.updates.end(time.time())
         self.drain()
-        with self._health.guard("vllm_plugin.close"):
+        with Guard(self._health, "vllm_plugin.close", cost=False):
             self._place_marks(float("inf"), [])
             self._report_cost()
             self._forward_health(everything=True)
 
     def _report_cost(self) -> None:
-        details = {"hook_calls": self._health.calls, "hook_seconds": round(self._health.caller_seconds, 6), **self._written}
+        details = {
+            "hook_calls": self._health.calls,
+            "hook_seconds": round(self._health.caller_seconds, 6),
+            **self._written,
+        }
         self._recorder.report("detached", "the engine ended", details=details)
 
     def _run(self) -> None:
@@ -92,7 +97,7 @@ class Emitter:
 
     def _tick(self) -> bool:
         """One round; whether there may be more to do."""
-        with self._one_at_a_time, self._health.guard("vllm_plugin.emit"):
+        with self._one_at_a_time, Guard(self._health, "vllm_plugin.emit", cost=False):
             newest_step = self._observed.capture.last_scheduled
             self._read_marks()
             # After the marks: whatever finished by now was scheduled before, so its marks have been read.
@@ -114,6 +119,7 @@ class Emitter:
             if mark.applied_at >= self._observed.started and mark.replica in (None, self._observed.replica):
                 self._observed.timeline.set(mark.applied_at, mark.version)
                 self._unplaced.append(mark)
+                self._marked[mark.version] = mark
 
     def _write(self, sequences: list[Sequence]) -> None:
         if not sequences:
@@ -178,7 +184,7 @@ class Emitter:
                 severity=problem.severity,
                 sequences=problem.sequences,
                 tokens=problem.tokens,
-                details=problem.details or {"count": problem.count},
+                details={"count": problem.count},
             )
 
     def _write_updates(self) -> list[Update]:
@@ -196,13 +202,17 @@ class Emitter:
             what = "generation was paused" if update.pause_mode else "the prefix cache was reset"
             self._health.report("no_update", f"{what} without new weights", severity="info")
             return
+        mark = self._marked.get(version or "")
         self._recorder.weights(
             version,
+            step=None if mark is None else mark.step,
             source="engine",
             replica=self._observed.replica,
             requested_at=_moment(update.requested_at),
             started_at=_moment(update.started_at),
-            applied_at=_moment(update.applied_at),
+            applied_at=_moment(
+                mark.applied_at if update.applied_at is None and mark is not None else update.applied_at
+            ),
             resumed_at=_moment(update.resumed_at),
             pause_mode=update.pause_mode,
             cache_cleared=self._cache_cleared(update.cache_reset),

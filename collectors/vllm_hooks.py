@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from logprobe.collectors import vllm_config, vllm_updates
-from logprobe.collectors.health import Health, log
+from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder import Recorder
 from logprobe.collectors.versions import MarkFile, home_and_run
 from logprobe.collectors.vllm_capture import Capture
@@ -41,6 +41,10 @@ class Attachment:
         self.health = Health()
         self.emitter = Emitter(observed, recorder, marks, self.health)
 
+    def guard(self, where: str) -> Guard:
+        """Context of our own work inside a call of vLLM: its errors are counted, never raised."""
+        return Guard(self.health, where)
+
     def close(self) -> None:
         """Write what is left; bounded in time. Later calls do nothing."""
         self.emitter.close()
@@ -50,7 +54,7 @@ class Attachment:
 def install() -> None:
     """Watch every engine that is built in this process from now on. Never raises; may be called again."""
     health = Health()
-    with health.guard("vllm_plugin.register"):
+    with Guard(health, "vllm_plugin.register"):
         from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
 
         _wrap(Scheduler, "__init__", _attaching)
@@ -70,7 +74,7 @@ def _attaching(original: Hook) -> Hook:
     def construct(scheduler: Any, *args: Any, **kwargs: Any) -> None:
         original(scheduler, *args, **kwargs)
         health = Health()
-        with health.guard("vllm_plugin.attach"):
+        with Guard(health, "vllm_plugin.attach"):
             _attach(scheduler)
         _log(health)
 
@@ -156,7 +160,6 @@ def _hook_scheduler(scheduler: Any, attachment: Attachment) -> None:
         ("add_request", _add_request),
         ("finish_requests", _finish_requests),
         ("reset_prefix_cache", _reset_prefix_cache),
-        ("shutdown", _shutdown),
     ):
         original = getattr(scheduler, name, None)
         if original is not None:
@@ -164,7 +167,7 @@ def _hook_scheduler(scheduler: Any, attachment: Attachment) -> None:
 
 
 def _schedule(original: Hook, _scheduler: Any, attachment: Attachment) -> Hook:
-    guard, capture, updates = attachment.health.guard, attachment.observed.capture, attachment.observed.updates
+    guard, capture, updates = attachment.guard, attachment.observed.capture, attachment.observed.updates
 
     def schedule(*args: Any, **kwargs: Any) -> Any:
         now = time.time()
@@ -179,7 +182,7 @@ def _schedule(original: Hook, _scheduler: Any, attachment: Attachment) -> Hook:
 
 
 def _update_from_output(original: Hook, _scheduler: Any, attachment: Attachment) -> Hook:
-    guard, capture = attachment.health.guard, attachment.observed.capture
+    guard, capture = attachment.guard, attachment.observed.capture
 
     def update_from_output(*args: Any, **kwargs: Any) -> Any:
         outputs = original(*args, **kwargs)
@@ -197,7 +200,7 @@ def _update_from_output(original: Hook, _scheduler: Any, attachment: Attachment)
 
 
 def _add_request(original: Hook, _scheduler: Any, attachment: Attachment) -> Hook:
-    guard, capture = attachment.health.guard, attachment.observed.capture
+    guard, capture = attachment.guard, attachment.observed.capture
 
     def add_request(request: Any, *args: Any, **kwargs: Any) -> Any:
         with guard("vllm_plugin.add_request"):
@@ -208,7 +211,7 @@ def _add_request(original: Hook, _scheduler: Any, attachment: Attachment) -> Hoo
 
 
 def _finish_requests(original: Hook, scheduler: Any, attachment: Attachment) -> Hook:
-    guard, capture = attachment.health.guard, attachment.observed.capture
+    guard, capture = attachment.guard, attachment.observed.capture
 
     def finish_requests(request_ids: Any, *args: Any, **kwargs: Any) -> Any:
         ending: list[Any] = []
@@ -233,20 +236,11 @@ def _requests(scheduler: Any, request_ids: str | list[str] | None) -> list[Any]:
 def _reset_prefix_cache(original: Hook, _scheduler: Any, attachment: Attachment) -> Hook:
     def reset_prefix_cache(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        with attachment.health.guard("vllm_plugin.reset_prefix_cache"):
+        with attachment.guard("vllm_plugin.reset_prefix_cache"):
             attachment.observed.updates.cache_reset(successful=bool(result))
         return result
 
     return reset_prefix_cache
-
-
-def _shutdown(original: Hook, _scheduler: Any, attachment: Attachment) -> Hook:
-    def shutdown(*args: Any, **kwargs: Any) -> Any:
-        with attachment.health.guard("vllm_plugin.shutdown"):
-            attachment.close()
-        return original(*args, **kwargs)
-
-    return shutdown
 
 
 # --- The engine core: how weights change ---
@@ -273,7 +267,7 @@ def _preprocess_add_request(original: Hook) -> Hook:
         result = original(engine, request, *args, **kwargs)
         attachment = _attachment(engine)
         if attachment is not None:
-            with attachment.health.guard("vllm_plugin.preprocess_add_request"):
+            with attachment.guard("vllm_plugin.preprocess_add_request"):
                 result[0].logprobe_external_id = getattr(request, "external_req_id", None)
         return result
 
@@ -284,7 +278,7 @@ def _pause_scheduler(original: Hook) -> Hook:
     def pause_scheduler(engine: Any, mode: str = "abort", *args: Any, **kwargs: Any) -> Any:
         attachment = _attachment(engine)
         if attachment is not None:
-            with attachment.health.guard("vllm_plugin.pause_scheduler"):
+            with attachment.guard("vllm_plugin.pause_scheduler"):
                 attachment.observed.updates.paused(time.time(), str(mode))
         return original(engine, mode, *args, **kwargs)
 
@@ -296,7 +290,7 @@ def _resume_scheduler(original: Hook) -> Hook:
         result = original(engine, *args, **kwargs)
         attachment = _attachment(engine)
         if attachment is not None:
-            with attachment.health.guard("vllm_plugin.resume_scheduler"):
+            with attachment.guard("vllm_plugin.resume_scheduler"):
                 attachment.observed.updates.resumed(time.time())
         return result
 
@@ -312,7 +306,7 @@ def _collective_rpc(original: Hook) -> Hook:
         try:
             return original(engine, method, *args, **kwargs)
         finally:  # after a failed load the weights are unknown as well
-            with attachment.health.guard("vllm_plugin.collective_rpc"):
+            with attachment.guard("vllm_plugin.collective_rpc"):
                 passed = kwargs.get("kwargs", args[2] if len(args) > 2 else None)  # noqa: PLR2004 - (timeout, args, kwargs)
                 _loaded(attachment, method, started, vllm_updates.count_tensors(passed))
 
@@ -328,11 +322,22 @@ def _sleep(original: Hook) -> Hook:
     def sleep(engine: Any, level: int = 1, *args: Any, **kwargs: Any) -> Any:
         attachment = _attachment(engine)
         if attachment is not None and level > 1:  # level 1 brings the same weights back
-            with attachment.health.guard("vllm_plugin.sleep"):
+            with attachment.guard("vllm_plugin.sleep"):
                 _loaded(attachment, "sleep", time.time(), None)
         return original(engine, level, *args, **kwargs)
 
     return sleep
+
+
+def _shutdown(original: Hook) -> Hook:
+    def shutdown(engine: Any, *args: Any, **kwargs: Any) -> Any:
+        attachment = _attachment(engine)
+        if attachment is not None:  # first: the front-end may kill this process while it waits for its workers
+            with attachment.guard("vllm_plugin.shutdown"):
+                attachment.close()
+        return original(engine, *args, **kwargs)
+
+    return shutdown
 
 
 def _set_weight_version(original: Hook) -> Hook:
@@ -340,7 +345,7 @@ def _set_weight_version(original: Hook) -> Hook:
         result = original(engine, weight_version, *args, **kwargs)
         attachment = _attachment(engine)
         if attachment is not None:
-            with attachment.health.guard("vllm_plugin.set_weight_version"):
+            with attachment.guard("vllm_plugin.set_weight_version"):
                 now = time.time()
                 # "default" is what vLLM says when nobody told it anything.
                 attachment.observed.timeline.set(now, None if weight_version == "default" else str(weight_version))
@@ -357,6 +362,7 @@ _ENGINE_HOOKS: Final[dict[str, Callable[[Hook], Hook]]] = {
     "collective_rpc": _collective_rpc,
     "sleep": _sleep,
     "set_weight_version": _set_weight_version,
+    "shutdown": _shutdown,
 }
 
 
@@ -371,5 +377,6 @@ def _wrap(owner: type, name: str, make: Callable[[Hook], Hook]) -> bool:
 
 
 def _log(health: Health) -> None:
+    """Problems that came up before there was a recorder to write them."""
     for problem in health.due():
-        log(problem)
+        LOGGER.warning("this engine is not watched: %s", problem.message)

@@ -16,15 +16,20 @@ servers and other front-ends are all served alike.
 # No import of anything else up here: this module is loaded in every vLLM process, mostly to find that it has nothing to do.
 from __future__ import annotations
 
+import logging
 import os
 
 
 def register() -> None:
     """Called by vLLM, in each process and possibly more than once. Never raises."""
-    if os.environ.get("LOGPROBE_HOME"):
+    if not os.environ.get("LOGPROBE_HOME"):
+        return
+    try:
         from logprobe.collectors import vllm_hooks  # noqa: PLC0415
 
         vllm_hooks.install()
+    except Exception:  # vLLM lets errors of plugins end its process; a broken installation of ours must not
+        logging.getLogger("logprobe").exception("the vLLM plugin could not start; this process runs unwatched")
 
 
 def flush(timeout: float = 10.0) -> bool:

@@ -1,0 +1,45 @@
+"""Runs a scenario on a real vLLM engine in a process of its own, and reads what it left in the spool."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from logprobe.collectors.spool import SegmentPath, read_segment, run_dir
+
+SCENARIOS = Path(__file__).with_name("engine_scenarios.py")
+ENGINE_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def run_scenario(name: str, models: Path, *, timeout: float = 150, **environment: str) -> Any:
+    """What scenario `name` of `engine_scenarios` returned; fails with the end of its output when it did not end well."""
+    command = [sys.executable, str(SCENARIOS), name, str(models)]
+    settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **ENGINE_ENVIRONMENT, **environment}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("LOGPROBE_", "VLLM_"))}
+    done = subprocess.run(
+        command, env={**inherited, **settings}, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    lines = done.stdout.splitlines()
+    answers = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
+    if done.returncode or not answers:
+        raise AssertionError(
+            f"scenario {name} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        )
+    return json.loads(answers[-1])
+
+
+def spooled(home: Path, run: str, kind: str, component: str = "") -> list[dict[str, Any]]:
+    """Rows of `kind` in the spool, in the order they were written by each writer."""
+    segments = [SegmentPath.parse(path) for path in sorted(run_dir(home, run).glob(f"{component}*/*.arrow"))]
+    return [row for segment in segments if segment.kind == kind for row in read_segment(segment).table.to_pylist()]

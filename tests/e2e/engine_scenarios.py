@@ -1,0 +1,341 @@
+"""What the real-engine tests do with an engine; each function runs in a process of its own (see `engine_process`).
+
+    python engine_scenarios.py SCENARIO MODELS
+
+MODELS holds two checkpoints, ``old`` and ``new``. A scenario prints one line "RESULT <json>".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def engine_arguments(models: Path, **more: Any) -> dict[str, Any]:
+    """A small fp32 engine that starts fast."""
+    return {
+        "model": str(models / "old"),
+        "dtype": "float32",
+        "enforce_eager": True,
+        "max_model_len": 512,
+        "distributed_executor_backend": "uni",
+        "block_size": 32,
+        "seed": 7,
+        **more,
+    }
+
+
+def prompts_of(count: int, length: int = 12) -> list[dict[str, list[int]]]:
+    """Distinct prompts of token ids."""
+    return [{"prompt_token_ids": [2 + (31 * i + 7 * j) % 500 for j in range(length)]} for i in range(count)]
+
+
+def described(output: Any) -> list[dict[str, Any]]:
+    """What the caller of the engine was told about each completion: the truth for the plugin's records."""
+    from logprobe.collectors.vllm_ids import sample_ids
+
+    rows = []
+    for name, completion in zip(sample_ids(output), output.outputs, strict=True):
+        tokens = list(completion.token_ids)
+        logprobs = completion.logprobs and [
+            at[token].logprob for at, token in zip(completion.logprobs, tokens, strict=True)
+        ]
+        versions = completion.weight_versions
+        rows.append(
+            {
+                "sample_id": name,
+                "token_ids": tokens,
+                "logprobs": logprobs,
+                "cumulative_logprob": completion.cumulative_logprob,
+                "text": completion.text,
+                "finish_reason": completion.finish_reason,
+                "prompt_token_ids": list(output.prompt_token_ids),
+                "cached_prefix_tokens": output.num_cached_tokens,
+                "versions": versions and [[span.start, span.end, span.version] for span in versions],
+            }
+        )
+    return rows
+
+
+# --- The must-show: engine and trainer have the same weights ---
+
+
+def exactness(models: Path) -> Any:
+    """Sample at two temperatures with log-probs left raw, recompute in torch, record the trainer's side in four steps."""
+    from vllm import LLM, SamplingParams
+
+    from logprobe.collectors import Recorder, vllm_plugin, weights
+
+    llm = LLM(**engine_arguments(models))
+    weights.mark(0, step=0)
+    answer = {}
+    with Recorder(component="trainer") as recorder:
+        for step, temperature in ((1, 1.0), (3, 0.7)):
+            params = SamplingParams(temperature=temperature, max_tokens=24, n=2, logprobs=0)
+            rows = [row for output in llm.generate(prompts_of(32), params, use_tqdm=False) for row in described(output)]
+            train(recorder, models / "old", rows, step=step, temperature=temperature, received=False)
+            train(recorder, models / "old", rows, step=step + 1, temperature=temperature, received=True)
+            answer[str(step)] = sum(len(row["token_ids"]) for row in rows)
+    return {"tokens": answer, "flushed": vllm_plugin.flush()}
+
+
+def train(
+    recorder: Any, model: Path, rows: list[dict[str, Any]], *, step: int, temperature: float, received: bool
+) -> None:
+    """The trainer's half of a step: log-probs of the sampled tokens under its own copy of the weights."""
+    recorder.training(
+        step=step,
+        sample_ids=[row["sample_id"] for row in rows],
+        token_ids=[row["token_ids"] for row in rows],
+        trainer_logprobs=torch_logprobs(model, rows, temperature),
+        rollout_logprobs=[row["logprobs"] for row in rows] if received else None,
+        weight_version="0",
+    )
+
+
+def torch_logprobs(model: Path, rows: list[dict[str, Any]], temperature: float) -> list[list[float]]:
+    """log π(token | prefix) at `temperature`, by a forward pass over whole sequences in float32."""
+    import torch
+    from transformers import Qwen3ForCausalLM
+
+    policy = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    found = []
+    with torch.inference_mode():
+        for row in rows:
+            tokens = torch.tensor([row["prompt_token_ids"] + row["token_ids"]])
+            scores = torch.log_softmax(policy(tokens).logits[0, :-1] / temperature, dim=-1)
+            sampled = scores.gather(1, tokens[0, 1:, None])[:, 0]
+            found.append(sampled[-len(row["token_ids"]) :].tolist())
+    return found
+
+
+# --- What an engine in one process does ---
+
+
+def stepwise(models: Path) -> Any:
+    """Children, chunked prefill, cached prefixes, marks in mid-request, aborts, preemption, observed reloads."""
+    from vllm import LLM, SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    from logprobe.collectors import vllm_plugin, weights
+
+    short = {"max_model_len": 256, "disable_log_stats": False}
+    # 64 tokens a step: a prompt of 150 is prefilled in chunks. 12 blocks of 32: six requests of 90 do not fit.
+    llm = LLM(
+        **engine_arguments(models, max_num_batched_tokens=64, max_num_seqs=8, num_gpu_blocks_override=12, **short)
+    )
+    engine = Driver(llm.llm_engine)
+    weights.mark(0)
+    free = {"temperature": 1.0, "logprobs": 0, "ignore_eos": True}
+    together = RequestOutputKind.FINAL_ONLY
+    engine.run("children", SamplingParams(n=3, max_tokens=9, output_kind=together, **free))
+    engine.run("top", SamplingParams(max_tokens=9, temperature=0.8, top_p=0.9, logprobs=5, ignore_eos=True))
+    engine.run("silent", SamplingParams(max_tokens=5, ignore_eos=True))
+    engine.run("1_like-a-child", SamplingParams(max_tokens=4, **free))
+    engine.run("stops", SamplingParams(max_tokens=64, temperature=1.0, logprobs=0, stop_token_ids=list(range(2, 200))))
+    long = prompts_of(1, length=150)[0]
+    engine.run("chunked", SamplingParams(max_tokens=6, **free), long)
+    engine.run("cached", SamplingParams(max_tokens=6, **free), long)
+
+    engine.add("spanned", SamplingParams(max_tokens=12, **free))
+    engine.step_until("spanned", 5)
+    weights.mark(1, step=1)
+    engine.finish()
+
+    engine.add("aborted", SamplingParams(max_tokens=30, **free))
+    engine.step_until("aborted", 4)
+    llm.llm_engine.abort_request(["aborted"])
+    engine.finish()
+
+    for number in range(6):
+        engine.add(f"crowded-{number}", SamplingParams(max_tokens=60, **free), prompts_of(number + 1, 30)[-1])
+    engine.finish()
+    preemptions = sum(metric.value for metric in llm.get_metrics() if metric.name == "vllm:num_preemptions")
+
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": str(models / "new")})
+    engine.run("unmarked", SamplingParams(max_tokens=4, **free))
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": str(models / "old")})
+    reset = llm.reset_prefix_cache()
+    weights.mark(3, step=3)
+    engine.run("marked", SamplingParams(max_tokens=4, **free))
+    return {"rows": engine.rows, "preemptions": preemptions, "reset": reset, "flushed": vllm_plugin.flush()}
+
+
+class Driver:
+    """An `LLMEngine`, one step at a time."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, name: str, params: Any, prompt: Any = None) -> None:
+        self.engine.add_request(name, prompt or prompts_of(1)[0], params)
+
+    def step(self) -> list[Any]:
+        outputs = self.engine.step()
+        self.rows += [row for output in outputs if output.finished for row in described(output)]
+        return outputs
+
+    def step_until(self, name: str, tokens: int) -> None:
+        while not any(o.request_id == name and len(o.outputs[0].token_ids) == tokens for o in self.step()):
+            pass
+
+    def finish(self) -> None:
+        while self.engine.has_unfinished_requests():
+            self.step()
+
+    def run(self, name: str, params: Any, prompt: Any = None) -> None:
+        self.add(name, params, prompt)
+        self.finish()
+
+
+# --- An engine core in another process ---
+
+
+def in_flight(models: Path) -> Any:
+    """`AsyncLLM`: an update that interrupts requests, native labels beside marks, a caller that walks away."""
+    return asyncio.run(_in_flight(models))
+
+
+async def _in_flight(models: Path) -> Any:
+    from vllm import AsyncEngineArgs, SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from logprobe.collectors import weights
+
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(models)))
+    seen: dict[str, int] = {}
+    params = SamplingParams(temperature=1.0, max_tokens=400, logprobs=0, ignore_eos=True)
+
+    async def generate(name: str, prompt: Any) -> list[dict[str, Any]]:
+        async for output in engine.generate(prompt, params, name):
+            seen[name] = len(output.outputs[0].token_ids)
+            last = output
+        return described(last)
+
+    async def reach(name: str, tokens: int) -> None:
+        while seen.get(name, 0) < tokens:
+            await asyncio.sleep(0.001)
+
+    weights.mark(5)
+    task = asyncio.create_task(generate("in-flight", prompts_of(1)[0]))
+    await reach("in-flight", 20)
+    await engine.pause_generation(mode="keep", clear_cache=False)
+    before_load = seen["in-flight"]
+    await engine.collective_rpc("reload_weights", kwargs={"weights_path": str(models / "new")})
+    await engine.update_weight_version("6")
+    await engine.resume_generation()
+    await reach("in-flight", before_load + 20)
+    await engine.pause_generation(mode="keep", clear_cache=False)
+    before_mark = seen["in-flight"]
+    weights.mark(7)
+    await engine.resume_generation()
+    rows = await task
+
+    leaving = asyncio.create_task(generate("leaves", prompts_of(2)[1]))
+    await reach("leaves", 5)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+
+    params.output_kind = RequestOutputKind.FINAL_ONLY
+    params.n, params.max_tokens = 2, 5
+    rows += await generate("children", prompts_of(3)[2])
+    engine.shutdown()
+    return {"rows": rows, "before_load": before_load, "before_mark": before_mark, "left_after": seen["leaves"]}
+
+
+# --- Being harmless ---
+
+
+def harmless(models: Path) -> Any:
+    """The same requests without the plugin, with injection, and under every failure."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    home = Path(os.environ.pop("TEST_HOME"))
+    answers: dict[str, Any] = {"absent": answer(models, {})}
+    answers["untouched"] = "logprobe.collectors.vllm_hooks" not in sys.modules and not hasattr(
+        Scheduler.__init__, "__logprobe__"
+    )
+    blocked = home.parent / "a-file"
+    blocked.write_text("no directory can be made below a file")
+    watched = {"LOGPROBE_HOME": str(home), "LOGPROBE_VLLM_INJECT": "1"}
+    answers["injected"] = answer(models, {**watched, "LOGPROBE_RUN": "injected"})
+    answers["unwritable"] = answer(models, {**watched, "LOGPROBE_RUN": "lost", "LOGPROBE_HOME": str(blocked / "home")})
+    answers["nameless"] = answer(models, watched)
+    answers["unknown"] = answer(models, {**watched, "LOGPROBE_RUN": "unknown"}, spoil=unknown_vllm)
+    answers["broken"] = answer(models, {**watched, "LOGPROBE_RUN": "broken"}, spoil=broken_capture)
+    return answers
+
+
+def answer(models: Path, environment: dict[str, str], *, spoil: Any = None) -> list[dict[str, Any]]:
+    """What an engine with these settings tells its callers."""
+    from contextlib import nullcontext
+
+    from vllm import LLM
+
+    from logprobe.collectors import vllm_plugin
+
+    os.environ.update(environment)
+    vllm_plugin.register()  # vLLM does so once per process, and this process has several engines
+    with spoil() if spoil else nullcontext():
+        llm = LLM(**engine_arguments(models))
+        rows = mixed_requests(llm)
+        vllm_plugin.flush()
+        llm.llm_engine.engine_core.shutdown()
+    for name in environment:
+        del os.environ[name]
+    return rows
+
+
+def mixed_requests(llm: Any) -> list[dict[str, Any]]:
+    """Requests that ask for log-probs beside requests that do not, in the same steps."""
+    from vllm import SamplingParams
+
+    silent = SamplingParams(temperature=0.9, max_tokens=12, n=2, seed=3)
+    asking = SamplingParams(temperature=0.9, max_tokens=12, seed=4, logprobs=2)
+    outputs = llm.generate(prompts_of(6), [silent, asking] * 3, use_tqdm=False)
+    return [row for output in outputs for row in described(output)]
+
+
+@contextmanager
+def unknown_vllm() -> Iterator[None]:
+    """A vLLM whose log-probs come in another column."""
+    from vllm.v1 import outputs
+
+    class Reversed(outputs.LogprobsLists):
+        def slice_request(self, req_idx: int, num_positions: int) -> Any:
+            found = super().slice_request(req_idx, num_positions)
+            return found._replace(logprobs=found.logprobs[:, ::-1])
+
+    known, outputs.LogprobsLists = outputs.LogprobsLists, Reversed
+    try:
+        yield
+    finally:
+        outputs.LogprobsLists = known
+
+
+@contextmanager
+def broken_capture() -> Iterator[None]:
+    """Capture that fails in the middle of a step, every time, after the self-test."""
+    from logprobe.collectors import vllm_capture, vllm_hooks
+
+    def fail(*_: Any) -> None:
+        raise KeyError("made to fail")
+
+    known, known_test = vllm_capture.Capture._take, vllm_hooks.self_test
+    vllm_capture.Capture._take, vllm_hooks.self_test = fail, lambda _scheduler: []
+    try:
+        yield
+    finally:
+        vllm_capture.Capture._take, vllm_hooks.self_test = known, known_test
+
+
+if __name__ == "__main__":
+    print("RESULT", json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]))))
