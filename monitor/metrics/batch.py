@@ -224,7 +224,7 @@ def _per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: An
     """Values per token; one per sequence is repeated over its tokens."""
     if not arrays.is_ragged(value):
         piece = _numbers(name, value)
-        if piece.ndim == 1 and len(piece) == len(lengths) and cu_seqlens is None:
+        if piece.ndim == 1 and len(piece) == len(lengths):
             return _Ragged(np.repeat(piece, lengths), lengths)
     ragged = _ragged(name, value, cu_seqlens)
     _require_lengths(name, ragged, lengths)

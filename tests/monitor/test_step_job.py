@@ -58,7 +58,7 @@ def add(
 ) -> None:
     """What ingest commits for one training segment."""
     lengths = [len(r) for r, _ in sequences]
-    keys = [{"run": run, "step": step, "segment_id": f"{segment}/{step}", "row": i} for i in range(len(sequences))]
+    keys = keys_of(run, step, segment, len(sequences))
     trained = [
         {
             **key,
@@ -74,14 +74,9 @@ def add(
         }
         for key, n in zip(keys, lengths, strict=True)
     ]
-    flat = [np.concatenate([pair[side] for pair in sequences]) for side in (0, 1)]
-    numbers = sequence_statistics(*flat, None, np.cumsum([0, *lengths]))
-    statistics = pa.table(
-        {**{k: [key[k] for key in keys] for k in keys[0]}, "pair": ["backend"] * len(keys), **numbers}
-    )
     with store.transaction() as cursor:
         insert(cursor, "training_sequences", trained)
-        insert(cursor, "statistics", statistics)
+        insert(cursor, "statistics", statistics_of(keys, "backend", sequences))
         if rollouts:
             fixed = {"n_logprobs": 0, "run": run, "segment_id": f"{segment}/{step}"}
             insert(
@@ -90,6 +85,21 @@ def add(
                 [{**fixed, "row": i, "sample_id": f"{step}-{i}", **row} for i, row in enumerate(rollouts)],
             )
         cursor.execute("INSERT INTO dirty_steps (run, step) VALUES (?, ?)", [run, step])
+
+
+def keys_of(run: str, step: int, segment: str, count: int) -> list[dict[str, Any]]:
+    return [{"run": run, "step": step, "segment_id": f"{segment}/{step}", "row": i} for i in range(count)]
+
+
+def statistics_of(keys: list[dict[str, Any]], pair: str, sequences: Sequences) -> pa.Table:
+    flat = [np.concatenate([sides[i] for sides in sequences]) for i in (0, 1)]
+    columns = sequence_statistics(*flat, None, np.cumsum([0, *(len(first) for first, _ in sequences)]))
+    return pa.table({**{k: [key[k] for key in keys] for k in keys[0]}, "pair": [pair] * len(keys), **columns})
+
+
+def add_pair(store: Store, step: int, pair: str, sequences: Sequences) -> None:
+    with store.transaction() as cursor:
+        insert(cursor, "statistics", statistics_of(keys_of("run", step, "s0", len(sequences)), pair, sequences))
 
 
 def stored(store: Store, step: int, run: str = "run") -> dict[str, float | None]:
@@ -127,6 +137,26 @@ def test_the_job_stores_what_compute_computes(store: Store, job: StepJob) -> Non
             ):  # there is no rollout record to compare with
                 assert values[key] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), key
     assert dirty(store) == 0
+
+
+def test_all_three_pairs_are_computed(store: Store, job: StepJob) -> None:
+    sequences = sequences_of(1)
+    current = [[t - 0.01 * i for i, t in enumerate(trainer)] for _, trainer in sequences]
+    add(store, 1, sequences)
+    add_pair(store, 1, "update", [(t, c) for (_, t), c in zip(sequences, current, strict=True)])
+    add_pair(store, 1, "total", [(r, c) for (r, _), c in zip(sequences, current, strict=True)])
+    job.run_once()
+    values = stored(store, 1)
+    expected = metrics.compute([r for r, _ in sequences], [t for _, t in sequences], current_logprobs=current)
+    for key in (
+        "backend.k3_kl",
+        "update.k3_kl",
+        "total.k3_kl",
+        "update.coverage",
+        "total.kl_new_old",
+        "total.training_ppl",
+    ):
+        assert values[key] == pytest.approx(expected[key], rel=1e-12), key
 
 
 def test_the_summary_counts_what_it_is_made_of(store: Store, job: StepJob) -> None:

@@ -186,6 +186,31 @@ def test_ppo_clipping_needs_advantages() -> None:
     values = metrics.compute(None, old, current_logprobs=current, advantages=[[1.0, -1.0], [-1.0, NAN]])
     assert values["update.pg_clip_fraction"] == pytest.approx(2 / 3)
     assert metrics.compute(None, old, current_logprobs=current)["update.pg_clip_fraction"] is None
+    packed = {"current_logprobs": np.concatenate(current), "cu_seqlens": [0, 2, 4], "advantages": [1.0, 1.0]}
+    assert metrics.compute(None, np.concatenate(old), **packed)["update.pg_clip_fraction"] == 0.5
+
+
+def sampled_tokens(temperature: float, reported: float) -> dict[str, float | None]:
+    """400 sequences sampled at `temperature`, with log-probs reported as if at `reported`, against a trainer that is a bit off."""
+    rng = np.random.default_rng(5)
+    logits = rng.normal(0, 2, (400, 50, 32))
+    sampling, said, trained = (
+        log_softmax(x)
+        for x in (logits / temperature, logits / reported, (logits + rng.normal(0, 0.3, logits.shape)) / temperature)
+    )
+    token = np.argmax(sampling + rng.gumbel(size=sampling.shape), axis=-1)[..., None]
+    return metrics.compute(*(np.take_along_axis(x, token, -1)[..., 0] for x in (said, trained)))
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def test_calibration_tells_a_gap_from_log_probs_of_another_distribution() -> None:
+    honest, wrong = sampled_tokens(0.7, 0.7), sampled_tokens(0.7, 1.0)
+    assert honest["backend.k3_kl"] > 0.01
+    assert abs(honest["backend.calibration_z"]) < 3  # a wide gap, but E[ρ] = 1
+    assert abs(wrong["backend.calibration_z"]) > 10  # raw log-probs of tokens sampled at temperature 0.7
 
 
 def test_what_the_trainer_reports() -> None:
