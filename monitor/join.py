@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -161,8 +162,8 @@ def _batches(candidates: pa.Table) -> Iterator[pa.Table]:
     """Consecutive rows with at most `TOKENS_PER_BATCH` tokens together, or one row with more."""
     tokens = np.asarray(candidates["n_total"], dtype=np.int64) + np.asarray(candidates["n_tokens"], dtype=np.int64)
     number = (np.cumsum(tokens) - tokens) // TOKENS_PER_BATCH
-    starts = np.flatnonzero(np.diff(number, prepend=-1)) if len(number) else np.zeros(0, np.int64)
-    for first, last in zip(starts, [*starts[1:], len(number)], strict=True):
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    for first, last in pairwise([*starts, len(number)]):
         yield candidates.slice(int(first), int(last - first))
 
 
