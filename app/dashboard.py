@@ -6,6 +6,7 @@ goes to the log of the process.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import streamlit as st
@@ -19,6 +20,7 @@ def _say(error: Exception) -> bool:
     if isinstance(error, LogprobeError):
         st.error(str(error))
     else:
+        logging.getLogger("logprobe.app").error("a page could not be drawn", exc_info=error)
         st.error(
             f"This page could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details. "
             "Reload to try again."

@@ -37,7 +37,7 @@ def _plain(size: float) -> str:
         digits = min(_MOST_DIGITS, math.ceil(-math.log10(1 - size)) + 1)
         return f"{round(size, digits):.{_MOST_DIGITS}g}"
     if size >= _THOUSAND:
-        return f"{size:,.0f}"
+        return f"{math.floor(size + 0.5):,}"
     return f"{float(f'{size:.{_DIGITS}g}'):g}"  # twice: 999.9 is 1000, not 1e+03
 
 

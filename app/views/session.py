@@ -19,8 +19,7 @@ from logprobe.monitor.reader import connect
 
 _LOGGER: Final = logging.getLogger("logprobe.app")
 _SECONDS: Final = {State.LIVE: 2.0, State.IDLE: 5.0, State.NO_DATA: 2.0, State.STALE: 10.0, State.ENDED: 10.0}
-_RETRY_LOGGER: Final = logging.getLogger("logprobe.app")
-_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 2.0
 
 
 def home() -> Path:
@@ -73,7 +72,9 @@ def guarded(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         _LOGGER.exception("%s could not be drawn", what)
-        st.error(f"The {what} could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details.")
+        st.error(
+            f"The {what} could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details."
+        )
 
 
 def pace(look: Look, run: Run | None) -> float:

@@ -8,9 +8,7 @@ from typing import Final
 import streamlit as st
 
 ABSENT_RUN: Final = "This run has not been read yet; the page tries again."
-BEGINNING: Final = (
-    "Recording has begun, and no step is complete yet. The first values appear here as soon as the trainer has recorded one step."
-)
+BEGINNING: Final = "Recording has begun, and no step is complete yet. The first values appear here as soon as the trainer has recorded one step."
 
 
 def recording_snippet(home: Path) -> None:
@@ -20,7 +18,9 @@ def recording_snippet(home: Path) -> None:
         f"The service is watching `{home}`. Record from your training loop, and the run appears here within seconds:"
     )
     st.code(_SNIPPET.format(home=str(home)), language="python")
-    st.markdown("Nothing at hand to record? `logprobe demo` replays a recorded run. `logprobe doctor` says what can be measured here.")
+    st.markdown(
+        "Nothing at hand to record? `logprobe demo` replays a recorded run. `logprobe doctor` says what can be measured here."
+    )
 
 
 def no_service(home: Path) -> None:
@@ -30,7 +30,7 @@ def no_service(home: Path) -> None:
     st.code(f"logprobe up --home {home}", language="bash")
 
 
-_SNIPPET: Final = '''from logprobe.collectors import Recorder
+_SNIPPET: Final = """from logprobe.collectors import Recorder
 
 with Recorder("{home}", "my-run") as recorder:
     for step, batch in enumerate(batches):
@@ -42,4 +42,4 @@ with Recorder("{home}", "my-run") as recorder:
             rollout_logprobs=batch.rollout_logprobs,  # as the engine reported them
             trainer_logprobs=batch.trainer_logprobs,  # recomputed before the update
             mask=batch.mask,
-        )'''
+        )"""

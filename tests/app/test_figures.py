@@ -38,7 +38,10 @@ def drawn(figure: dict[str, Any], row: str, line: int = 0) -> tuple[np.ndarray, 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 @pytest.mark.parametrize("n", [1, 2, 300, 5000])
 def test_plotly_accepts_the_figure(theme: Theme, n: int) -> None:
-    events = [Event("weights", step, f"weights {step}") for step in range(min(n, 50))] + [Event("config", 1, "engine changed"), Event("weights", None, "later")]
+    events = [Event("weights", step, f"weights {step}") for step in range(min(n, 50))] + [
+        Event("config", 1, "engine changed"),
+        Event("weights", None, "later"),
+    ]
     figure = steps_figure(run_of(n), OVERVIEW, events, theme)
     go.Figure(figure)  # raises on unknown properties and values
     assert json.loads(json.dumps(figure)) == figure
@@ -103,7 +106,9 @@ def test_headings_and_traces_name_the_same_rows() -> None:
 
 def test_alt_text_has_the_newest_values_and_their_range() -> None:
     chart = chart_of(RunView(run_of(3, backend__k3_kl=[1e-4, 4e-4, 2e-4])), OVERVIEW, LIGHT)
-    assert chart["alt"].startswith("Metrics of run v1-initial over 3 steps. KL (k3) (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4.")
+    assert chart["alt"].startswith(
+        "Metrics of run v1-initial over 3 steps. KL (k3) (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4."
+    )
 
 
 def test_tiles_show_the_newest_value_against_the_median() -> None:

@@ -17,7 +17,16 @@ def test_examples(module: object) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(999.9, "1000"), (1234.5, "1,234"), (99_999.0, "99,999"), (0.9999999, "1"), (0.999, "0.999"), (1e-3, "0.001"), (float("nan"), "–"), (-0.0, "0")],
+    [
+        (999.9, "1000"),
+        (1234.5, "1,235"),
+        (99_999.0, "99,999"),
+        (0.9999999, "1"),
+        (0.999, "0.999"),
+        (1e-3, "0.001"),
+        (float("nan"), "–"),
+        (-0.0, "0"),
+    ],
 )
 def test_edges(value: float, text: str) -> None:
     assert numbers.number(value) == text

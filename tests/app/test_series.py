@@ -11,13 +11,17 @@ from logprobe.app.series import RunSeries, merge
 
 
 def summaries(*rows: tuple[int, int]) -> pa.Table:
-    return pa.table({"step": [step for step, _ in rows], "revision": [revision for _, revision in rows], "tokens": [10] * len(rows)})
+    return pa.table(
+        {"step": [step for step, _ in rows], "revision": [revision for _, revision in rows], "tokens": [10] * len(rows)}
+    )
 
 
 def points(*rows: tuple[int, str, float | None]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [[], [], []]
     types = {"step": pa.int64(), "metric": pa.string(), "value": pa.float64()}
-    return pa.table({name: pa.array(list(column), type) for (name, type), column in zip(types.items(), columns, strict=True)})
+    return pa.table(
+        {name: pa.array(list(column), type) for (name, type), column in zip(types.items(), columns, strict=True)}
+    )
 
 
 def test_steps_are_sorted_and_unknown_values_are_gaps() -> None:

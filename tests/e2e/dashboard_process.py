@@ -25,7 +25,7 @@ def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
     found = threading.Event()
 
     def listen() -> None:
-        for line in process.stderr or ():
+        for line in process.stderr:
             lines.append(line)
             if _ADDRESS.search(line):
                 found.set()
@@ -43,22 +43,29 @@ def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
             status = process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise
+            status = process.wait()
         listener.join(5)
+        process.stderr.close()
     assert status == 0, "".join(lines)
 
 
 class Watched:
     """A page, with everything on it that should not happen: console errors, exceptions, requests to the outside."""
 
-    def __init__(self, browser: Browser, address: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
+    def __init__(
+        self, browser: Browser, address: str, *, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(20_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._host = address.split("/")[2]
-        self.page.on("console", lambda message: self._say(message.text) if message.type in {"error", "warning"} else None)
+        self.page.on(
+            "console", lambda message: self._say(message.text) if message.type in {"error", "warning"} else None
+        )
         self.page.on("pageerror", lambda error: self._say(str(error)))
         self.page.on("request", self._request)
 
