@@ -1,0 +1,204 @@
+"""Layouts, types and trimming: what a host hands over is what is recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logprobe.collectors import arrays
+from logprobe.collectors.batches import Batch, decode
+from logprobe.collectors.buffers import Budget
+from logprobe.collectors.capture import Call, Capturer
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.token_hash import token_hash
+
+
+def captured(call: Call) -> Batch:
+    assert Capturer(Budget(1 << 26)).copy(call)
+    return decode(call)
+
+
+def training_call(token_ids, trainer_logprobs, *, mask=None, cu_seqlens=None, **tokens) -> Batch:
+    count = len(token_ids) if cu_seqlens is None else len(cu_seqlens) - 1
+    call = Call("training", token_ids=token_ids, sample_ids=[f"s{i}" for i in range(count)], cu_seqlens=cu_seqlens)
+    call.require("trainer_logprobs", trainer_logprobs)
+    call.mask(mask)
+    for name, value in tokens.items():
+        call.tokens_or_numbers(name, value)
+    return captured(call)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 7), min_size=1, max_size=6),
+    seed=st.integers(0, 2**32 - 1),
+    as_torch=st.booleans(),
+    left_padding=st.integers(0, 3),
+)
+def test_three_layouts_of_the_same_batch_are_the_same(lengths, seed, as_torch, left_padding):
+    random = np.random.default_rng(seed)
+    ids = [random.integers(0, 2**31, n) for n in lengths]
+    logprobs = [-random.random(n).astype(np.float32) for n in lengths]
+    masks = [random.random(n) < 0.7 for n in lengths]
+    for mask in masks:  # the first and last token are sampled: padded rows are trimmed to them
+        mask[:1] = mask[-1:] = True
+    wrap = torch.from_numpy if as_torch else np.asarray
+    shape = (len(lengths), max(lengths) + left_padding + 1)
+    padded = [np.zeros(shape, dtype) for dtype in (np.int64, np.float32, np.int64)]
+    for row, pieces in enumerate(zip(ids, logprobs, masks, strict=True)):
+        for target, piece in zip(padded, pieces, strict=True):
+            target[row, left_padding : left_padding + len(piece)] = piece
+    cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+    flat = [np.concatenate(pieces) for pieces in (ids, logprobs, masks)]
+
+    results = [
+        training_call(wrap(padded[0]), wrap(padded[1]), mask=wrap(padded[2])),
+        training_call(wrap(flat[0]), wrap(flat[1]), mask=wrap(flat[2]), cu_seqlens=wrap(cu_seqlens)),
+        training_call([wrap(x) for x in ids], [wrap(x) for x in logprobs], mask=[wrap(x) for x in masks]),
+    ]
+    for batch in results:
+        assert batch.offsets_S1.tolist() == cu_seqlens.tolist()
+        assert batch.token_ids_N.dtype == np.int32
+        assert batch.token_ids_N.tolist() == flat[0].tolist()
+        assert batch.floats["trainer_logprobs"].tobytes() == flat[1].tobytes()
+        assert batch.mask_N.tolist() == flat[2].tolist()
+
+
+def test_padded_rows_are_trimmed_to_the_mask_and_keep_its_holes():
+    mask = np.array([[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
+    ids = np.arange(20).reshape(4, 5)
+    batch = training_call(ids, ids / 10, mask=mask)
+    assert batch.offsets_S1.tolist() == [0, 3, 3, 8, 9]
+    assert batch.token_ids_N.tolist() == [1, 2, 3, 10, 11, 12, 13, 14, 19]
+    assert batch.mask_N.tolist() == [True, False, True, *[True] * 5, True]
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_empty_batches_are_no_error(shape):
+    batch = training_call(np.zeros(shape, int), np.zeros(shape), mask=np.ones(shape))
+    assert (batch.sequences, batch.tokens) == (shape[0], 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64, torch.float32, torch.bfloat16, torch.uint8])
+def test_masks_of_every_type(dtype):
+    mask = torch.tensor([[0, 1, 1], [1, 0, 0]]).to(dtype)
+    batch = training_call(torch.arange(6).reshape(2, 3), torch.zeros(2, 3), mask=mask)
+    assert batch.token_ids_N.tolist() == [1, 2, 3]
+
+
+def test_bfloat16_is_widened_exactly_and_noted():
+    values = torch.tensor([[-0.123, -1e-30, float("-inf"), float("nan"), 3e38]]).to(torch.bfloat16)
+    batch = training_call(torch.ones(1, 5, dtype=torch.int64), values, mask=torch.ones(1, 5))
+    assert batch.floats["trainer_logprobs"].tobytes() == values.float().numpy().tobytes()
+    assert batch.bfloat16 == {"trainer_logprobs"}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.float32])
+def test_other_floats_become_float32_and_nothing_is_repaired(dtype):
+    values = np.array([[-0.5, np.nan, np.inf, -np.inf, 0.0]], dtype)
+    batch = training_call(np.ones((1, 5), int), values, mask=np.ones((1, 5)))
+    np.testing.assert_array_equal(batch.floats["trainer_logprobs"], values[0].astype(np.float32))
+    assert batch.bfloat16 == frozenset()
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+def test_strided_views_are_copied_right(make):
+    wide = np.arange(40, dtype=np.int64).reshape(4, 10)
+    view, logprobs = make(wide)[:, 1::2], make(wide.astype(np.float32).T.copy()).T[:, ::2]
+    batch = training_call(view, logprobs, mask=make(np.ones((4, 5), bool)))
+    assert batch.token_ids_N.tolist() == wide[:, 1::2].reshape(-1).tolist()
+    assert batch.floats["trainer_logprobs"].tolist() == wide[:, ::2].reshape(-1).tolist()
+
+
+def test_gradients_are_not_in_the_way():
+    logprobs = torch.zeros(2, 3, requires_grad=True) * 2
+    assert training_call(torch.ones(2, 3, dtype=torch.int32), logprobs, mask=torch.ones(2, 3)).tokens == 6
+
+
+def test_flash_attention_shape_and_padding_around_packed_sequences():
+    cu_seqlens = torch.tensor([1, 3, 6], dtype=torch.int32)
+    batch = training_call(torch.arange(8)[None], torch.arange(8.0)[None], cu_seqlens=cu_seqlens)
+    assert batch.token_ids_N.tolist() == [1, 2, 3, 4, 5]
+    assert batch.offsets_S1.tolist() == [0, 2, 5]
+
+
+@pytest.mark.parametrize("advantages", [np.array([2.0, 3.0]), np.array([[2.0], [3.0]]), [2.0, 3.0], torch.tensor([2.0, 3.0])])
+def test_advantages_per_sequence_become_per_token(advantages):
+    mask = np.array([[1, 1, 0], [1, 1, 1]])
+    batch = training_call(np.ones((2, 3), int), np.zeros((2, 3)), mask=mask, advantages=advantages)
+    assert batch.floats["advantages"].tolist() == [2, 2, 3, 3, 3]
+
+
+def test_none_in_a_list_is_missing_and_nan_is_data():
+    batch = training_call([[1, 2, 3]], [[-1.0, None, float("nan")]])
+    assert batch.missing["trainer_logprobs"].tolist() == [False, True, False]
+    assert np.isnan(batch.floats["trainer_logprobs"]).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"token_ids": np.zeros((2, 3), int), "trainer_logprobs": np.zeros((2, 4))}, "one value per token"),
+        ({"token_ids": np.zeros((2, 3), int), "trainer_logprobs": np.zeros((2, 3)), "mask": None}, "mask: required"),
+        ({"token_ids": np.zeros(6, int), "trainer_logprobs": np.zeros(6)}, "cu_seqlens"),
+        ({"token_ids": np.full((2, 3), "a"), "trainer_logprobs": np.zeros((2, 3))}, "expected numbers"),
+        ({"token_ids": np.full((2, 3), 2**31), "trainer_logprobs": np.zeros((2, 3))}, "32 bits"),
+        ({"token_ids": np.zeros((2, 3)), "trainer_logprobs": np.zeros((2, 3))}, "expected integers"),
+        ({"token_ids": [[1, 2], [3]], "trainer_logprobs": [[0.0], [0.0, 0.0]], "mask": None}, "one value per token"),
+        ({"token_ids": [[1, 2], [3]], "trainer_logprobs": np.zeros(3), "mask": None}, "must be one too"),
+        ({"token_ids": [[[1, 2]]], "trainer_logprobs": [[[0.0, 0.0]]], "mask": None}, "1-D"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(arguments, words):
+    with pytest.raises(InputError, match=words):
+        training_call(**{"mask": np.ones((2, 3)), **arguments})
+
+
+@pytest.mark.parametrize("cu_seqlens", [[0, 4, 3], [-1, 2, 3], [0, 2, 9], [0.0, 2.0, 3.0]])
+def test_offsets_that_make_no_sense(cu_seqlens):
+    with pytest.raises(InputError, match="cu_seqlens"):
+        training_call(np.zeros(5, int), np.zeros(5), cu_seqlens=np.array(cu_seqlens))
+
+
+def test_parts_of_a_batch_put_together_are_the_batch():
+    random = np.random.default_rng(1)
+    pieces = [random.integers(0, 99, n) for n in (3, 0, 50, 1, 7, 0, 20)]
+    batch = training_call(pieces, [piece * -0.1 for piece in pieces])
+    parts = list(batch.parts(20))
+    assert [part.tokens for part in parts] == [3, 50, 8, 20]
+    assert np.concatenate([part.token_ids_N for part in parts]).tolist() == batch.token_ids_N.tolist()
+    assert [s for part in parts for s in part.values["sample_ids"]] == batch.values["sample_ids"]
+    assert np.concatenate([np.diff(part.offsets_S1) for part in parts]).tolist() == [3, 0, 50, 1, 7, 0, 20]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), min_size=1, max_size=8))
+def test_token_hash_depends_on_the_tokens_alone(sequences):
+    flat = np.array([t for s in sequences for t in s], np.int32)
+    together = token_hash(flat, arrays.offsets_of([len(s) for s in sequences]))
+    alone = [token_hash(np.array(s, np.int32), np.array([0, len(s)]))[0] for s in sequences]
+    assert together.tolist() == alone
+    distinct = {tuple(s) for s in sequences}
+    assert len(set(together.tolist())) == len(distinct)
+
+
+def splitmix64(value: int) -> int:
+    value = (value + 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+    return value ^ (value >> 31)
+
+
+@pytest.mark.parametrize("tokens", [[], [7], [1, 2, 3], [-1, 2**31 - 1]])
+def test_token_hash_is_the_stated_formula(tokens):
+    # Stored in every home: with another function, equal sequences of old and new records would differ.
+    total = sum(splitmix64((token % 2**32) | (position << 32)) for position, token in enumerate(tokens, 1)) % 2**64
+    expected = splitmix64(total ^ (len(tokens) * 0x9E3779B97F4A7C15 % 2**64))
+    assert token_hash(np.array(tokens, np.int32), np.array([0, len(tokens)])).tolist() == [expected]
+
+
+def test_token_hash_of_nothing_is_the_published_first_output_of_splitmix64():
+    assert token_hash(np.array([], np.int32), np.array([0, 0])).tolist() == [0xE220A8397B1DCDAF]

@@ -1,0 +1,211 @@
+"""Segments are whole, verified and durable, or they are refused with the reason."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from logprobe.collectors import spool
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.schema import SCHEMA_VERSION, STEP
+from logprobe.collectors.spool import SegmentPath, SpoolWriter, is_temporary, read_segment, run_dir, run_name
+
+
+def steps(*numbers: int) -> pa.Table:
+    rows = [{"time": 1_000_000 * n, "step": n, "rank": 0, "scalars": [("loss", n / 2)], "correction": None} for n in numbers]
+    return pa.Table.from_pylist(rows, schema=STEP)
+
+
+@pytest.fixture
+def segment(home: Path) -> SegmentPath:
+    return SpoolWriter(home, "run", "writer").write("step", steps(1, 2, 3))
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(SegmentError) as caught:
+        read_segment(SegmentPath.parse(path))
+    assert str(path) in str(caught.value)
+    return caught.value.reason
+
+
+def rewritten(where: SegmentPath, data: bytes, name: str | None = None) -> Path:
+    """The segment with other content under a name whose checksum is right."""
+    path = where.path.with_name(name or f"{where.sequence:08d}.{where.kind}.{zlib.crc32(data):08x}.arrow")
+    where.path.unlink()
+    path.write_bytes(data)
+    return path
+
+
+def arrow_file(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = table.replace_schema_metadata(metadata)
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_what_was_written_is_read(segment: SegmentPath, home: Path):
+    found = read_segment(SegmentPath.parse(segment.path))
+    assert found.where == segment
+    assert found.table.to_pylist() == steps(1, 2, 3).to_pylist()
+    assert found.nbytes == segment.path.stat().st_size
+    assert segment.segment_id == segment.path.relative_to(home / "spool").as_posix()
+
+
+def test_any_arrow_tool_reads_a_segment(segment: SegmentPath):
+    table = pa.ipc.open_file(segment.path).read_all()
+    assert table.schema.metadata[b"logprobe.run"] == b"run"
+    assert table.num_rows == 3
+
+
+@pytest.mark.parametrize("run", ["a/b", "..", ".hidden", "über lauf 100%", "a b+c=d@e,f", "x" * 200, "%2E", "-", "~"])
+def test_every_run_name_is_one_directory_and_comes_back(home: Path, run: str):
+    where = SpoolWriter(home, run, "writer").write("step", steps(1))
+    assert run_dir(home, run).parent == home / "spool"
+    assert not run_dir(home, run).name.startswith(".")
+    assert run_name(run_dir(home, run).name) == run
+    assert read_segment(SegmentPath.parse(where.path)).where.run == run
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_cut_short(segment: SegmentPath, share: float):
+    data = segment.path.read_bytes()
+    segment.path.write_bytes(data[: int(len(data) * share)])
+    assert refusal(segment.path) == "truncated"
+
+
+def test_a_flipped_bit_is_found_wherever_it_is(segment: SegmentPath):
+    data = segment.path.read_bytes()
+    positions = random.Random(1).sample(range(len(data) * 8 - 64), 200)
+    for position in positions:
+        damaged = bytearray(data)
+        damaged[position // 8] ^= 1 << position % 8
+        segment.path.write_bytes(damaged)
+        assert refusal(segment.path) == "checksum"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["notes.txt", "00000001.step.arrow", "1.step.00000000.arrow", "00000001.STEP.00000000.arrow", "00000001.step.0000000g.arrow"],
+)
+def test_a_foreign_name(segment: SegmentPath, name: str):
+    with pytest.raises(SegmentError) as caught:
+        SegmentPath.parse(segment.path.with_name(name))
+    assert caught.value.reason == "foreign"
+
+
+def test_a_future_schema(segment: SegmentPath):
+    metadata = {b"logprobe.schema": str(SCHEMA_VERSION + 1).encode(), b"logprobe.kind": b"step", b"logprobe.run": b"run"}
+    assert refusal(rewritten(segment, arrow_file(steps(1), metadata))) == "future_schema"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {b"logprobe.schema": b"x", b"logprobe.kind": b"step", b"logprobe.run": b"run"},
+        {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"another"},
+        {b"logprobe.schema": b"1", b"logprobe.kind": b"weights", b"logprobe.run": b"run"},
+        {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"\xff"},
+    ],
+)
+def test_arrow_files_of_others(segment: SegmentPath, metadata: dict[bytes, bytes]):
+    assert refusal(rewritten(segment, arrow_file(steps(1), metadata))) == "foreign"
+
+
+def test_no_arrow_file_at_all(segment: SegmentPath):
+    assert refusal(rewritten(segment, b"not arrow, but with the right checksum")) == "unreadable"
+
+
+def test_a_column_of_another_type(segment: SegmentPath):
+    metadata = {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"run"}
+    table = pa.table({"step": ["one"]})
+    assert refusal(rewritten(segment, arrow_file(table, metadata))) == "columns"
+
+
+def test_a_column_that_an_older_version_did_not_write_is_null(segment: SegmentPath):
+    metadata = {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"run"}
+    path = rewritten(segment, arrow_file(steps(7).select(["step", "scalars"]), metadata))
+    (row,) = read_segment(SegmentPath.parse(path)).table.to_pylist()
+    assert row == {"time": None, "step": 7, "rank": None, "scalars": [("loss", 3.5)], "correction": None}
+
+
+def test_a_write_that_fails_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch):
+    writer = SpoolWriter(home, "run", "writer")
+    writer.write("step", steps(1))
+    before = sorted(writer.directory.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            writer.write("step", steps(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert sorted(writer.directory.iterdir()) == before
+    assert read_segment(writer.write("step", steps(2))).table.num_rows == 1
+
+
+def test_what_could_not_be_made_durable_is_taken_back(home: Path, monkeypatch: pytest.MonkeyPatch):
+    writer = SpoolWriter(home, "run", "writer")
+    writer.write("step", steps(1))
+    before = sorted(writer.directory.iterdir())
+
+    def fail(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(spool, "_fsync_directory", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        writer.write("step", steps(2))
+    assert sorted(writer.directory.iterdir()) == before  # a second attempt elsewhere must not make it count twice
+
+
+def test_a_directory_that_was_removed_comes_back(home: Path):
+    writer = SpoolWriter(home, "run", "writer")
+    writer.write("step", steps(1)).path.unlink()
+    writer.directory.rmdir()
+    writer.directory.parent.rmdir()
+    assert writer.write("step", steps(2)).sequence == 2
+
+
+WRITE_FOR_EVER = """
+import sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from logprobe.collectors.schema import TRAINING
+from logprobe.collectors.spool import SpoolWriter
+writer = SpoolWriter(Path(sys.argv[1]), "run", f"writer-{sys.argv[2]}")
+rows = [{"step": n, "sample_id": str(n), "token_ids": list(range(2000)), "trainer_logprobs": [-0.5] * 2000} for n in range(20)]
+table = pa.Table.from_pylist(rows, schema=TRAINING)
+while True:
+    print(writer.write("training", table).path, flush=True)
+"""
+
+
+def test_kill_9_at_random_moments_loses_no_acknowledged_segment(home: Path):
+    random_ = random.Random(2)
+    acknowledged: list[Path] = []
+    for number in range(6):
+        command = [sys.executable, "-c", WRITE_FOR_EVER, str(home), str(number)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            first = process.stdout.readline()
+            time.sleep(random_.random() * 0.15)
+            os.kill(process.pid, signal.SIGKILL)
+            lines = (first + process.stdout.read()).splitlines(keepends=True)
+        acknowledged += [Path(line.strip()) for line in lines if line.endswith(".arrow\n")]
+    assert len(acknowledged) >= 6
+    for path in acknowledged:
+        assert read_segment(SegmentPath.parse(path)).table.num_rows == 20
+    for path in (home / "spool").rglob("*.*"):
+        assert is_temporary(path) or read_segment(SegmentPath.parse(path))  # nothing half-written has a segment's name
