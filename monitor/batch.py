@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -21,6 +22,8 @@ from logprobe.monitor.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_f
 from logprobe.monitor.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.soundness import SoundRows, sound_rows
 from logprobe.monitor.store import Store
+
+_WRITERS: Final = 4  # threads that compress Parquet files of one batch side by side
 
 # Record kind → statements that store its rows, in order; each reads the Arrow table `incoming`.
 _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
@@ -93,13 +96,15 @@ def assemble(parts: Sequence[Part]) -> Batch:
 
 def write_batch(store: Store, batch: Batch) -> None:
     """Makes a batch count, or leaves no trace of it. Raises `StoreError`."""
-    files: list[RawFile] = []
+    written: list[Future[RawFile]] = []
     try:
-        files.extend(write_raw(store.home, raw.run, raw.kind, raw.table, raw.tokens) for raw in batch.raws)
+        with ThreadPoolExecutor(_WRITERS, thread_name_prefix="logprobe-parquet") as pool:
+            written.extend(pool.submit(write_raw, store.home, r.run, r.kind, r.table, r.tokens) for r in batch.raws)
+        files = [future.result() for future in written]
         with store.transaction() as cursor:
             _insert(store, cursor, batch, files)
     except BaseException as error:
-        remove_files(store.home, [file.path for file in files])
+        remove_files(store.home, [future.result().path for future in written if future.exception() is None])
         if isinstance(error, OSError):
             raise StoreError(f"raw tokens could not be written ({error}); the spool keeps them") from error
         raise

@@ -23,7 +23,8 @@ from logprobe.monitor import views
 from logprobe.monitor.home import Home
 from logprobe.monitor.migrations import check_not_newer, current_version, migrate
 from logprobe.monitor.queries import check_read_only, limited, one_line
-from logprobe.monitor.raw_files import remove_files, write_empty_files
+from logprobe.monitor.raw_files import write_empty_files
+from logprobe.monitor.retired_files import RetiredFiles
 from logprobe.monitor.sql_files import statement
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Store:
         self._local = threading.local()
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
-        self._files = _Retired(home)
+        self._files = RetiredFiles(home)
         self._closed = False
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
 
@@ -182,7 +183,7 @@ class Store:
         with self._files.reading():
             try:
                 return self._attempt(work, timeout)
-            except _Renewed:
+            except _RenewedError:
                 return self._attempt(work, timeout)
 
     def _attempt(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
@@ -195,7 +196,7 @@ class Store:
                 if expired.is_set():
                     raise QueryError(f"the query took longer than {timeout:g} s and was stopped") from None
                 if self._recover(cursor):
-                    raise _Renewed(one_line(error)) from None
+                    raise _RenewedError(one_line(error)) from None
                 raise QueryError(one_line(error)) from None
             finally:
                 _rollback(cursor)
@@ -280,49 +281,8 @@ class Store:
         self._connection = None
 
 
-class _Renewed(QueryError):
+class _RenewedError(QueryError):
     """A read failed because the store had to be opened anew; worth another attempt."""
-
-
-class _Retired:
-    """Files that readers may still need: removed when the last read that began before their retirement has ended."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._lock = threading.Lock()
-        self._running: set[int] = set()
-        self._next = 0
-        self._waiting: list[tuple[set[int], list[str]]] = []
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        with self._lock:
-            self._next += 1
-            number = self._next
-            self._running.add(number)
-        try:
-            yield
-        finally:
-            self._finished(number)
-
-    def retire(self, paths: list[str]) -> None:
-        with self._lock:
-            self._waiting.append((set(self._running), paths))
-        self._sweep()
-
-    def _finished(self, number: int) -> None:
-        with self._lock:
-            self._running.discard(number)
-            for blockers, _ in self._waiting:
-                blockers.discard(number)
-        self._sweep()
-
-    def _sweep(self) -> None:
-        with self._lock:
-            free = [paths for blockers, paths in self._waiting if not blockers]
-            self._waiting = [entry for entry in self._waiting if entry[0]]
-        for paths in free:
-            remove_files(self._home, paths)
 
 
 @contextmanager
