@@ -27,7 +27,18 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes((repository / name).read_bytes())
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(out), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(out),
+        str(source),
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True)
     (built,) = out.glob("*.whl")
     return built
@@ -59,7 +70,11 @@ def test_wheel_has_only_the_namespace_and_no_top_level_modules(wheel: Path) -> N
 def test_wheel_has_every_module_and_data_file_of_the_checkout(wheel: Path, repository: Path) -> None:
     shipped = set(zipfile.ZipFile(wheel).namelist())
     tracked = subprocess.run(
-        ["git", "ls-files", "collectors", "monitor", "alerts", "app"], cwd=repository, check=True, capture_output=True, text=True
+        ["git", "ls-files", "collectors", "monitor", "alerts", "app"],
+        cwd=repository,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.split()
     missing = [name for name in tracked if (repository / name).exists() and f"logprobe/{name}" not in shipped]
     assert missing == [], "list the sub-package or the file type in pyproject.toml"
@@ -87,6 +102,10 @@ def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
 
 
 def test_layers_are_kept(repository: Path) -> None:
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache'])"]
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache'])",
+    ]
     result = subprocess.run(command, cwd=repository, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
