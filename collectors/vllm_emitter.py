@@ -253,11 +253,14 @@ class Emitter:
         return bool(reset) if self._observed.caches_prefixes else None
 
 
-def _logprobs(sequence: Sequence) -> np.ndarray[Any, np.dtype[np.float32]]:
-    values = np.frombuffer(sequence.logprobs, dtype=np.float32)
+def _logprobs(sequence: Sequence) -> Any:
+    """Log-probs of a sequence for the recorder; None, which is null and not NaN, where the engine gave none."""
     if sequence.foreign:
-        return np.ma.masked_all_like(values)
-    return np.ma.masked_invalid(values) if sequence.missing else values  # masked: null, not reported
+        return [None] * len(sequence.tokens)
+    values = np.frombuffer(sequence.logprobs, dtype=np.float32)
+    if not sequence.missing:
+        return values
+    return [None if np.isnan(value) else float(value) for value in values]
 
 
 def _moment(seconds: float | None) -> datetime | None:

@@ -27,7 +27,7 @@ def self_test(scheduler: Any) -> list[str]:
         scheduler: the engine's scheduler; only looked at.
     """
     problems = _unknown_methods(scheduler)
-    return problems or [*_extraction(inject=False), *_extraction(inject=True)]
+    return problems or list(dict.fromkeys([*_extraction(inject=False), *_extraction(inject=True)]))
 
 
 def _unknown_methods(scheduler: Any) -> list[str]:

@@ -22,6 +22,18 @@ ENGINE_ENVIRONMENT = {
 }
 
 
+def make_models(folder: Path) -> Path:
+    """Two checkpoints of one tiny policy below `folder`, made in a process of its own: pytest's stays free of torch."""
+    code = (
+        "import sys; from pathlib import Path; from tiny_model import make_tiny_model as make\n"
+        "old, new = (Path(sys.argv[1], name) for name in ('old', 'new'))\n"
+        "make(old); make(new, seed=1, like=old)"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    subprocess.run(command, cwd=SCENARIOS.parent, env={**os.environ, **ENGINE_ENVIRONMENT}, check=True, capture_output=True)
+    return folder
+
+
 def run_scenario(name: str, models: Path, *, timeout: float = 150, **environment: str) -> Any:
     """What scenario `name` of `engine_scenarios` returned; fails with the end of its output when it did not end well."""
     command = [sys.executable, str(SCENARIOS), name, str(models)]

@@ -286,9 +286,9 @@ def answer(models: Path, environment: dict[str, str], *, spoil: Any = None) -> l
     vllm_plugin.register()  # vLLM does so once per process, and this process has several engines
     with spoil() if spoil else nullcontext():
         llm = LLM(**engine_arguments(models))
-        rows = mixed_requests(llm)
-        vllm_plugin.flush()
-        llm.llm_engine.engine_core.shutdown()
+    rows = mixed_requests(llm)
+    vllm_plugin.flush()
+    llm.llm_engine.engine_core.shutdown()
     for name in environment:
         del os.environ[name]
     return rows
@@ -323,18 +323,14 @@ def unknown_vllm() -> Iterator[None]:
 
 @contextmanager
 def broken_capture() -> Iterator[None]:
-    """Capture that fails in the middle of a step, every time, after the self-test."""
-    from logprobe.collectors import vllm_capture, vllm_hooks
+    """Capture that fails at every step, once the self-test is over; the last scenario, since it stays so."""
+    from logprobe.collectors import vllm_capture
 
     def fail(*_: Any) -> None:
         raise KeyError("made to fail")
 
-    known, known_test = vllm_capture.Capture._take, vllm_hooks.self_test
-    vllm_capture.Capture._take, vllm_hooks.self_test = fail, lambda _scheduler: []
-    try:
-        yield
-    finally:
-        vllm_capture.Capture._take, vllm_hooks.self_test = known, known_test
+    yield
+    vllm_capture.Capture._take = fail
 
 
 if __name__ == "__main__":
