@@ -63,7 +63,7 @@ class Loop:
         self._rng = random.Random(plan.seed + 1)
         self._problems: dict[str, Problem] = {}  # by group, as long as the engine works on it
         self._waiting: deque[list[Sample]] = deque()
-        self._ready: list[Sample] = []
+        self._ready: deque[tuple[Problem, list[Sample]]] = deque()  # complete groups, not yet in a batch
         self._asked = 0
 
     def steps(self) -> Iterator[dict[str, float]]:
@@ -102,15 +102,14 @@ class Loop:
 
     def _sample(self) -> list[Sample]:
         """One batch of complete groups. Unless the engine idles at updates, as many again are kept in flight."""
-        size = GROUPS * ANSWERS
         outstanding = GROUPS if self._scenario.pause == "idle" else 2 * GROUPS
-        while len(self._engine.in_flight) < outstanding - len(self._ready) // ANSWERS:
+        while len(self._engine.in_flight) + len(self._ready) < outstanding:
             self._submit(draw(self._rng))
-        while len(self._ready) < size:
+        while len(self._ready) < GROUPS:
             for group in self._engine.step():
-                self._ready += _graded(group, self._problems.pop(group.group_id))
-        batch, self._ready = self._ready[:size], self._ready[size:]
-        return batch
+                problem = self._problems.pop(group.group_id)
+                self._ready.append((problem, _graded(group, problem)))
+        return [sample for _ in range(GROUPS) for sample in self._ready.popleft()[1]]
 
     def _submit(self, problem: Problem) -> None:
         group_id = f"g{self._asked}"
@@ -126,8 +125,11 @@ class Loop:
             pause=self._scenario.pause,
             clear_cache=self._scenario.clear_cache,
         )
-        for group_id in dropped:
-            self._submit(self._problems.pop(group_id))
+        if self._scenario.pause == "abort":  # what the old weights sampled is not trained on: the same questions again
+            again = [self._problems.pop(group_id) for group_id in dropped] + [problem for problem, _ in self._ready]
+            self._ready.clear()
+            for problem in again:
+                self._submit(problem)
 
     def _record(
         self, step: int, samples: Sequence[Sample], before: Scores, advantage: Sequence[float], outcome: Outcome

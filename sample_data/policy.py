@@ -12,7 +12,7 @@ from task import BOS, EOS, PAD, TASKS, VOCABULARY, encode
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-FLAWED: Final = 0.15  # fraction of wrong characters in the last demonstrations
+FLAWED: Final = 0.3  # fraction of wrong characters in the last demonstrations
 PRETRAINING_RATE: Final = 3e-3
 MAX_LENGTH: Final = 96  # prompt and answer together, in tokens
 
@@ -74,7 +74,7 @@ def pretrain(model: Qwen3ForCausalLM, *, steps: int, seed: int, report: Callable
         optimizer, max_lr=PRETRAINING_RATE, total_steps=steps, pct_start=0.05
     )
     for step in range(steps):
-        flawed = FLAWED if step > 0.7 * steps else 0.0
+        flawed = FLAWED if step > 0.8 * steps else 0.0
         lessons = [_lesson(rng, flawed) for _ in range(16)]
         loss = _answer_loss(model, lessons)
         optimizer.zero_grad(set_to_none=True)

