@@ -179,29 +179,29 @@ def _prepare(terms: Terms) -> None:
 
 
 def _log_ratio(table: Table, terms: Terms) -> None:
-    d, (square, k3, *_) = terms.d, terms.scratch
+    d, (square, k3, series, _) = terms.d, terms.scratch
     table.sum("sum_d", d)
     table.sum("sum_abs_d", terms.absolute)
     np.multiply(d, d, out=square)
     table.sum("sum_d2", square)
     np.subtract(terms.ratio_m1, d, out=k3)
-    _refine_k3(k3, d, terms.absolute, square)
+    small = terms.absolute < SERIES
+    if small.any():
+        np.copyto(k3, _k3_series(d, square, series), where=small)
     table.sum("sum_k3", k3)
     np.multiply(d, terms.ratio_m1, out=square)
     np.subtract(square, k3, out=square)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
     table.sum("sum_reverse_kl", square)
 
 
-def _refine_k3(k3: Floats, d: Floats, absolute: Floats, square: Floats) -> None:
-    """Replace k3 of small d by d²(1/2 + d/6 + d²/24), relative error d³/60."""
-    small = absolute < SERIES
-    if small.any():
-        series = d * (1 / 24)
-        series += 1 / 6
-        series *= d
-        series += 0.5
-        series *= square
-        np.copyto(k3, series, where=small)
+def _k3_series(d: Floats, square: Floats, out: Floats) -> Floats:
+    """``d²(1/2 + d/6 + d²/24)``: relative error d³/60."""
+    np.multiply(d, 1 / 24, out=out)
+    out += 1 / 6
+    out *= d
+    out += 0.5
+    out *= square
+    return out
 
 
 def _signs(table: Table, d: Floats) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -52,3 +52,40 @@ class StepMetric(Metric):
     def keys(self) -> tuple[str, ...]:
         """The stored key."""
         return (self.key,)
+
+
+def means(
+    key: str,
+    column: str,
+    *,
+    label: str,
+    words: str,
+    formula: str,
+    worse: Worse,
+    unit: str = "",
+    source: str = "",
+    scale: float = 1.0,
+    shift: float = 0.0,
+) -> tuple[PairMetric, PairMetric]:
+    """Declare ``scale · mean(column) + shift`` twice: over all tokens, and over sequences' own means."""
+    over_tokens = PairMetric(
+        key=key,
+        label=label,
+        words=words,
+        formula=formula,
+        unit=unit,
+        worse=worse,
+        grain="token",
+        source=source,
+        value=lambda pair: scale * pair.token_mean(column) + shift,
+    )
+    over_sequences = replace(
+        over_tokens,
+        key=f"{key.removesuffix('_mean')}_seq_mean",
+        label=f"{label}, sequence mean",
+        words=f"{words} Mean over sequences of their own means: a long sequence weighs no more than a short one.",
+        formula=f"mean over sequences of {formula}",
+        grain="sequence",
+        value=lambda pair: scale * pair.sequence_mean(column) + shift,
+    )
+    return over_tokens, over_sequences

@@ -7,7 +7,6 @@ to `tests/monitor/test_step_metrics.py`; everything else derives from it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from logprobe.collectors.statistics import BROKEN, Bounds
 from logprobe.monitor.metrics import pair_values as values
-from logprobe.monitor.metrics.definition import PairMetric, Worse
+from logprobe.monitor.metrics.definition import PairMetric, means
 from logprobe.monitor.metrics.sums import exp_clamped
 
 GSPO_BOUNDS: Final = Bounds(1 - 3e-4, 1 + 4e-4)  # the clip range of GSPO's geometric ratio (PipelineRL's default)
@@ -24,45 +23,8 @@ NONFINITE: Final = tuple(name for name in BROKEN if name.startswith("n_nonfinite
 IMPOSSIBLE: Final = tuple(name for name in BROKEN if name not in NONFINITE)
 
 
-def _means(
-    key: str,
-    column: str,
-    *,
-    label: str,
-    words: str,
-    formula: str,
-    worse: Worse,
-    unit: str = "",
-    source: str = "",
-    scale: float = 1.0,
-    shift: float = 0.0,
-) -> tuple[PairMetric, PairMetric]:
-    """Declare ``scale · mean(column) + shift`` twice: over all tokens, and over sequences' own means."""
-    over_tokens = PairMetric(
-        key=key,
-        label=label,
-        words=words,
-        formula=formula,
-        unit=unit,
-        worse=worse,
-        grain="token",
-        source=source,
-        value=lambda pair: scale * pair.token_mean(column) + shift,
-    )
-    over_sequences = replace(
-        over_tokens,
-        key=f"{key.removesuffix('_mean')}_seq_mean",
-        label=f"{label}, sequence mean",
-        words=f"{words} Mean over sequences of their own means: a long sequence weighs no more than a short one.",
-        formula=f"mean over sequences of {formula}",
-        grain="sequence",
-        value=lambda pair: scale * pair.sequence_mean(column) + shift,
-    )
-    return over_tokens, over_sequences
-
-
 PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
-    *_means(
+    *means(
         "kl",
         "sum_d",
         scale=-1.0,
@@ -73,7 +35,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="away from 0",
         source="ms-swift, verl",
     ),
-    *_means(
+    *means(
         "k2_kl",
         "sum_d2",
         scale=0.5,
@@ -84,7 +46,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         source="Schulman",
     ),
-    *_means(
+    *means(
         "k3_kl",
         "sum_k3",
         label="KL (k3)",
@@ -94,7 +56,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         source="ms-swift, verl, slime",
     ),
-    *_means(
+    *means(
         "reverse_kl",
         "sum_reverse_kl",
         label="Reverse KL",
@@ -103,7 +65,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="nats",
         worse="higher",
     ),
-    *_means(
+    *means(
         "logprob_abs_diff_mean",
         "sum_abs_d",
         label="|Δ log-prob|, mean",
@@ -123,7 +85,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         source="slime, TRL",
         value=values.abs_diff_max,
     ),
-    *_means(
+    *means(
         "prob_abs_diff_mean",
         "sum_abs_prob_diff",
         label="|Δ prob|, mean",
@@ -132,7 +94,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         source="verl",
     ),
-    *_means(
+    *means(
         "mult_prob_error",
         "sum_exp_abs_d",
         label="Multiplicative probability error",
@@ -150,7 +112,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         source="verl",
         value=values.prob_pearson,
     ),
-    *_means(
+    *means(
         "ratio_mean",
         "sum_ratio_m1",
         shift=1.0,

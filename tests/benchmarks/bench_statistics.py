@@ -17,8 +17,8 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.step_job import StepJob
 from logprobe.monitor.store import Store
 
-SEQUENCES, TIME = 512, 4096  # one batch; half of it is padding
-ROUNDS = 10  # of about a million valid tokens each
+SEQUENCES, TIME = 4882, 4096  # one step's batch of 1e7 valid tokens, and as many of padding
+ROUNDS = 5
 THREADS = 2
 RUN_SEQUENCES, RUN_STEPS, RUN_LENGTH = 200_000, 400, 500  # a run of 1e8 tokens
 
@@ -32,8 +32,8 @@ def batch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rollout and trainer log-probs [batch, time] and lengths [batch], float32, half of it padding."""
     rng = np.random.default_rng(0)
     lengths = rng.permutation(np.linspace(1, TIME - 1, SEQUENCES).astype(np.int64))
-    rollout = -rng.exponential(0.5, (SEQUENCES, TIME)).astype(np.float32)
-    trainer = np.minimum(rollout + rng.normal(0, 0.03, rollout.shape).astype(np.float32), 0)
+    rollout = -0.5 * rng.standard_exponential((SEQUENCES, TIME), np.float32)
+    trainer = np.minimum(rollout + 0.03 * rng.standard_normal(rollout.shape, np.float32), 0)
     return rollout, trainer, lengths
 
 
