@@ -166,6 +166,11 @@ class Store:
                 self._recover(cursor)
                 raise StoreError(f"{self.home.database}: checkpoint failed ({one_line(error)})") from error
 
+    def interrupt(self) -> None:
+        """Stops the reads that are running now; they raise `QueryError`. Nobody else may be writing."""
+        for cursor in list(self._cursors):
+            cursor.interrupt()
+
     def close(self) -> None:
         """Closes the file. Running reads fail; what is committed is safe."""
         with self._writing, self._state:
