@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from logprobe.app.data import Look, Run
-from logprobe.app.numbers import number
+from logprobe.app.numbers import duration
 
 _NOTICEABLE_SECONDS: Final = 0.05
+_EXACT_SECONDS: Final = 10.0
 
 
 def bar_of(look: Look, run: Run | None, *, now: datetime, interval: float) -> dict[str, Any]:
@@ -61,4 +62,6 @@ def ingest_lag(status: Mapping[str, Any]) -> str | None:
         return None
     # Null: nothing was, or is, waiting.
     seconds = max(progress.get("lag_seconds") or 0.0, backlog.get("oldest_seconds") or 0.0)
-    return "none" if seconds < _NOTICEABLE_SECONDS else f"{number(float(seconds))} s"
+    if seconds < _NOTICEABLE_SECONDS:
+        return "none"
+    return f"{seconds:.1f} s" if seconds < _EXACT_SECONDS else duration(seconds)

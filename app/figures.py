@@ -130,7 +130,7 @@ def _x_range(run: RunSeries) -> list[float]:
 def _scale(run: RunSeries, panel: Panel) -> dict[str, Any]:
     """The kind of y axis; `chart/traces.js` chooses ticks by the same rule when the reader zooms."""
     if not panel.log:
-        return {}
+        return {"rangemode": "tozero"} if panel.from_zero else {}
     columns = np.concatenate([run.column(line.metric) for line in panel.lines])
     drawn = np.log10(columns[columns > 0])
     decades = float(np.ptp(drawn)) if len(drawn) else 0.0
@@ -161,8 +161,8 @@ def _line_trace(x: Floats, y: Floats, row: _Row, number: int, line: Line, theme:
         "type": "scatter",
         "mode": "lines+markers" if lonely.any() else "lines",
         "name": f"{row.panel.title}, {line.name}",
-        "x": _packed(x),
-        "y": _packed(y),
+        "x": packed(x),
+        "y": packed(y),
         "yaxis": row.axis,
         "line": {"color": theme.color(line.role), "width": 1.5 if number == 0 else 1.1, "dash": line.dash},
         # A point between two gaps has no line to be seen by.
@@ -187,8 +187,8 @@ def _envelope_traces(x: Floats, y: Floats, row: _Row, color: str) -> Iterator[Tr
         yield {
             "type": "scatter",
             "mode": "lines",
-            "x": _packed(band.x),
-            "y": _packed(edge),
+            "x": packed(band.x),
+            "y": packed(edge),
             "yaxis": row.axis,
             "line": {"width": 0, "color": color},
             "fill": fill,
@@ -203,9 +203,11 @@ def _event_traces(events: Sequence[Event], theme: Theme) -> list[Trace]:
     others = [float(event.step) for event in events if event.kind != "weights" and event.step is not None]
     base: Trace = {"type": "scatter", "yaxis": "y", "hoverinfo": "skip"}
     return [
-        base | {"mode": "lines", "name": "weight updates", "x": updates[0], "y": updates[1]}
+        base
+        | {"mode": "lines", "name": "weight updates", "x": updates[0], "y": updates[1]}
         | {"line": {"color": theme.muted, "width": 1}},
-        base | {"mode": "markers", "name": "configuration changes", "x": others, "y": [0.5] * len(others)}
+        base
+        | {"mode": "markers", "name": "configuration changes", "x": others, "y": [0.5] * len(others)}
         | {"marker": {"symbol": "diamond", "size": 8, "color": theme.update}, "cliponaxis": False},
     ]
 
@@ -234,8 +236,8 @@ def _event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _packed(values: Floats) -> dict[str, str]:
-    """Plotly's typed-array form: a fifth of the size of JSON numbers, and nothing to parse. Steps fit float64 exactly."""
+def packed(values: Floats) -> dict[str, str]:
+    """An array in plotly's typed form: half the size of JSON numbers, and nothing to parse. Steps fit float64 exactly."""
     return {"dtype": "f8", "bdata": b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode("ascii")}
 
 

@@ -33,6 +33,7 @@ class Panel:
     lines: tuple[Line, ...]
     title: str
     log: bool = False
+    from_zero: bool = False  # its axis begins at 0: a share or a count, where the distance to 0 is what matters
     height: int = 76  # of the plot area, pixels
 
     @property
@@ -53,7 +54,7 @@ class Panel:
 
 
 def _pairs(key: str, title: str, *, log: bool = False, height: int = 76) -> Panel:
-    return Panel(tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, log, height)
+    return Panel(tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, log=log, height=height)
 
 
 def _backend(key: str, title: str) -> Panel:
@@ -72,9 +73,10 @@ OVERVIEW: Final[tuple[Panel, ...]] = (
             Line("backend.clip_fraction_low", "backend", "below", "dot"),
         ),
         "Clip fraction",
+        from_zero=True,
     ),
     _backend("ratio_deviation_1e4", "ρ deviation ×10⁴"),
-    Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Weight lag"),
+    Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
     Panel((Line("entropy", "neutral", "trainer"), Line("entropy_sampled", "backend", "sampled", "dot")), "Entropy"),
     Panel((Line("reward", "neutral", "mean"),), "Reward"),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from logprobe.app.data import RunView
-from logprobe.app.figures import steps_figure
+from logprobe.app.figures import packed, steps_figure
 from logprobe.app.numbers import number, quantity
 from logprobe.app.panels import PAIR_WORDS, PAIRS, Line, Panel, why_missing
 from logprobe.app.series import RunSeries
@@ -27,7 +27,7 @@ def chart_of(view: RunView, panels: Sequence[Panel], theme: Theme) -> dict[str, 
         "run": run.run,
         "revision": run.revision,
         "figure": steps_figure(run, shown, view.events, theme),
-        "steps": run.steps.tolist(),
+        "steps": packed(run.steps.astype(np.float64)),
         "rows": [_row(run, panel, number, theme) for number, panel in enumerate(shown, start=2)],
         "legend": _legend(run, shown, theme),
         "note": _incomplete(run),

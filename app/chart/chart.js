@@ -2,7 +2,7 @@
 // the crosshair reads every row at once, where plotly's hover boxes would cover what they describe.
 import { node } from "./dom.js";
 import { integer, number } from "./format.js";
-import { logTicks, rangeOfRows, valueAt, unpack } from "./traces.js";
+import { logTicks, rangeOfRows, unpack, unpackArray, valueAt } from "./traces.js";
 
 let plotly; // shared by all figures of the page
 
@@ -65,6 +65,7 @@ async function draw(Plotly, root, view) {
   const first = !view.drawn;
   await Plotly.react(view.gd, traces, layout, CONFIG);
   view.traces = traces;
+  view.steps = unpackArray(view.data.steps);
   view.drawn = true;
   view.wait.hidden = true;
   headings(view);
@@ -117,9 +118,9 @@ function fit(layout, traces, range) {
 
 function zoomed(view) {
   view.reset.hidden = !view.zoom;
-  if (!view.zoom || view.at != null) return;
-  const [from, to] = view.zoom;
-  view.cursor.textContent = `steps ${integer(Math.ceil(from))} – ${integer(Math.floor(to))}`;
+  if (view.at != null) return;
+  const [from, to] = view.zoom ?? [];
+  view.cursor.textContent = !view.zoom ? "" : `steps ${integer(Math.ceil(from))} – ${integer(Math.floor(to))}`;
 }
 
 const legendEntry = ({ name, color, dash, help }) =>
@@ -141,7 +142,7 @@ function headings(view) {
       row.note ? node("span", { class: "lp-note", text: row.note }) : null,
       node("span", { class: "lp-values" }, ...values));
   }));
-  view.headings.append(node("span", { class: "lp-strip", style: `top:${layout.margin.t}px`, title: view.data.strip_help, text: "weights" }));
+  if (view.data.events.length) view.headings.append(node("span", { class: "lp-strip", style: `top:${layout.margin.t}px`, title: view.data.strip_help, text: "events" }));
   view.absent.hidden = !view.data.absent;
   view.absent.textContent = view.data.absent ?? "";
 }
@@ -154,9 +155,9 @@ function readout(view, row, line) {
 
 function point(view, event) {
   const axis = view.gd._fullLayout?.xaxis;
-  if (!axis || !view.data.steps?.length) return;
+  if (!axis || !view.steps?.length) return;
   const x = axis.p2d(event.clientX - view.gd.getBoundingClientRect().left - axis._offset);
-  show(view, nearest(view.data.steps, x));
+  show(view, nearest(view.steps, x));
 }
 
 function nearest(steps, x) {
@@ -181,7 +182,7 @@ function show(view, step) {
   const pixel = step === null || !axis ? null : axis._offset + axis.d2p(step);
   view.line.hidden = pixel === null || pixel < axis._offset - 1 || pixel > axis._offset + axis._length + 1;
   if (pixel !== null) view.line.style.transform = `translateX(${pixel}px)`;
-  const happened = (view.data.events ?? []).filter((event) => event.step === step).map((event) => event.words);
+  const happened = view.data.events.filter((event) => event.step === step).map((event) => event.words);
   view.cursor.textContent = step === null ? "" : [`step ${integer(step)}`, ...happened.slice(0, 3)].join(" · ");
   if (step === null) zoomed(view);
 }

@@ -14,7 +14,7 @@ function tile(data) {
   return node("article", { class: `lp-tile${data.missing ? " lp-missing" : ""}`, "data-metric": data.key },
     node("h3", { title: data.help, text: data.label }),
     node("p", { class: "lp-value" }, node("b", { text: data.value }), data.unit ? node("span", { class: "lp-unit", text: data.unit }) : null),
-    node("p", { class: data.note ? "lp-change lp-note" : "lp-change", title: data.note ? undefined : data.change_help, text: data.note || data.change || "\u00a0" }),
+    node("p", { class: data.note ? "lp-change lp-note" : "lp-change", title: data.note || data.change_help, text: data.note || data.change || "\u00a0" }),
     data.spark?.length > 1 ? spark(data.spark, data.color) : null,
   );
 }

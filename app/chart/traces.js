@@ -5,13 +5,14 @@ const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
 // A copy of `trace` whose packed arrays are typed arrays.
 export function unpack(trace) {
   const result = { ...trace };
-  for (const name of ["x", "y"]) {
-    const packed = trace[name];
-    if (packed?.bdata === undefined) continue;
-    const bytes = Uint8Array.from(atob(packed.bdata), (character) => character.charCodeAt(0));
-    result[name] = new ARRAYS[packed.dtype](bytes.buffer);
-  }
+  for (const name of ["x", "y"]) result[name] = unpackArray(trace[name]);
   return result;
+}
+
+export function unpackArray(packed) {
+  if (packed?.bdata === undefined) return packed;
+  const bytes = Uint8Array.from(atob(packed.bdata), (character) => character.charCodeAt(0));
+  return new ARRAYS[packed.dtype](bytes.buffer);
 }
 
 // Index of the first x that is not below `value`.
@@ -47,7 +48,7 @@ export function rangeOfRows(layout, traces, zoom) {
     const log = layout[axis].type === "log";
     rows.set(axis, widest(rows.get(axis), zoom ? extent(trace, zoom, log) : null));
   }
-  return [...rows].map(([axis, range]) => [axis, range && padded(range)]);
+  return [...rows].map(([axis, range]) => [axis, range && padded(range, layout[axis].rangemode === "tozero")]);
 }
 
 function extent(trace, [from, to], log) {
@@ -68,7 +69,8 @@ function extent(trace, [from, to], log) {
 
 const widest = (a, b) => (a && b ? [Math.min(a[0], b[0]), Math.max(a[1], b[1])] : (a ?? b));
 
-function padded([low, high]) {
-  const room = (high - low || Math.abs(high) * 0.1 || 1) * 0.08;
-  return [low - room, high + room];
+function padded([low, high], fromZero) {
+  const bottom = fromZero ? Math.min(0, low) : low;
+  const room = (high - bottom || Math.abs(high) * 0.1 || 1) * 0.08;
+  return [fromZero ? bottom : bottom - room, high + room];
 }

@@ -193,7 +193,7 @@ def test_a_store_made_anew_is_read_anew(home: Path, store: Store, tmp_path: Path
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ({"jobs": {"ingest": {"progress": {"lag_seconds": 1.234}}}}, "1.23 s"),
+        ({"jobs": {"ingest": {"progress": {"lag_seconds": 1.234}}}}, "1.2 s"),
         ({"jobs": {"ingest": {"progress": {"lag_seconds": None}}}}, "none"),
         ({"jobs": {"ingest": {"progress": {"lag_seconds": 0.2}}}, "backlog": {"oldest_seconds": 40.0}}, "40 s"),
         ({"jobs": {"ingest": {"progress": {}}}}, None),
