@@ -1,0 +1,98 @@
+"""A home has one owner at a time, and says who."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError
+from logprobe.monitor.home import Home, ServiceInfo
+
+INFO = ServiceInfo(host="127.0.0.1", port=4711, token="secret", pid=1, started="2026-01-01T00:00:00+00:00")
+
+
+def test_a_second_owner_is_refused_and_told_who_the_first_is(home: Path):
+    with Home(home).lock() as lock:
+        lock.announce("127.0.0.1:4711")
+        with pytest.raises(HomeBusyError, match=rf"process {os.getpid()} on {socket.gethostname()}.*127\.0\.0\.1:4711"):
+            Home(home).lock()
+
+
+def test_a_released_home_can_be_taken_again(home: Path):
+    Home(home).lock().release()
+    with Home(home).lock():
+        assert Home(home).owner() is not None
+    assert Home(home).owner() is None
+
+
+def test_a_killed_owner_holds_nothing(home: Path):
+    code = f"import time; from logprobe.monitor.home import Home; h = Home({str(home)!r}).lock(); print('held', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        owner = Home(home).owner()
+        assert owner is not None
+        assert owner.pid == process.pid
+        with pytest.raises(HomeBusyError, match=f"process {process.pid} "):
+            Home(home).lock()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert Home(home).owner() is None
+    with Home(home).lock():
+        owner = Home(home).owner()
+        assert owner is not None
+        assert owner.pid == os.getpid()
+
+
+def test_looking_for_the_owner_does_not_disturb_it(home: Path):
+    with Home(home).lock():
+        for _ in range(3):
+            assert Home(home).owner() is not None
+
+
+def test_service_info_round_trip_is_for_the_user_only(home: Path):
+    place = Home(home).create()
+    place.write_service_info(INFO)
+    assert place.service_info() == INFO
+    assert INFO.address == "127.0.0.1:4711"
+    assert stat.S_IMODE(place.service_file.stat().st_mode) == 0o600
+    place.remove_service_info()
+    assert place.service_info() is None
+    place.remove_service_info()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"host": 1'])
+def test_a_damaged_service_file_is_no_service(home: Path, content: str):
+    place = Home(home).create()
+    place.service_file.write_text(content)
+    assert place.service_info() is None
+
+
+def test_a_file_is_no_home(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="not a folder"):
+        Home(tmp_path / "file")
+    with pytest.raises(ConfigurationError, match="choose another"):
+        Home(tmp_path / "what?" / "home")
+    with pytest.raises(ConfigurationError, match="empty path"):
+        Home("")
+
+
+def test_a_home_below_a_file_cannot_be_created(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="choose another"):
+        Home(tmp_path / "file" / "home").create()
+
+
+def test_constructing_a_home_creates_nothing(home: Path):
+    Home(home)
+    assert not home.exists()

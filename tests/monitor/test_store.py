@@ -1,0 +1,391 @@
+"""The store: migrations, transactions, read-only SQL, views, and a full disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from segments import on_small_disk
+
+from logprobe.collectors.errors import QueryError, StoreError
+from logprobe.monitor.home import Home
+from logprobe.monitor.migrations import migrate
+from logprobe.monitor.sql_files import Migration, migrations
+from logprobe.monitor.store import Store
+
+VIEWS = [
+    "tokens",
+    "sequences",
+    "steps",
+    "metrics",
+    "weights",
+    "events",
+    "rollouts",
+    "runs",
+    "raw_training",
+    "raw_rollout",
+]
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+def values(store: Store, sql: str) -> list[tuple]:
+    return [tuple(row.values()) for row in store.query(sql).to_pylist()]
+
+
+def mark(store: Store, step: int) -> None:
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', ?)", [step])
+
+
+# Schema
+
+
+def test_a_new_store_has_the_newest_schema_and_stays_as_it_is(home: Path):
+    for _ in range(2):
+        with Store.open(Home(home)) as store:
+            assert values(store, "SELECT max(version), count(*) FROM schema_versions") == [
+                (migrations()[-1].version,) * 2
+            ]
+
+
+def test_migrations_are_numbered_without_gaps():
+    assert [step.version for step in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_a_store_of_a_newer_logprobe_is_refused(home: Path):
+    with Store.open(Home(home)) as store, store.transaction() as cursor:
+        cursor.execute("INSERT INTO schema_versions (version, name) VALUES (999, 'future')")
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=r"version 999.*upgrade logprobe"):
+            Store.open(Home(home), read_only=read_only)
+
+
+def test_an_upgrade_that_fails_is_taken_back_as_a_whole(home: Path):
+    place = Home(home).create()
+    good = Migration(1, "good", "CREATE TABLE one (a INTEGER); INSERT INTO one VALUES (1)")
+    bad = Migration(2, "bad", "CREATE TABLE two (a INTEGER); INSERT INTO nowhere VALUES (1)")
+    with duckdb.connect(str(place.database)) as connection:
+        migrate(connection, place, [good])
+        with pytest.raises(StoreError, match="taken back"):
+            migrate(connection, place, [good, Migration(2, "more", "DROP TABLE one"), Migration(3, "bad", bad.sql)])
+        assert connection.execute("SELECT a FROM one").fetchall() == [(1,)]
+        assert connection.execute("SELECT max(version) FROM schema_versions").fetchall() == [(1,)]
+        migrate(connection, place, [good, Migration(2, "more", "ALTER TABLE one ADD COLUMN b INTEGER")])
+        assert connection.execute("SELECT * FROM one").fetchall() == [(1, None)]
+
+
+def test_what_is_no_store_is_refused(home: Path):
+    place = Home(home).create()
+    place.database.write_bytes(b"not a database" * 1000)
+    with pytest.raises(StoreError, match="cannot open"):
+        Store.open(place)
+
+
+def test_reading_what_does_not_exist_creates_nothing(home: Path):
+    with pytest.raises(StoreError, match="logprobe ingest --once"):
+        Store.open(Home(home), read_only=True)
+    assert not home.exists()
+
+
+def test_a_store_can_be_read_without_writing(store: Store):
+    mark(store, 1)
+    store.close()
+    with Store.open(store.home, read_only=True) as reader:
+        assert values(reader, "SELECT step FROM dirty_steps") == [(1,)]
+        with pytest.raises(StoreError, match="write failed"):
+            mark(reader, 2)
+
+
+def test_a_closed_store_says_so(store: Store):
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.query("SELECT 1")
+
+
+# Transactions
+
+
+def test_a_transaction_that_raises_leaves_nothing(store: Store):
+    with pytest.raises(KeyError), store.transaction() as cursor:  # noqa: PT012
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 1)")
+        raise KeyError
+    with pytest.raises(StoreError, match="taken back"), store.transaction() as cursor:  # noqa: PT012
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 2)")
+        cursor.execute("INSERT INTO nowhere VALUES (1)")
+    mark(store, 3)
+    assert values(store, "SELECT step FROM dirty_steps") == [(3,)]
+
+
+def test_transactions_do_not_nest(store: Store):
+    with pytest.raises(StoreError, match="do not nest"), store.transaction(), store.transaction():
+        pass
+    mark(store, 1)
+
+
+def test_a_read_beside_a_transaction_sees_what_is_committed(store: Store):
+    mark(store, 1)
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 2)")
+        assert values(store, "SELECT step FROM dirty_steps") == [(1,)]
+    assert values(store, "SELECT count(*) FROM dirty_steps") == [(2,)]
+
+
+def test_writers_take_turns_and_readers_do_not_wait(store: Store):
+    failures: list[Exception] = []
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO step_metrics VALUES ('run', 0, 'n', 0)")
+
+    def work(number: int) -> None:
+        try:
+            for step in range(10):
+                with store.transaction() as cursor:
+                    # Without turns, DuckDB would refuse the second of two updates of one row.
+                    cursor.execute("UPDATE step_metrics SET value = ?", [number * 10 + step])
+                store.query("SELECT count(*) FROM step_metrics")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert values(store, "SELECT count(*) FROM step_metrics") == [(1,)]
+
+
+# Free SQL
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 AS a",
+        "  -- a comment\n SELECT 1",
+        "FROM runs",
+        "VALUES (1)",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "SHOW TABLES",
+        "DESCRIBE runs",
+        "SUMMARIZE runs",
+        "EXPLAIN SELECT 1",
+        "EXPLAIN ANALYZE SELECT 1",
+        "EXPLAIN (FORMAT json) SELECT 1",
+        "SELECT 1;",
+    ],
+)
+def test_reading_statements_are_answered(store: Store, sql: str):
+    assert store.query(sql).num_columns
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM segments",
+        "INSERT INTO dirty_steps (run, step) VALUES ('a', 1)",
+        "INSERT INTO dirty_steps (run, step) VALUES ('a', 1) RETURNING *",
+        "WITH a AS (INSERT INTO dirty_steps (run, step) VALUES ('a', 1) RETURNING *) SELECT * FROM a",
+        "CREATE TABLE t (a INTEGER)",
+        "CREATE TEMP TABLE t (a INTEGER)",
+        "DROP VIEW tokens",
+        "SET threads = 1",
+        "RESET enable_external_access",
+        "ATTACH 'x.duckdb'",
+        "COPY segments TO 'x.csv'",
+        "EXPLAIN ANALYZE COPY segments TO 'x.csv'",
+        "EXPLAIN ANALYZE DELETE FROM segments",
+        "EXPLAIN /* ( */ ANALYZE DELETE FROM segments",
+        "EXPORT DATABASE 'x'",
+        "CHECKPOINT",
+        "CALL pragma_version()",
+        "PRAGMA database_list",
+        "INSTALL httpfs",
+        "COMMIT",
+        "SELECT 1; DELETE FROM segments",
+        "SELECT nextval('revision')",
+        "",
+        "not sql",
+    ],
+)
+def test_everything_else_is_refused_in_one_line(store: Store, sql: str):
+    mark(store, 1)
+    with pytest.raises(QueryError) as refusal:
+        store.query(sql)
+    assert "\n" not in str(refusal.value)
+    assert values(store, "SELECT run, step FROM dirty_steps") == [("run", 1)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "read_text('/etc/passwd')",
+        "read_text('{home}/service.json')",
+        "read_text('{home}/raw/../service.json')",
+        "read_text('{home}/raw/link')",
+        "read_csv('/etc/passwd')",
+        "'/etc/passwd'",
+        "glob('/etc/*')",
+        "read_parquet('https://example.org/a.parquet')",
+        "python_variable",
+    ],
+)
+def test_sql_reaches_nothing_outside_the_raw_files(store: Store, source: str):
+    python_variable = store.query("SELECT 1 AS a")
+    store.home.service_file.write_text("{}")
+    (store.home.raw / "link").symlink_to("/etc/passwd")
+    with pytest.raises(QueryError):
+        store.query(f"SELECT * FROM {source.format(home=store.home.path)}")
+    assert python_variable.num_rows == 1
+
+
+def test_parameters_fill_places_by_order_and_by_name(store: Store):
+    assert store.query("SELECT ? AS a, ? AS b", [1, "x"]).to_pylist() == [{"a": 1, "b": "x"}]
+    assert store.query("SELECT $b AS b", {"b": 2}).to_pylist() == [{"b": 2}]
+
+
+def test_a_query_without_end_is_stopped_and_the_store_goes_on(store: Store):
+    with pytest.raises(QueryError, match=r"longer than 0\.2 s"):
+        store.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", timeout=0.2)
+    assert values(store, "SELECT 1") == [(1,)]
+
+
+def test_a_result_without_end_is_refused_and_the_store_goes_on(store: Store):
+    with pytest.raises(QueryError, match="more than 10 rows"):
+        store.query("SELECT * FROM range(1000000)", max_rows=10)
+    assert store.query("SELECT * FROM range(10)", max_rows=10).num_rows == 10
+
+
+def test_an_unknown_stored_query_is_refused(store: Store):
+    for name in ("nowhere", "../migrations/0001_initial", ""):
+        with pytest.raises(QueryError, match="no stored query"):
+            store.read(name)
+
+
+# Views
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_works_without_any_data(store: Store, view: str):
+    assert store.query(f"SELECT * FROM {view}").num_rows == 0
+
+
+def test_a_home_with_an_awkward_path_works(tmp_path: Path):
+    with Store.open(Home(tmp_path / "it's [a] *home* #%20")) as store:
+        assert store.query("SELECT * FROM tokens").num_rows == 0
+
+
+def test_steps_are_wide_and_names_that_collide_stay_apart(store: Store):
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO step_metrics VALUES ('run', 1, 'backend.k3_kl', 0.5), ('run', 1, 'reward', NULL)")
+        cursor.execute("INSERT INTO step_summaries VALUES ('run', 1, 10, 2, NULL, now(), 7)")
+        cursor.execute(
+            "INSERT INTO step_records VALUES ('run', 1, 0, now(), MAP {'loss': 2.0, 'Reward': 3.0, 'step': 4.0, 'a\"b': 5.0}, NULL),"
+            " ('run', 1, 1, now(), MAP {'loss': 9.0}, NULL), ('run', 2, 0, now(), MAP {'loss': 1.0}, 'tis')"
+        )
+        store.refresh_steps_view(cursor)
+    rows = store.query("SELECT * EXCLUDE (time, computed_at) FROM steps ORDER BY step").to_pylist()
+    assert rows == [
+        {"run": "run", "step": 1, "tokens": 10, "sequences": 2, "correction": None, "revision": 7}
+        | {"backend.k3_kl": 0.5, "reward": None, "step.Reward": 3.0, 'a"b': 5.0, "loss": 2.0, "step.step": 4.0},
+        {"run": "run", "step": 2, "tokens": None, "sequences": None, "correction": "tis", "revision": None}
+        | {"backend.k3_kl": None, "reward": None, "step.Reward": None, 'a"b': None, "loss": 1.0, "step.step": None},
+    ]
+
+
+# Files that readers still need
+
+
+def test_a_retired_file_stays_while_a_read_that_may_need_it_runs(store: Store):
+    path = store.home.raw / "file"
+    path.touch()
+    with store.holding_files():
+        store.retire(["raw/file"])
+        with store.holding_files():
+            pass
+        assert path.exists()
+    assert not path.exists()
+    store.retire(["raw/file"])  # gone already: nothing to do
+
+
+# A full disk
+
+FULL_DISK = '''
+"""Fills a small disk under an open store: by a transaction, then by a checkpoint, which DuckDB does not survive."""
+import sys
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+disk = Path(sys.argv[1])
+store = Store.open(Home(disk / "home"))
+committed = 0
+
+
+def insert(rows):
+    global committed
+    table = pa.table({"run": ["r"] * rows, "step": np.random.default_rng(committed).integers(0, 1 << 60, rows)})
+    with store.transaction() as cursor:
+        cursor.register("new", table)
+        cursor.execute("INSERT INTO dirty_steps (run, step) SELECT run, step FROM new")
+        cursor.unregister("new")
+    committed += rows
+
+
+def refused(action):
+    try:
+        action()
+    except StoreError as error:
+        print("refused:", error)
+        return
+    raise SystemExit("not refused")
+
+
+def count():
+    return store.query("SELECT count(*) AS n FROM dirty_steps")["n"][0].as_py()
+
+
+def fill():
+    with (disk / "ballast").open("wb", buffering=0) as ballast:
+        try:
+            while ballast.write(b"x" * 4096):
+                pass
+        except OSError:
+            pass
+
+
+for _ in range(10):
+    insert(20_000)
+fill()
+refused(lambda: [insert(20_000) for _ in range(50)])
+assert count() == committed
+refused(store.checkpoint)
+assert count() == committed
+refused(lambda: [insert(20_000) for _ in range(50)])
+(disk / "ballast").unlink()
+insert(1000)
+store.checkpoint()
+assert count() == committed, (count(), committed)
+print("reopened", store._generation)
+store.close()
+assert Store.open(Home(disk / "home")).query("SELECT count(*) AS n FROM dirty_steps")["n"][0].as_py() == committed
+'''
+
+
+def test_a_full_disk_loses_nothing_and_the_store_goes_on(tmp_path: Path):
+    script = tmp_path / "fill.py"
+    script.write_text(FULL_DISK)
+    output = on_small_disk(tmp_path / "disk", 16, script)
+    assert output.count("refused:") == 3
+    assert "No space left" in output
+    assert "reopened 0" not in output, "the checkpoint was meant to invalidate DuckDB's instance"
