@@ -1,0 +1,220 @@
+"""The plugin inside real vLLM engines: what it records is what the callers of the engine were told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_process import run_scenario, spooled
+
+from logprobe.collectors.vllm_ids import prompt_hash
+
+pytestmark = pytest.mark.engine
+RUN = "a run"
+Rows = dict[str, dict[str, Any]]
+
+
+def watched(scenario: str, models: Path, folder: Path, **environment: str) -> tuple[Path, Any]:
+    """Runs a scenario with the plugin on; the home, and what the scenario returned."""
+    home = folder / "home"
+    return home, run_scenario(scenario, models, LOGPROBE_HOME=str(home), LOGPROBE_RUN=RUN, **environment)
+
+
+def by_sample(rows: list[dict[str, Any]]) -> Rows:
+    named = {row["sample_id"]: row for row in rows}
+    assert len(named) == len(rows), "a sample was recorded twice"
+    return named
+
+
+def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
+    return [(span["start"], span["end"], span["version"]) for span in row["spans"]]
+
+
+def engine_updates(home: Path) -> list[dict[str, Any]]:
+    return [row for row in spooled(home, RUN, "weights") if row["source"] == "engine"]
+
+
+def assert_as_told(recorded: dict[str, Any], told: dict[str, Any]) -> None:
+    """A record equals what the engine's caller got, bit by bit."""
+    assert recorded["token_ids"] == told["token_ids"]
+    assert recorded["logprobs"] == (told["logprobs"] or [None] * len(told["token_ids"]))
+    assert recorded["finish_reason"] == told["finish_reason"]
+    assert recorded["prompt_length"] == len(told["prompt_token_ids"])
+    assert recorded["prompt_hash"] == prompt_hash(told["prompt_token_ids"])
+    assert recorded["cached_prefix_tokens"] == told["cached_prefix_tokens"]
+
+
+# --- One process, one step at a time ---
+
+
+@pytest.fixture(scope="module")
+def stepwise(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Rows]:
+    home, told = watched("stepwise", models, tmp_path_factory.mktemp("stepwise"), LOGPROBE_REPLICA="engine-3")
+    return home, told, by_sample(spooled(home, RUN, "rollout"))
+
+
+def test_records_what_the_caller_was_told(stepwise: tuple[Path, Any, Rows]) -> None:
+    _, told, recorded = stepwise
+    assert told["flushed"]
+    assert recorded.keys() == {row["sample_id"] for row in told["rows"]} | {"aborted/0"}
+    for row in told["rows"]:
+        assert_as_told(recorded[row["sample_id"]], row)
+
+
+def test_children_have_their_own_names(stepwise: tuple[Path, Any, Rows]) -> None:
+    _, _, recorded = stepwise
+    assert {"children/0", "children/1", "children/2", "1_like-a-child/0"} <= recorded.keys()
+    assert recorded["children/2"]["request_id"].startswith("2_children-")
+
+
+def test_a_request_that_did_not_ask_has_no_logprobs(stepwise: tuple[Path, Any, Rows]) -> None:
+    home, _, recorded = stepwise
+    assert recorded["silent/0"]["logprobs"] == [None] * 5
+    [problem] = [row for row in spooled(home, RUN, "health") if row["event"] == "logprobs_missing"]
+    assert (problem["sequences"], problem["tokens"]) == (1, 5)
+
+
+def test_chunked_prefill_and_cached_prefixes(stepwise: tuple[Path, Any, Rows]) -> None:
+    _, _, recorded = stepwise
+    assert recorded["chunked/0"]["cached_prefix_tokens"] == 0
+    assert recorded["cached/0"]["cached_prefix_tokens"] == 128  # whole blocks of 32 of a prompt of 150
+
+
+def test_a_mark_cuts_a_request_in_flight(stepwise: tuple[Path, Any, Rows]) -> None:
+    _, _, recorded = stepwise
+    assert spans(recorded["cached/0"]) == [(0, 6, "0")]
+    assert spans(recorded["spanned/0"]) == [(0, 5, "0"), (5, 12, "1")]
+
+
+def test_an_aborted_request_keeps_what_it_had(stepwise: tuple[Path, Any, Rows]) -> None:
+    _, _, recorded = stepwise
+    aborted = recorded["aborted/0"]
+    assert (aborted["finish_reason"], len(aborted["token_ids"])) == ("abort", 4)
+    assert None not in aborted["logprobs"]
+
+
+def test_preempted_requests_are_whole(stepwise: tuple[Path, Any, Rows]) -> None:
+    _, told, recorded = stepwise
+    assert told["preemptions"] > 0, "the scenario must preempt"
+    assert all(len(recorded[f"crowded-{number}/0"]["token_ids"]) == 60 for number in range(6))
+
+
+def test_other_weights_without_a_mark_are_unknown(stepwise: tuple[Path, Any, Rows]) -> None:
+    _, _, recorded = stepwise
+    assert spans(recorded["unmarked/0"]) == [(0, 4, None)]
+    assert spans(recorded["marked/0"]) == [(0, 4, "3")]
+
+
+def test_observes_updates_in_the_engine(stepwise: tuple[Path, Any, Rows]) -> None:
+    home, told, _ = stepwise
+    assert told["reset"]
+    updates = engine_updates(home)
+    seen = [(row["version"], row["step"], row["cache_cleared"]) for row in updates]
+    assert seen == [("0", None, None), ("1", 1, False), (None, None, False), ("3", 3, True)]
+    assert all(row["replica"] == "engine-3" for row in updates)
+    assert all(row["started_at"] <= row["applied_at"] for row in updates[2:])
+
+
+def test_configuration_and_params_are_documents(stepwise: tuple[Path, Any, Rows]) -> None:
+    home, _, recorded = stepwise
+    documents = {row["fingerprint"]: json.loads(row["document"]) for row in spooled(home, RUN, "config")}
+    engine = documents[recorded["top/0"]["engine_config_id"]]
+    assert engine["summary"]["logprobs_mode"] == "raw_logprobs"
+    assert engine["summary"]["enable_prefix_caching"] is True
+    assert engine["summary"]["dtype"] == "float32"
+    assert engine["versions"]["vllm"].startswith("0.32")
+    params = documents[recorded["top/0"]["sampling_id"]]
+    assert (params["temperature"], params["top_p"], params["logprobs"]) == (0.8, 0.9, 5)
+
+
+def test_reports_itself(stepwise: tuple[Path, Any, Rows]) -> None:
+    home, _, recorded = stepwise
+    events = {row["event"]: row for row in spooled(home, RUN, "health", "vllm_plugin")}
+    assert json.loads(events["self_test"]["details"]) == {"ok": True, "not_observable": [], "inject": False}
+    cost = json.loads(events["detached"]["details"])
+    assert cost["sequences"] == len(recorded)
+    assert cost["hook_seconds"] > 0
+
+
+# --- An engine core in another process ---
+
+
+def test_spans_of_an_update_in_flight(models: Path, tmp_path: Path) -> None:
+    home, told = watched("in_flight", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    recorded = by_sample(spooled(home, RUN, "rollout"))
+    rows = {row["sample_id"]: row for row in told["rows"]}
+    for name, row in rows.items():
+        assert_as_told(recorded[name], row)
+    load, mark = told["before_load"], told["before_mark"]
+    assert spans(recorded["in-flight/0"]) == [(0, load, "5"), (load, mark, "6"), (mark, 400, "7")]
+    # vLLM's own account: "default" says that nobody told it, and of the mark it cannot know.
+    assert rows["in-flight/0"]["versions"] == [[0, load, "default"], [load, 400, "6"]]
+    assert recorded["leaves/0"]["finish_reason"] == "abort"
+    assert len(recorded["leaves/0"]["token_ids"]) >= told["left_after"]
+    updates = {row["version"]: row for row in engine_updates(home)}
+    assert [(v, u["pause_mode"], u["cache_cleared"]) for v, u in updates.items()] == [
+        ("5", None, None),
+        ("6", "keep", False),
+        ("7", "keep", False),
+    ]
+    times = updates["6"]
+    assert times["requested_at"] < times["started_at"] <= times["applied_at"] <= times["resumed_at"]
+
+
+# --- Being harmless ---
+
+
+@pytest.fixture(scope="module")
+def harmless(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    home = tmp_path_factory.mktemp("harmless") / "home"
+    return home, run_scenario("harmless", models, TEST_HOME=str(home))
+
+
+def health(home: Path, run: str) -> Rows:
+    return {row["event"]: row for row in spooled(home, run, "health", "vllm_plugin")}
+
+
+def answers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a caller sees, but for the request's number, which goes on from engine to engine."""
+    return [{key: value for key, value in row.items() if key != "sample_id"} for row in rows]
+
+
+def test_inert_without_a_home(harmless: tuple[Path, Any]) -> None:
+    assert harmless[1]["untouched"]
+
+
+@pytest.mark.parametrize("case", ["injected", "unwritable", "nameless", "unknown", "broken"])
+def test_callers_see_no_difference(harmless: tuple[Path, Any], case: str) -> None:
+    told = harmless[1]
+    silent = [row for row in told["absent"] if row["logprobs"] is None]
+    assert len(silent) == 6
+    assert len(told["absent"]) == 9
+    assert answers(told[case]) == answers(told["absent"])
+
+
+def test_injection_measures_what_nobody_asked_for(harmless: tuple[Path, Any]) -> None:
+    home, told = harmless
+    recorded = by_sample(spooled(home, "injected", "rollout"))
+    for row in told["injected"]:
+        found = recorded[row["sample_id"]]
+        assert found["token_ids"] == row["token_ids"]
+        assert all(value is not None and value < 0 for value in found["logprobs"])
+        assert row["logprobs"] in (None, found["logprobs"])
+
+
+def test_an_unknown_vllm_is_left_alone_and_reported(harmless: tuple[Path, Any]) -> None:
+    home, _ = harmless
+    assert spooled(home, "unknown", "rollout") == []
+    report = health(home, "unknown")["self_test"]
+    assert report["severity"] == "error"
+    assert json.loads(report["details"]) == {"ok": False, "problems": ["log-probs: not as expected"]}
+
+
+def test_errors_in_capture_are_counted(harmless: tuple[Path, Any]) -> None:
+    home, _ = harmless
+    assert spooled(home, "broken", "rollout") == []  # a sequence that may lack tokens is not recorded as if it were whole
+    events = health(home, "broken")
+    assert events["capture_given_up"]["sequences"] == 9
+    assert "made to fail" in events["internal_error"]["message"]
