@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.app.replay import Replay
-from logprobe.app.stack import Stack, free_port, say
+from logprobe.app.stack import Stack, free_port, require_extras, say
 from logprobe.app.supervisor import stop_on_signals
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
@@ -29,6 +29,7 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
     Raises:
         ConfigurationError: no such recorded run, or a home that is not the demo's to use.
     """
+    require_extras()
     runs = find_runs(Path(data) if data else None, names)
     with demo_home(home) as place, stop_on_signals() as stop:
         stack = Stack(place, address=_ADDRESS, port=choose_port(port))

@@ -25,14 +25,23 @@ def say(line: str) -> None:
     print(f"logprobe: {line}", file=sys.stderr, flush=True)
 
 
+def require_extras(*, app: bool = True) -> None:
+    """Raises `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
+    for package in ("duckdb", "apscheduler", *(["streamlit", "plotly"] if app else [])):
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise MissingExtraError(f"the package {package!r} is not installed; pip install 'logprobe[serve]'")
+
+
 class Stack:
     """A home's service and, unless `app` is False, its dashboard at `address`:`port` (0: any free port)."""
 
     def __init__(self, home: Home, *, address: str = "127.0.0.1", port: int = 8501, app: bool = True) -> None:
         """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
-        for package in ("duckdb", "apscheduler", *(["streamlit"] if app else [])):
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtraError(f"the package {package!r} is not installed; pip install 'logprobe[serve]'")
+        require_extras(app=app)
         owner = home.owner()
         if owner is not None:
             raise HomeBusyError(f"{home.path} is in use by {owner}; stop it, or choose another home")

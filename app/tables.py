@@ -101,7 +101,13 @@ def plain(value: Any) -> Any:
     return _PLAIN.get(type(value), str)(value)
 
 
+def _number(value: Decimal) -> int | float:
+    """DuckDB's sums of integers arrive as decimals without a fraction."""
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
 _PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
+    Decimal: _number,
     datetime: datetime.isoformat,
     date: date.isoformat,
     timedelta: timedelta.total_seconds,

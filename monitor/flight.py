@@ -168,7 +168,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if known is None:
             raise _refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
         try:
-            document = known[1]()
+            document = known[1]() or {}
         except LogprobeError as error:
             raise _refused(error) from error
         return iter([encode(finite(document))])

@@ -16,6 +16,7 @@ from typing import Any, Final
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.join import Joiner
+from logprobe.monitor.retention import Retention
 from logprobe.monitor.spool_scan import scan
 from logprobe.monitor.step_job import STEPS_PER_BATCH, StepJob
 from logprobe.monitor.store import Store
@@ -34,6 +35,7 @@ class Pipeline:
         self._ingester = Ingester(store)
         self._joiner = Joiner(store)
         self._steps = StepJob(store)
+        self._retention = Retention(store)
         self._stopping = stopping
 
     def ingest(self, follow_up: Callable[[Report], None]) -> Report:
@@ -69,6 +71,10 @@ class Pipeline:
             done = self._steps.run_once(max_steps=STEPS_PER_BATCH)
             steps, remaining = steps + done.steps, done.remaining
         return {"steps": steps, "remaining": remaining}
+
+    def retain(self) -> Report:
+        """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""
+        return asdict(self._retention.run_once())
 
 
 def _advanced(report: IngestReport) -> bool:

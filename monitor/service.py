@@ -22,7 +22,13 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError, StoreError
+from logprobe.collectors.errors import (
+    ConfigurationError,
+    HomeBusyError,
+    LogprobeError,
+    ServiceUnavailableError,
+    StoreError,
+)
 from logprobe.monitor import account
 from logprobe.monitor.flight import FlightServer, Parameters
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
@@ -41,6 +47,7 @@ _QUERY_ROWS: Final = 20_000_000  # a result is held in memory before it is sent
 
 _INGEST_SECONDS: Final = 0.5
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
+_RETENTION_SECONDS: Final = 60.0
 _HEALTH_SECONDS: Final = 5.0
 
 
@@ -67,6 +74,7 @@ class Service:
             server = self._listen(stack)
             lock.announce(f"{self._host}:{server.port}")
             schedule = Schedule(self._jobs.values())
+            stack.callback(self._store.interrupt)  # a long query must not hold up the end
             stack.callback(self._save)
             stack.callback(schedule.stop)
             stack.callback(self._home.remove_service_info)
@@ -85,8 +93,9 @@ class Service:
             step_metrics.run(wait=True)
 
         ingest = Job("ingest", _INGEST_SECONDS, lambda: pipeline.ingest(follow_up))
+        retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         health = Job("health", _HEALTH_SECONDS, self._beat)
-        return {job.name: job for job in (ingest, join, step_metrics, health)}
+        return {job.name: job for job in (ingest, join, step_metrics, retention, health)}
 
     def _listen(self, stack: ExitStack) -> FlightServer:
         token = secrets.token_urlsafe(32)
@@ -119,11 +128,17 @@ class Service:
 
     def query(self, sql: str, params: Parameters) -> pa.Table:
         """One read-only statement, bounded in time and rows. Raises `QueryError`."""
+        self._refuse_when_stopping()
         return self._store.query(sql, params, timeout=_QUERY_SECONDS, max_rows=_QUERY_ROWS)
 
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
         """One stored query. Raises `QueryError`."""
+        self._refuse_when_stopping()
         return self._store.read(name, **params)
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stop.is_set():
+            raise ServiceUnavailableError(f"the service of {self._home.path} is stopping")
 
     def ingest(self) -> dict[str, Any]:
         """Ingests what lies in the spool now, and returns when readers can see it."""

@@ -1,0 +1,387 @@
+"""The command line, as a process: what it prints, its exit codes, what it needs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
+
+import pytest
+from processes import record, service
+from processes import logprobe as process
+
+from logprobe.app import cli, tables
+from logprobe.app.arguments import require_run, step_range
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.metrics import KEYS
+
+COMMANDS = ("up", "demo", "runs", "status", "metrics", "sql", "ingest", "doctor")
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory):
+    """A home with an ingested run and no service."""
+    home = tmp_path_factory.mktemp("ingested") / "home"
+    record(home, "toy-run", steps=range(4))
+    done = logprobe("ingest", "--once", "--home", home)
+    assert "192 tokens" not in done.stdout  # 4 steps · 4 sequences · 16 tokens
+    assert "256 tokens ingested; 0 files moved aside" in done.stdout
+    return home
+
+
+def logprobe(*arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:
+    """Runs a command in this process, which is quicker; fails unless it exits with `code`."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        try:
+            done = cli.main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            done = int(end.code or 0)
+    assert done == code, err.getvalue()
+    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
+
+
+# --- Without extras ---
+
+# Fails on any import of what only extras bring.
+BARE = """
+import sys
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"duckdb", "polars", "streamlit", "plotly", "apscheduler", "tsdownsample", "torch", "vllm"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Bare())
+from logprobe.app.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BARE, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["doctor"], ["doctor", "--json"], ["metrics", "--help"]]
+)
+def test_the_base_install_is_enough_for(arguments) -> None:
+    done = bare(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["runs"], ["sql", "SELECT 1"], ["metrics", "x"], ["status", "x"], ["ingest", "--once"], ["up"], ["demo"]],
+)
+def test_a_missing_extra_is_named_in_one_line(arguments, tmp_path) -> None:
+    done = bare(*arguments, "--home", str(tmp_path / "h"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("logprobe: ")
+    assert "pip install 'logprobe[serve]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_doctor_on_a_home_without_extras_says_what_it_cannot_read(tmp_path) -> None:
+    done = bare("doctor", "--home", str(tmp_path))
+    assert done.returncode == 0
+    assert "what was recorded cannot be read here: duckdb is not installed" in done.stdout
+
+
+def test_help_is_fast_and_loads_nothing_heavy() -> None:
+    loaded = "import sys; from logprobe.app.parser import build; build(); print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    for heavy in ("numpy", "pyarrow", "duckdb", "logprobe.monitor", "logprobe.app.commands"):
+        assert f"'{heavy}'" not in done.stdout
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        process("--help")
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.3
+
+
+# --- Usage and errors ---
+
+
+def test_help_names_every_command() -> None:
+    text = logprobe("--help").stdout
+    assert all(f"    {command} " in text for command in COMMANDS)
+    for command in COMMANDS:
+        assert "--home DIR" in logprobe(command, "--help").stdout
+
+
+def test_version() -> None:
+    assert logprobe("--version").stdout.startswith("logprobe 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["status"],
+        ["metrics"],
+        ["ingest"],
+        ["metrics", "x", "--steps", "a:b"],
+        ["up", "--port", "99999"],
+        ["demo", "--speed", "nan"],
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments) -> None:
+    done = logprobe(*arguments, code=2)
+    assert done.stderr.startswith("logprobe: ")
+    assert done.stderr.count("\n") == 1
+    assert "--help" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["runs"], ["sql", "SELECT 1"], ["metrics", "x"], ["status", "x"], ["ingest", "--once"], ["up"]]
+)
+def test_no_home_says_how_to_name_one(command) -> None:
+    done = logprobe(*command, code=1)
+    assert done.stderr == "logprobe: which home? pass --home DIR, or set LOGPROBE_HOME\n"
+
+
+def test_the_home_may_come_from_the_environment(ingested) -> None:
+    assert "toy-run" in logprobe("runs", LOGPROBE_HOME=str(ingested)).stdout
+
+
+def test_a_home_without_anything_says_what_to_do(home) -> None:
+    done = logprobe("runs", "--home", home, code=1)
+    assert "logprobe ingest --once --home" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not home.exists()
+
+
+def test_a_file_is_no_home(tmp_path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert "is not a folder" in logprobe("runs", "--home", file, code=1).stderr
+
+
+def test_debug_adds_the_traceback(home) -> None:
+    done = logprobe("runs", "--home", home, code=1, LOGPROBE_DEBUG="1")
+    assert done.stderr.startswith("logprobe: ")
+    assert "Traceback (most recent call last)" in done.stderr
+
+
+def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch, capsys) -> None:
+    def broken(_):
+        raise ZeroDivisionError("division\nby zero")
+
+    monkeypatch.setattr("logprobe.app.commands.doctor.run", broken)
+    assert cli.main(["doctor"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("logprobe: unexpected ZeroDivisionError: division by zero; LOGPROBE_DEBUG=1")
+    assert line.count("\n") == 1
+
+
+def test_a_closed_pipe_is_no_error_message(ingested) -> None:
+    command = f"{sys.executable} -m logprobe.app.cli metrics toy-run --json --home {ingested} | head -c 10"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == '{"run": "t'
+    assert done.stderr == ""
+
+
+# --- metrics ---
+
+
+def test_metrics_json_is_the_public_document(ingested) -> None:
+    text = process("metrics", "toy-run", "--json", "--home", ingested).stdout
+    document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert list(document) == ["run", "steps"]
+    assert document["run"] == "toy-run"
+    assert [step["step"] for step in document["steps"]] == [0, 1, 2, 3]
+    for step in document["steps"]:
+        assert list(step) == ["step", "tokens", "sequences", "metrics"]
+        assert (step["tokens"], step["sequences"]) == (64, 4)
+        assert list(step["metrics"]) == list(KEYS)
+        assert 0 < step["metrics"]["backend.k3_kl"] < 1e-3
+        assert step["metrics"]["reward"] == 1.5
+        assert step["metrics"]["weight_lag_mean"] is None  # no engine told its version: unknown, not 0
+        assert step["metrics"]["update.k3_kl"] is None
+        assert step["metrics"]["entropy"] is None
+
+
+def test_metrics_of_some_steps_and_keys(ingested) -> None:
+    def steps(bounds: str) -> list[int]:
+        done = logprobe("metrics", "toy-run", "--json", "--steps", bounds, "--metric", "reward", "--home", ingested)
+        document = json.loads(done.stdout)
+        assert all(list(step["metrics"]) == ["reward"] for step in document["steps"])
+        return [step["step"] for step in document["steps"]]
+
+    assert steps("1:2") == [1, 2]
+    assert steps("2:") == [2, 3]
+    assert steps(":0") == [0]
+    assert steps("3") == [3]
+    assert steps("7:9") == []
+
+
+def test_metrics_for_people(ingested) -> None:
+    lines = logprobe("metrics", "toy-run", "--home", ingested).stdout.splitlines()
+    assert len(lines) == 2 + 4
+    assert lines[0].split()[:4] == ["step", "tokens", "sequences", "backend.k3_kl"]
+    assert "–" in lines[2]  # unknown looks unknown
+    assert "nan" not in "".join(lines).lower()
+
+
+def test_an_unknown_metric_or_run_is_named_with_a_remedy(ingested) -> None:
+    assert (
+        "there is no metric 'k3'" in logprobe("metrics", "toy-run", "--metric", "k3", "--home", ingested, code=1).stderr
+    )
+    assert "did you mean 'toy-run'?" in logprobe("metrics", "toyrun", "--home", ingested, code=1).stderr
+    assert "`logprobe runs` lists them" in logprobe("status", "zzz", "--home", ingested, code=1).stderr
+
+
+def test_the_catalog_is_listed() -> None:
+    entries = json.loads(logprobe("metrics", "--list", "--json").stdout)
+    assert [entry["key"] for entry in entries] == list(KEYS)
+    assert all(entry["words"] and entry["formula"] for entry in entries)
+    text = logprobe("metrics", "--list").stdout
+    assert all(f"{key}\n" in text for key in KEYS)
+
+
+# --- sql, runs, status, doctor ---
+
+
+def test_sql_in_three_forms(ingested) -> None:
+    query = "SELECT step, NULL AS none, 'a,\"b' AS text, {'x': 1.5} AS nested, 'nan'::DOUBLE AS odd FROM steps WHERE step < 2 ORDER BY step"
+    rows = json.loads(logprobe("sql", query, "--json", "--home", ingested).stdout)
+    assert rows == [{"step": n, "none": None, "text": 'a,"b', "nested": {"x": 1.5}, "odd": None} for n in (0, 1)]
+    lines = list(csv.DictReader(io.StringIO(logprobe("sql", query, "--csv", "--home", ingested).stdout)))
+    assert [(line["step"], line["none"], line["text"], line["nested"]) for line in lines] == [
+        ("0", "", 'a,"b', '{"x": 1.5}'),
+        ("1", "", 'a,"b', '{"x": 1.5}'),
+    ]
+    assert logprobe("sql", query, "--home", ingested).stdout.splitlines()[2].split()[:2] == ["0", "–"]
+
+
+def test_tokens_are_there_in_plain_sql(ingested) -> None:
+    done = logprobe("sql", "SELECT count(*) AS n FROM tokens WHERE run = 'toy-run'", "--json", "--home", ingested)
+    assert json.loads(done.stdout) == [{"n": 256}]
+
+
+def test_sql_refuses_to_write_in_one_line(ingested) -> None:
+    done = logprobe("sql", "DROP TABLE segments", "--home", ingested, code=1)
+    assert done.stderr.startswith("logprobe: DROP is refused")
+    assert done.stderr.count("\n") == 1
+
+
+def test_runs(ingested) -> None:
+    (run,) = json.loads(logprobe("runs", "--json", "--home", ingested).stdout)
+    assert (run["run"], run["state"], run["steps"], run["last_step"], run["tokens"]) == ("toy-run", "ended", 4, 3, 256)
+
+
+def test_status_without_a_service(ingested) -> None:
+    document = json.loads(logprobe("status", "toy-run", "--json", "--home", ingested).stdout)
+    assert document["state"] == "ended"
+    assert (document["last_step"], document["sequences"], document["steps_to_compute"]) == (3, 16, 0)
+    assert document["service"] == {"running": False, "backlog": None, "jobs": {}}
+    assert [collector["closed"] for collector in document["collectors"]] == [True]
+    text = logprobe("status", "toy-run", "--home", ingested).stdout
+    assert "state        ended: all 1 collector closed" in text
+    assert "no service runs" in text
+
+
+def test_status_names_what_was_lost(home) -> None:
+    with Recorder(home, "lossy", rank=0) as recorder:
+        recorder.training(step=0, sample_ids=["a"], token_ids=[[1, 2]], trainer_logprobs=[[0.0]], mask=[[1, 1]])
+        recorder.step(0, loss=1.0)
+    foreign = home / "spool" / "lossy" / "someone" / "notes.txt"
+    foreign.parent.mkdir()
+    foreign.write_text("not a segment")
+    assert "1 files moved aside" in logprobe("ingest", "--once", "--home", home).stdout
+    document = json.loads(logprobe("status", "lossy", "--json", "--home", home).stdout)
+    assert document["quarantined"] == 1
+    assert document["quarantine_reasons"] == ["foreign"]
+    assert "bad_input" in {problem["event"] for problem in document["problems"]}
+    assert "bad_input" in logprobe("status", "lossy", "--home", home).stdout
+
+
+def test_doctor_says_what_cannot_be_measured_and_why(ingested) -> None:
+    findings = json.loads(logprobe("doctor", "--json", "--home", ingested).stdout)
+    gaps = [finding for finding in findings if finding["section"] == "runs"]
+    texts = " / ".join(gap["text"] for gap in gaps)
+    assert "toy-run: all sequences with no entropy" in texts
+    assert "toy-run: no current log-probs; unknown: all `update` and `total` metrics" in texts
+    assert "toy-run: no rollout side" in texts
+    assert "reward" not in texts
+    assert all(gap["remedy"] for gap in gaps)
+
+
+def test_doctor_knows_whether_an_engine_would_be_watched(home) -> None:
+    def hooks(**environment: str) -> str:
+        findings = json.loads(logprobe("doctor", "--json", **environment).stdout)
+        return " / ".join(finding["text"] for finding in findings if finding["section"] == "hooks")
+
+    assert "registered" in hooks()
+    assert "LOGPROBE_HOME and LOGPROBE_RUN not set" in hooks()
+    assert f"records to {home}" in hooks(LOGPROBE_HOME=str(home), LOGPROBE_RUN="x")
+    assert "keeps the plugin out" in hooks(VLLM_PLUGINS="other")
+    assert "verified" in hooks()
+
+
+# --- beside a service ---
+
+
+def test_commands_go_through_a_running_service(home) -> None:
+    record(home, "toy-run", steps=range(2))
+    with service(home):
+        report = json.loads(logprobe("ingest", "--once", "--json", "--home", home).stdout)
+        assert report["remaining"] == 0
+        assert len(json.loads(logprobe("metrics", "toy-run", "--json", "--home", home).stdout)["steps"]) == 2
+        document = json.loads(logprobe("status", "toy-run", "--json", "--home", home).stdout)
+        assert document["service"]["running"] is True
+        assert document["service"]["backlog"]["segments"] == 0
+        assert "segments (0 bytes) in the spool" in logprobe("status", "toy-run", "--home", home).stdout
+        done = logprobe("sql", "SELECT * FROM nowhere", "--home", home, code=1)
+        assert "nowhere" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert "served by process" in logprobe("doctor", "--home", home).stdout
+        owner = Home(home).owner()
+        assert f"is in use by process {owner.pid}" in logprobe("up", "--home", home, "--port", "0", code=1).stderr
+
+
+def test_ingest_alone_refuses_a_home_that_something_else_holds(home) -> None:
+    with Home(home).lock():
+        line = logprobe("ingest", "--once", "--home", home, code=1).stderr
+    assert f"is in use by process {os.getpid()}" in line
+
+
+# --- pieces ---
+
+
+def test_step_range() -> None:
+    assert step_range("3:9") == (3, 9)
+    assert step_range(":9") == (None, 9)
+    assert step_range("3:") == (3, None)
+    assert step_range("3") == (3, 3)
+
+
+def test_near_matches() -> None:
+    with pytest.raises(ConfigurationError, match="did you mean 'v0-reference'"):
+        require_run("v0_reference", ["v0-reference", "late-growth"])
+    with pytest.raises(ConfigurationError, match="did you mean 'late-growth'"):
+        require_run("growth", ["v0-reference", "late-growth"])
+    with pytest.raises(ConfigurationError, match="nothing was ingested"):
+        require_run("x", [])
+
+
+def test_a_terminal_is_not_steered_by_names() -> None:
+    assert "\x1b" not in tables.aligned(["run"], [["\x1b[2Jevil\n"]])
+    assert tables.cell("x" * 100) == "x" * 59 + "…"
+    assert tables.cell(float("nan")) == "–"
+    assert tables.cell(0.0) == "0"

@@ -1,0 +1,287 @@
+"""The service as a real process: reads, jobs, ownership, ends of all kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from processes import connected, end, eventually, record, service, start_service
+from pyarrow import flight
+
+from logprobe.collectors.errors import QueryError, ServiceUnavailableError, StoreError
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import FlightReader, connect, open_reader
+
+STEPS = "SELECT count(*) AS n FROM step_summaries WHERE run = $run"
+
+
+def steps_of(reader, run: str = "toy") -> int:
+    return reader.query(STEPS, {"run": run})["n"][0].as_py()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A service with one ingested run, for tests that only read."""
+    home = tmp_path_factory.mktemp("served") / "home"
+    record(home, steps=range(3))
+    with service(home) as reader:
+        reader.ingest()
+        yield home, reader
+
+
+def test_what_was_flushed_is_measured_and_visible(served) -> None:
+    _, reader = served
+    assert reader.source == "service"
+    assert steps_of(reader) == 3
+    table = reader.read("cli_metrics", run="toy", first=1, last=1)
+    values = dict(zip(table["metric"].to_pylist(), table["value"].to_pylist(), strict=True))
+    assert 0 < values["backend.k3_kl"] < 1e-3
+    assert values["reward"] == 1.5
+
+
+def test_both_kinds_of_parameters_travel(served) -> None:
+    _, reader = served
+    assert reader.query("SELECT ? + ? AS n", [1, 2])["n"].to_pylist() == [3]
+    assert reader.query("SELECT list_sum($xs) AS n, $word AS w", {"xs": [1, 2], "word": "ρ"}).to_pylist() == [
+        {"n": 3, "w": "ρ"}
+    ]
+    assert reader.query("SELECT $none::INT AS n", {"none": None})["n"].to_pylist() == [None]
+    with pytest.raises(QueryError, match="cannot be a query parameter"):
+        reader.query("SELECT ?", [object()])
+
+
+def test_large_and_empty_results_arrive_whole(served) -> None:
+    _, reader = served
+    table = reader.query("SELECT range AS n, repeat('x', 20) AS s FROM range(300_000)")
+    assert table.num_rows == 300_000
+    assert table["n"][299_999].as_py() == 299_999
+    empty = reader.query("SELECT step, run FROM step_summaries WHERE false")
+    assert empty.num_rows == 0
+    assert empty.schema.field("step").type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("DELETE FROM step_summaries", "read-only"),
+        ("SELECT nothing FROM step_summaries", "nothing"),
+        ("SELECT 1; SELECT 2", "one statement"),
+        ("ATTACH '/tmp/x.db'", "read-only"),
+        ("", "one statement"),
+    ],
+)
+def test_a_refused_query_says_why_in_one_line(served, sql, words) -> None:
+    _, reader = served
+    with pytest.raises(QueryError, match=words) as caught:
+        reader.query(sql)
+    assert "\n" not in str(caught.value)
+    assert "gRPC" not in str(caught.value)
+    assert steps_of(reader) == 3
+
+
+def test_an_unknown_stored_query_is_refused(served) -> None:
+    _, reader = served
+    with pytest.raises(QueryError, match="no stored query"):
+        reader.read("../../etc/passwd")
+
+
+def test_nobody_reads_without_the_token(served) -> None:
+    home, _ = served
+    info = Home(home).service_info()
+    assert stat.S_IMODE(os.stat(home / "service.json").st_mode) == 0o600
+    client = flight.FlightClient((info.host, info.port))
+    for headers in ([], [(b"authorization", b"Bearer wrong")], [(b"authorization", info.token.encode())]):
+        options = flight.FlightCallOptions(headers=headers)
+        with pytest.raises(flight.FlightUnauthenticatedError, match="service.json"):
+            client.do_get(flight.Ticket(b'{"sql": "SELECT 1"}'), options).read_all()
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            list(client.do_action(flight.Action("shutdown", b""), options))
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "ticket", [b"", b"[]", b"{}", b'{"sql": "SELECT 1", "name": "x"}', b'{"name": "x", "params": [1]}']
+)
+def test_a_ticket_that_is_no_request_is_refused(served, ticket) -> None:
+    home, reader = served
+    info = Home(home).service_info()
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {info.token}".encode())])
+    with flight.FlightClient((info.host, info.port)) as client, pytest.raises(flight.FlightServerError) as caught:
+        client.do_get(flight.Ticket(ticket), options).read_all()
+    assert json.loads(caught.value.extra_info)["class"] == "QueryError"
+    assert steps_of(reader) == 3
+
+
+def test_status_tells_jobs_and_backlog(served) -> None:
+    home, reader = served
+    status = reader.status()
+    assert status["running"] is True
+    assert status["home"] == str(home)
+    assert status["backlog"] == {"segments": 0, "bytes": 0, "oldest_seconds": None}
+    assert {"ingest", "join", "step_metrics", "health"} <= set(status["jobs"])
+    assert status["jobs"]["ingest"]["runs"] >= 1
+    assert status["jobs"]["ingest"]["failures"] == 0
+    assert "lag_seconds" in status["jobs"]["ingest"]["progress"]
+    rows = eventually(lambda: reader.read("job_runs").to_pylist(), "the health job writes the account down")
+    assert {row["job"] for row in rows} == set(status["jobs"])
+
+
+def test_many_readers_at_once(served) -> None:
+    home, _ = served
+    failures = []
+
+    def ask() -> None:
+        try:
+            with connect(home) as reader:
+                for _ in range(10):
+                    assert steps_of(reader) == 3
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+
+
+def test_a_long_query_keeps_neither_ingest_nor_others_waiting(served) -> None:
+    home, reader = served
+    slow = "SELECT count(*) FROM range(200_000) a, range(40_000) b WHERE a.range * b.range % 7 = 1"
+    outcome = []
+
+    def ask() -> None:
+        try:
+            outcome.append(reader.query(slow))
+        except (QueryError, ServiceUnavailableError) as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    record(home, "beside", steps=range(2))
+    with connect(home) as other:
+        eventually(lambda: steps_of(other, "beside") == 2, "ingest goes on beside a long query", 20)
+    assert outcome == []
+
+
+def test_a_second_service_names_the_first(served) -> None:
+    home, reader = served
+    started = time.monotonic()
+    second = start_service(home)
+    assert second.wait(30) == 1
+    assert time.monotonic() - started < 15
+    line = end(second)
+    assert line.startswith(f"logprobe: {home} is in use by process {reader.status()['pid']}")
+    assert line.count("\n") == 1
+    assert steps_of(reader) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(home, number) -> None:
+    record(home)
+    process = start_service(home)
+    with connected(home) as reader:
+        reader.ingest()
+        process.send_signal(number)
+        assert process.wait(20) == 0
+        errors = end(process)
+        assert "Traceback" not in errors
+        with pytest.raises(ServiceUnavailableError, match="logprobe up --home"):
+            reader.status()
+    assert Home(home).owner() is None
+    assert Home(home).service_info() is None
+    with open_reader(home) as reader:  # no service: straight from the file
+        assert reader.source == "file"
+        assert steps_of(reader) == 3
+        assert reader.status() == {"running": False}
+        runs = {row["job"]: row["runs"] for row in reader.read("job_runs").to_pylist()}
+    assert runs["ingest"] >= 1
+
+
+def test_shutdown_over_the_wire(home) -> None:
+    process = start_service(home)
+    with connected(home) as reader:
+        reader.shutdown()
+    assert process.wait(20) == 0
+    end(process)
+
+
+def test_counts_of_jobs_outlive_the_service(home) -> None:
+    with service(home) as reader:
+        reader.ingest()
+    with open_reader(home) as reader:
+        before = {row["job"]: row["runs"] for row in reader.read("job_runs").to_pylist()}
+    with service(home) as reader:
+        assert reader.status()["jobs"]["ingest"]["runs"] >= before["ingest"] >= 1
+
+
+def test_a_reader_finds_a_service_that_was_killed_and_came_back(home) -> None:
+    with Recorder(home, "toy", rank=0) as recorder:
+        first = start_service(home)
+        reader = connected(home)
+        old = Home(home).service_info()
+        first.kill()
+        end(first)
+        assert Home(home).service_info() == old  # a killed service cannot take its address back
+        with pytest.raises(ServiceUnavailableError, match="does not answer"):
+            reader.status()
+        recorder.step(0, loss=1.0)
+        assert recorder.flush()
+        with service(home):
+            eventually(lambda: _answers(reader), "the old reader works again")
+            reader.ingest()
+            assert reader.query("SELECT count(*) AS n FROM step_records")["n"][0].as_py() == 1
+            assert Home(home).service_info().token != old.token
+        reader.close()
+
+
+def _answers(reader: FlightReader) -> bool:
+    try:
+        return reader.status()["running"]
+    except ServiceUnavailableError:
+        return False
+
+
+def test_a_killed_service_reads_on_from_the_file(home) -> None:
+    record(home)
+    process = start_service(home)
+    with connected(home) as reader:
+        reader.ingest()
+    process.kill()
+    end(process)
+    with open_reader(home) as reader:
+        assert reader.source == "file"
+        assert steps_of(reader) == 3
+
+
+def test_an_empty_home_says_what_to_do(home) -> None:
+    with pytest.raises(ServiceUnavailableError, match="logprobe up --home"):
+        connect(home)
+    with pytest.raises(StoreError, match="ingest --once"):
+        open_reader(home)
+    assert not home.exists()  # looking makes nothing
+
+
+def test_a_port_that_is_taken_is_named(home, tmp_path) -> None:
+    with service(home):
+        taken = Home(home).service_info().port
+        other = start_service(tmp_path / "other", "--port", str(taken))
+        assert other.wait(20) == 1
+        assert f"cannot listen on 127.0.0.1:{taken}" in end(other)
+
+
+def test_a_proxy_for_the_internet_is_not_asked(served, monkeypatch) -> None:
+    home, _ = served
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with connect(home) as reader:
+        assert steps_of(reader) == 3
