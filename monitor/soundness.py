@@ -1,7 +1,7 @@
-"""Which rows of a segment can be used: columns as the wire contract has them, and lists of a row of one length.
+"""Which rows of a segment can be used: those whose lists have one length, and that say which sample they are about.
 
-A segment whose columns cannot be read as the contract's is refused as a whole (`SegmentError`, reason ``columns``). A row that
-does not fit together is left out and counted; the rows around it are good data.
+A row that does not fit together is left out and counted; the rows around it are good data. A segment that lacks a column without
+which no row can be used is refused as a whole (`SegmentError`, reason ``columns``): quarantine keeps it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.schema import SCHEMAS
 from logprobe.collectors.spool import Segment
 from logprobe.monitor import ragged
 
-# Without these a row says nothing that could be stored; every other column may be null, or absent in files of an older writer.
+# Without these a row says nothing that could be stored; every other column may be null.
 _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "training": ("step", "sample_id", "token_ids"),
     "rollout": ("sample_id", "token_ids"),
@@ -49,9 +48,9 @@ class SoundRows:
 
 
 def sound_rows(segment: Segment) -> SoundRows:
-    """Checks and conforms the rows of one segment. Raises `SegmentError` (reason ``columns``)."""
-    kind = segment.where.kind
-    table = _conformed(segment)
+    """Checks the rows of one segment. Raises `SegmentError` (reason ``columns``) when none of them can be used."""
+    kind, table = segment.where.kind, segment.table.replace_schema_metadata()
+    _check_required(segment)
     faults = dict(_faults(kind, table))
     bad = np.logical_or.reduce(list(faults.values())) if faults else np.zeros(table.num_rows, np.bool_)
     tokens = _tokens(kind, table)
@@ -68,28 +67,13 @@ def sound_rows(segment: Segment) -> SoundRows:
     )
 
 
-def _conformed(segment: Segment) -> pa.Table:
-    """The segment's table under the contract's schema: columns in order, absent ones null, unknown ones gone."""
-    kind, path = segment.where.kind, segment.where.path
-    schema = SCHEMAS.get(kind)
-    if schema is None:
-        raise SegmentError("columns", f"{path}: records of kind {kind!r} are not known; upgrade the service")
-    missing = [name for name in _REQUIRED[kind] if name not in segment.table.column_names]
-    if missing:
-        raise SegmentError("columns", f"{path}: columns {', '.join(missing)} are missing; was it written by logprobe?")
-    return pa.table([_column(segment, field) for field in schema], schema=schema)
-
-
-def _column(segment: Segment, field: pa.Field) -> pa.ChunkedArray:
+def _check_required(segment: Segment) -> None:
     table = segment.table
-    if field.name not in table.column_names:
-        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
-    try:
-        return table[field.name].cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
-        found = table.schema.field(field.name).type
-        message = f"{segment.where.path}: column {field.name} is {found}, not {field.type} ({error})"
-        raise SegmentError("columns", message) from error
+    names = [name for name in _REQUIRED[segment.where.kind] if table[name].null_count == table.num_rows]
+    if table.num_rows and names:
+        raise SegmentError(
+            "columns", f"{segment.where.path}: no row has {', '.join(names)}; was it written by logprobe?"
+        )
 
 
 def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]]]:

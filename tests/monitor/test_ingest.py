@@ -1,0 +1,512 @@
+"""Ingest: what collectors wrote is in the store once, whatever else lies in the spool."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from segments import RUN, at, on_small_disk, records, sampled, trained
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.schema import SCHEMAS, STATISTICS
+from logprobe.collectors.spool import SegmentPath, SpoolWriter, read_segment
+from logprobe.collectors.statistics import COLUMNS
+from logprobe.monitor import ingest
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.quarantine import quarantine
+from logprobe.monitor.spool_scan import STALE_SECONDS
+from logprobe.monitor.store import Store
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def writer(home: Path) -> SpoolWriter:
+    return SpoolWriter(home, RUN, "writer")
+
+
+def rows(store: Store, sql: str) -> list[dict]:
+    return store.query(sql).to_pylist()
+
+
+def value(store: Store, sql: str):
+    return store.query(sql)[0][0].as_py()
+
+
+def spool_files(store: Store) -> list[str]:
+    return sorted(str(path.relative_to(store.home.spool)) for path in store.home.spool.rglob("*") if path.is_file())
+
+
+def raw_paths(store: Store) -> list[str]:
+    return sorted(store.home.relative(path) for path in store.home.raw.glob("[!!]*/*/*"))
+
+
+# Content
+
+
+def test_a_training_segment_is_in_every_place_it_belongs(store: Store, writer: SpoolWriter):
+    where = writer.write("training", records("training", trained("a", 3), trained("b", 3, 2, received=False)))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.rows, report.tokens, report.remaining) == (1, 2, 6, 0)
+    assert report.lag_seconds is not None
+    assert 0 <= report.lag_seconds < 60
+    assert spool_files(store) == []
+    assert rows(store, "SELECT segment_id, run, writer, sequence, kind, rows, tokens FROM segments") == [
+        {
+            "segment_id": where.segment_id,
+            "run": RUN,
+            "writer": "writer",
+            "sequence": 1,
+            "kind": "training",
+            "rows": 2,
+            "tokens": 6,
+        }
+    ]
+    assert rows(
+        store, "SELECT sample_id, n_total, n_expected, rollout_source, raw_kept FROM training_sequences ORDER BY row"
+    ) == [
+        {"sample_id": "a", "n_total": 4, "n_expected": 4, "rollout_source": "received", "raw_kept": True},
+        {"sample_id": "b", "n_total": 2, "n_expected": 2, "rollout_source": "missing", "raw_kept": True},
+    ]
+    assert rows(store, "SELECT row, pair, n, sum_d, min_d, max_d FROM statistics") == [
+        {"row": 0, "pair": "backend", "n": 4, "sum_d": 2.0, "min_d": 0.5, "max_d": 0.5}
+    ]
+    assert rows(store, "SELECT run, min_step, max_step, rows, tokens FROM raw_files") == [
+        {"run": RUN, "min_step": 3, "max_step": 3, "rows": 2, "tokens": 6}
+    ]
+    assert rows(store, "SELECT run, step FROM dirty_steps") == [{"run": RUN, "step": 3}]
+    assert rows(store, "SELECT sample_id FROM join_queue ORDER BY 1") == [{"sample_id": "a"}, {"sample_id": "b"}]
+    assert rows(store, "SELECT position, token_id, mask, rollout_logprob, trainer_logprob, log_ratio FROM tokens"
+                " WHERE sample_id = 'a' ORDER BY position LIMIT 1") == [
+        {"position": 0, "token_id": 0, "mask": True, "rollout_logprob": -1.0, "trainer_logprob": -0.5, "log_ratio": 0.5}
+    ]  # fmt: skip
+
+
+def test_all_pairs_are_computed_where_current_logprobs_exist(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training", trained("a", current_logprobs=[-1.0, -2.0, -3.0, -3.0])))
+    Ingester(store).run_once()
+    sums = {row["pair"]: row["sum_d"] for row in rows(store, "SELECT pair, sum_d FROM statistics")}
+    assert sums == {"backend": 2.0, "update": -1.0, "total": 1.0}
+
+
+def test_what_stands_under_the_mask_counts_nowhere(store: Store, writer: SpoolWriter):
+    row = trained(
+        "a",
+        mask=[True, False, True, True],
+        rollout_logprobs=[-1.0, math.nan, -3.0, None],
+        entropy=[0.5, math.inf, 1.0, math.nan],
+        advantages=[-2.0, 7.0, 3.0, 1.0],
+        reward=0.25,
+    )
+    writer.write("training", records("training", row))
+    Ingester(store).run_once()
+    assert rows(
+        store, "SELECT n_total, n_expected, reward, advantage_abs_sum, entropy_sum, entropy_n FROM training_sequences"
+    ) == [{"n_total": 4, "n_expected": 3, "reward": 0.25, "advantage_abs_sum": 6.0, "entropy_sum": 1.5, "entropy_n": 2}]
+    assert rows(store, "SELECT n, n_expected, n_nonfinite_behaviour, sum_d FROM statistics") == [
+        {"n": 2, "n_expected": 3, "n_nonfinite_behaviour": 1, "sum_d": 1.0}
+    ]
+    assert rows(store, "SELECT count(*) AS n, count(rollout_logprob) AS r FROM tokens") == [{"n": 4, "r": 3}]
+
+
+def test_what_was_not_reported_is_null_and_no_mask_means_every_token(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training", trained("a", mask=None), trained("b", entropy=[1.0] * 4)))
+    Ingester(store).run_once()
+    assert rows(
+        store, "SELECT n_expected, entropy_sum, entropy_n, advantage_abs_sum FROM training_sequences ORDER BY row"
+    ) == [
+        {"n_expected": 4, "entropy_sum": None, "entropy_n": None, "advantage_abs_sum": None},
+        {"n_expected": 4, "entropy_sum": 4.0, "entropy_n": 4, "advantage_abs_sum": None},
+    ]
+    assert value(store, "SELECT bool_and(mask) FROM tokens") is True
+
+
+def test_empty_sequences_and_empty_segments_are_harmless(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training"))
+    writer.write("training", records("training", trained("a", n=0), trained("b"), trained("c", n=0)))
+    writer.write("rollout", records("rollout", sampled("a", n=0)))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.rows, report.tokens) == (3, 4, 4)
+    assert [row["n"] for row in rows(store, "SELECT n FROM statistics ORDER BY row")] == [0, 4, 0]
+    assert value(store, "SELECT count(*) FROM tokens") == 4
+
+
+def test_ingested_statistics_are_those_of_the_kernel_on_random_data(store: Store, home: Path):
+    rng = np.random.default_rng(0)
+    reference: dict[str, float] = {}
+    for number in range(5):
+        writer = SpoolWriter(home, f"run {number % 2}", f"w{number}")
+        for step in range(3):
+            batch = []
+            for sequence in range(7):
+                n = int(rng.integers(0, 50))
+                r = -rng.exponential(1, n).astype(np.float32)
+                t = (r + rng.normal(0, 0.1, n)).astype(np.float32)
+                mask = rng.random(n) < 0.8
+                name = f"{number}-{step}-{sequence}"
+                d = (t.astype(np.float64) - r)[mask & (t <= 1e-6)]
+                reference[name] = float(np.sum(np.expm1(d) - d))
+                fields = {"rollout_logprobs": r.tolist(), "trainer_logprobs": t.tolist(), "mask": mask.tolist()}
+                batch.append(trained(name, step, n) | fields)
+            writer.write("training", records("training", *batch))
+    Ingester(store, batch_bytes=20_000).run_once()
+    measured = {row["sample_id"]: row["sum_k3"] for row in rows(store, "SELECT sample_id, sum_k3 FROM sequences")}
+    assert measured == pytest.approx(reference, abs=1e-12)
+
+
+def test_a_rollout_segment_keeps_counts_sums_and_spans(store: Store, writer: SpoolWriter):
+    spans = [{"start": 0, "end": 2, "version": "1"}, {"start": 2, "end": 3, "version": None}]
+    writer.write(
+        "rollout", records("rollout", sampled("a", 3, spans=spans, logprobs=[-1.0, None, -3.0], finish_reason="stop"))
+    )
+    Ingester(store).run_once()
+    assert rows(store, "SELECT sample_id, n_tokens, n_logprobs, logprob_sum, spans, finish_reason FROM rollouts") == [
+        {"sample_id": "a", "n_tokens": 3, "n_logprobs": 2, "logprob_sum": -4.0, "spans": spans, "finish_reason": "stop"}
+    ]
+    assert rows(store, "SELECT * FROM dirty_steps") == []
+
+
+def test_the_small_kinds_arrive_as_events_and_records(store: Store, writer: SpoolWriter):
+    writer.write(
+        "step", records("step", {"time": at(0), "step": 1, "rank": 0, "scalars": [("loss", 1.5)], "correction": "{}"})
+    )
+    writer.write("weights", records("weights", {"time": at(1), "version": "1", "step": 1, "source": "trainer"}))
+    writer.write("config", records("config", {"time": at(2), "fingerprint": "f", "kind": "run", "document": "{}"}))
+    writer.write(
+        "health", records("health", {"time": at(3), "event": "started", "severity": "info", "message": "hello"})
+    )
+    report = Ingester(store).run_once()
+    assert (report.segments, report.rows, report.tokens) == (4, 4, 0)
+    assert [row["kind"] for row in rows(store, "SELECT kind FROM events ORDER BY time, kind")] == [
+        "correction", "weights", "config", "health",
+    ]  # fmt: skip
+    assert value(store, "SELECT scalars['loss'] FROM step_records") == 1.5
+    assert value(store, "SELECT version FROM weights") == "1"
+    assert rows(store, "SELECT run, step FROM dirty_steps") == [{"run": RUN, "step": 1}]
+    assert value(store, "SELECT writer FROM health_records") == "writer"
+
+
+def test_a_weight_update_that_becomes_known_late_makes_its_steps_dirty(store: Store, writer: SpoolWriter):
+    writer.write(
+        "training", records("training", trained("a", 7, weight_version="v7"), trained("b", 8, weight_version="v8"))
+    )
+    ingester = Ingester(store)
+    ingester.run_once()
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM dirty_steps")
+    writer.write("weights", records("weights", {"time": at(0), "version": "v7", "step": 6, "source": "trainer"}))
+    ingester.run_once()
+    assert rows(store, "SELECT step FROM dirty_steps") == [{"step": 7}]
+
+
+def test_statistics_reduced_next_to_the_collector_equal_those_of_raw_tokens(
+    store: Store, writer: SpoolWriter, home: Path
+):
+    raw = records("training", trained("a", 1, entropy=[1.0] * 4), trained("b", 1, received=False))
+    writer.write("training", raw)
+    ingester = Ingester(store)
+    ingester.run_once()
+    from logprobe.monitor.sequence_rows import reduce_training
+    from logprobe.monitor.soundness import sound_rows
+
+    again = writer.write("training", raw)
+    reduced = reduce_training(sound_rows(read_segment(again)).table).select(STATISTICS.names).cast(STATISTICS)
+    again.path.unlink()
+    SpoolWriter(home, RUN, "edge").write("statistics", reduced)
+    report = ingester.run_once()
+    assert (report.segments, report.rows, report.tokens) == (1, 2, 8)
+    compared = "sample_id, n_total, n_expected, entropy_sum, entropy_n, token_hash, rollout_source"
+    assert value(store, f"SELECT count(*) FROM (SELECT DISTINCT {compared} FROM training_sequences)") == 2
+    assert value(store, f"SELECT count(*) FROM (SELECT DISTINCT row, pair, {', '.join(COLUMNS)} FROM statistics)") == 1
+    assert rows(store, "SELECT raw_kept, count(*) AS n FROM training_sequences GROUP BY 1 ORDER BY 1") == [
+        {"raw_kept": False, "n": 2},
+        {"raw_kept": True, "n": 2},
+    ]
+
+
+# Exactly once
+
+
+def test_a_segment_found_again_is_removed_and_not_counted(store: Store, writer: SpoolWriter):
+    where = writer.write("training", records("training", trained("a")))
+    content = where.path.read_bytes()
+    ingester = Ingester(store)
+    ingester.run_once()
+    where.path.write_bytes(content)  # as if the service had been killed between commit and removal
+    report = ingester.run_once()
+    assert (report.segments, report.duplicates, report.tokens) == (0, 1, 0)
+    assert spool_files(store) == []
+    assert value(store, "SELECT count(*) FROM training_sequences") == 1
+    assert value(store, "SELECT count(*) FROM raw_training") == 1
+
+
+def test_raw_files_of_a_killed_service_are_removed_at_the_next_start(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training", trained("a")))
+    Ingester(store).run_once()
+    (kept,) = raw_paths(store)
+    folder = (store.home.path / kept).parent
+    (folder / "orphan.parquet").write_bytes((store.home.path / kept).read_bytes())
+    (folder / "half.tmp").write_bytes(b"PAR1")
+    assert value(store, "SELECT count(*) FROM tokens") == 4, "readers must not see what is not registered"
+    Ingester(store)
+    assert raw_paths(store) == [kept]
+
+
+def test_a_limit_stops_between_batches_and_the_rest_follows(store: Store, writer: SpoolWriter):
+    for step in range(5):
+        writer.write("training", records("training", trained("a", step)))
+    ingester = Ingester(store, batch_bytes=1)
+    first = ingester.run_once(max_bytes=1)
+    assert (first.segments, first.remaining) == (1, 4)
+    rest = ingester.run_once()
+    assert (rest.segments, rest.remaining) == (4, 0)
+    assert [row["step"] for row in rows(store, "SELECT step FROM training_sequences")] == list(range(5))
+
+
+def test_runs_of_any_name_are_kept_apart(store: Store, home: Path):
+    names = ["a b", "..", "ä/ö", "100%", ".hidden", "run'; DROP TABLE segments; --"]
+    for name in names:
+        SpoolWriter(home, name, "w").write("training", records("training", trained("a")))
+    Ingester(store).run_once()
+    assert sorted(row["run"] for row in rows(store, "SELECT run FROM runs")) == sorted(names)
+    assert value(store, "SELECT count(DISTINCT run) FROM tokens") == len(names)
+    assert {Path(path).parts[0] for path in raw_paths(store)} == {"raw"}
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_no_problem(store: Store, writer: SpoolWriter, monkeypatch):
+    gone = writer.write("training", records("training", trained("a")))
+    writer.write("training", records("training", trained("b")))
+    scan = ingest.scan
+
+    def scan_then_lose(*args, **kwargs):
+        content = scan(*args, **kwargs)
+        gone.path.unlink()
+        return content
+
+    monkeypatch.setattr(ingest, "scan", scan_then_lose)
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined, report.problems) == (1, 0, [])
+
+
+# What cannot be trusted
+
+
+def _truncate(where: SegmentPath) -> None:
+    where.path.write_bytes(where.path.read_bytes()[:-20])
+
+
+def _flip(where: SegmentPath) -> None:
+    content = bytearray(where.path.read_bytes())
+    content[len(content) // 2] ^= 1
+    where.path.write_bytes(bytes(content))
+
+
+def _empty(where: SegmentPath) -> None:
+    where.path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(("damage", "reason"), [(_truncate, "truncated"), (_flip, "checksum"), (_empty, "truncated")])
+def test_damaged_segments_are_set_aside_and_the_others_ingested(store: Store, writer: SpoolWriter, damage, reason: str):
+    writer.write("training", records("training", trained("a")))
+    bad = writer.write("training", records("training", trained("b")))
+    writer.write("training", records("training", trained("c")))
+    damage(bad)
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined) == (2, 1)
+    assert spool_files(store) == []
+    (entry,) = rows(store, "SELECT path, origin, run, reason, message FROM quarantine")
+    assert (entry["reason"], entry["run"]) == (reason, RUN)
+    assert entry["origin"] == store.home.relative(bad.path)
+    assert (store.home.path / entry["path"]).is_file()
+    assert value(store, "SELECT event FROM events WHERE kind = 'quarantine'") == reason
+
+
+def _write_segment(home: Path, kind: str, table: pa.Table, name: str = "bad") -> None:
+    SpoolWriter(home, RUN, name).write(kind, table)
+
+
+def test_segments_whose_columns_are_not_the_contract_are_set_aside(store: Store, home: Path):
+    good = records("training", trained("a"))
+    text = good.set_column(good.schema.get_field_index("token_ids"), "token_ids", pa.array([["x"]]))
+    _write_segment(home, "training", text, "wrong-type")
+    _write_segment(home, "training", good.drop_columns("token_ids"), "missing")
+    _write_segment(home, "weather", good, "unknown-kind")
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined) == (0, 3)
+    assert sorted(row["reason"] for row in rows(store, "SELECT reason FROM quarantine")) == [
+        "columns",
+        "columns",
+        "foreign",
+    ]
+
+
+def test_columns_that_an_older_writer_did_not_know_are_null(store: Store, home: Path):
+    table = records("training", trained("a")).drop_columns(["tags", "weight_version", "current_logprobs"])
+    _write_segment(home, "training", table.append_column("of_the_future", pa.array([1])))
+    assert Ingester(store).run_once().segments == 1
+    assert rows(store, "SELECT weight_version, tags FROM training_sequences") == [
+        {"weight_version": None, "tags": None}
+    ]
+
+
+def test_a_future_schema_waits_in_quarantine_for_an_upgrade(store: Store, home: Path, monkeypatch):
+    from logprobe.collectors import schema
+
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 99)
+    _write_segment(home, "training", records("training", trained("a")))
+    report = Ingester(store).run_once()
+    assert report.quarantined == 1
+    assert "upgrade" in value(store, "SELECT message FROM quarantine WHERE reason = 'future_schema'")
+
+
+def test_foreign_files_are_set_aside_wherever_they_lie(store: Store, writer: SpoolWriter):
+    good = writer.write("training", records("training", trained("a")))
+    for name in ("notes.txt", f"{RUN}/core", f"{RUN}/writer/00000009.training.arrow", f"{RUN}/writer/.hidden"):
+        (store.home.spool / name).write_text("not ours")
+    table = pa.table({"a": [1]})
+    with pa.ipc.new_file(good.path.with_name("00000008.training.00000000.arrow"), table.schema) as file:
+        file.write_table(table)
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined) == (1, 4)
+    assert spool_files(store) == [f"{RUN}/writer/.hidden"]
+    assert sorted(row["origin"] for row in rows(store, "SELECT origin FROM quarantine WHERE reason = 'foreign'")) == [
+        "spool/notes.txt", f"spool/{RUN}/core", f"spool/{RUN}/writer/00000009.training.arrow",
+    ]  # fmt: skip
+
+
+def test_quarantine_interrupted_before_the_move_is_finished_and_counted_once(
+    store: Store, writer: SpoolWriter, monkeypatch
+):
+    bad = writer.write("training", records("training", trained("a")))
+    error = SegmentError("checksum", "broken")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        quarantine(store, bad.path, RUN, error)
+    assert bad.path.exists()
+    assert quarantine(store, bad.path, RUN, error)
+    assert value(store, "SELECT count(*) FROM quarantine") == 1
+    again = writer.directory / bad.path.name
+    again.write_bytes(b"another file of that name")
+    assert quarantine(store, again, RUN, error)
+    assert len({row["path"] for row in rows(store, "SELECT path FROM quarantine")}) == 2
+    assert not quarantine(store, again, RUN, error)
+
+
+def test_temporary_files_are_left_alone_until_their_writer_must_be_dead(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training", trained("a")))
+    fresh, stale = (writer.directory / f".0000000{n}.training.tmp" for n in (2, 3))
+    for path in (fresh, stale):
+        path.write_bytes(b"half")
+    old = time.time() - STALE_SECONDS - 1
+    os.utime(stale, (old, old))
+    Ingester(store).run_once()
+    assert spool_files(store) == [f"{RUN}/writer/{fresh.name}"]
+
+
+BAD_ROWS = {
+    "short": {"trainer_logprobs": [-1.0]},
+    "long": {"mask": [True] * 9},
+    "null-id": {"token_ids": [0, None, 2, 3]},
+    "null-mask": {"mask": [True, None, True, True]},
+    "no-step": {"step": None},
+    "no-sample": {"sample_id": None},
+    "no-tokens": {"token_ids": None},
+}
+
+
+def test_rows_that_do_not_fit_together_are_left_out_and_counted(store: Store, writer: SpoolWriter):
+    bad = [trained(name, 5) | fields for name, fields in BAD_ROWS.items()]
+    writer.write("training", records("training", trained("good", 5), *bad, trained("also good", 6)))
+    writer.write("rollout", records("rollout", sampled("good"), sampled("bad", logprobs=[-1.0])))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.rows, report.bad_rows, report.quarantined) == (2, 3, len(bad) + 1, 0)
+    assert rows(store, "SELECT sample_id, row FROM training_sequences ORDER BY row") == [
+        {"sample_id": "good", "row": 0},
+        {"sample_id": "also good", "row": len(bad) + 1},
+    ]
+    found = rows(store, "SELECT component, event, severity, sequences, step FROM health_records ORDER BY sequences")
+    assert found == [
+        {"component": "ingest", "event": "bad_rows", "severity": "error", "sequences": 1, "step": None},
+        {"component": "ingest", "event": "bad_rows", "severity": "error", "sequences": len(bad), "step": 5},
+    ]
+    assert value(store, "SELECT count(*) FROM tokens") == 8
+
+
+def test_a_segment_that_cannot_be_stored_takes_no_other_with_it(store: Store, writer: SpoolWriter):
+    for step in range(3):
+        writer.write("training", records("training", trained("a", step)))
+    broken = {"step": 9, "sample_id": "x", "n_total": 1, "n_expected": 1, "backend": dict.fromkeys(COLUMNS)}
+    writer.write("statistics", pa.Table.from_pylist([broken], schema=SCHEMAS["statistics"]))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined, report.remaining) == (3, 1, 0)
+    assert "cannot be stored" in value(store, "SELECT message FROM quarantine WHERE reason = 'unreadable'")
+    assert value(store, "SELECT count(*) FROM training_sequences") == 3
+    assert value(store, "SELECT count(*) FROM raw_files") == len(raw_paths(store))
+
+
+# A full disk
+
+FULL_DISK = '''
+"""Ingests on a disk that fills up, then on the same disk with space again."""
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from segments import records, trained
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.store import Store
+
+disk = Path(sys.argv[1])
+home = Home(disk / "home")
+store = Store.open(home)
+ingester = Ingester(store, batch_bytes=1)
+writer = SpoolWriter(home.path, "run", "w")
+for step in range(12):
+    writer.write("training", records("training", *(trained(f"{{i}}", step, 1000 + i) for i in range(8))))
+with (disk / "ballast").open("wb", buffering=0) as ballast:
+    try:
+        while ballast.write(b"x" * 4096):
+            pass
+    except OSError:
+        pass
+waiting = len(list(home.spool.rglob("*.arrow")))
+failures = 0
+for _ in range(3):
+    try:
+        ingester.run_once()
+    except StoreError as error:
+        failures += 1
+        print("refused:", error)
+left = len(list(home.spool.rglob("*.arrow")))
+known = store.query("SELECT count(*) AS n FROM segments")["n"][0].as_py()
+print("failures", failures, "left", left, "known", known)
+assert failures == 3 and left == waiting and known == 0
+assert len(list(home.raw.glob("run/*/*"))) == known, "a batch that failed must leave no raw file"
+(disk / "ballast").unlink()
+report = ingester.run_once()
+assert report.segments == left, report
+assert not list(home.spool.rglob("*.arrow"))
+assert store.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py() == 12 * sum(range(1000, 1008))
+print("done")
+'''
+
+
+def test_a_full_disk_keeps_the_spool_and_ingest_goes_on_when_there_is_space(tmp_path: Path):
+    script = tmp_path / "fill.py"
+    script.write_text(FULL_DISK.format(path=[str(Path(__file__).parent.parent)]))
+    output = on_small_disk(tmp_path / "disk", 8, script)
+    assert "No space left" in output
+    assert output.endswith("done\n")
