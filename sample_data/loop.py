@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from engine import Answers, RolloutEngine
 from grpo import CLIP, MAX_GRAD_NORM, MINIBATCHES, WARMUP_STEPS, Outcome, Sample, Scores, Trainer, advantages
-from scenarios import TEMPERATURE, Scenario
+from scenarios import Scenario
 from task import TASKS, VOCABULARY, Problem, draw
 
 from logprobe.collectors.recorder import Recorder
@@ -45,7 +45,7 @@ class Plan:
             "minibatches": MINIBATCHES,
             "clip": CLIP,
             "max_grad_norm": MAX_GRAD_NORM,
-            "temperature": TEMPERATURE,
+            "temperature": self.scenario.temperature,
             "dtype": "float32",
             "tasks": [task.name for task in TASKS],
             "vocabulary": list(VOCABULARY),

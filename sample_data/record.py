@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scenarios import SCENARIOS, TEMPERATURE, Scenario
+from scenarios import SCENARIOS, Scenario
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.recorder import Recorder
@@ -81,13 +81,13 @@ def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> None:
         engine = RolloutEngine(
             Path(checkpoint),
             logprobs_mode=plan.scenario.logprobs_mode,
-            temperature=TEMPERATURE,
+            temperature=plan.scenario.temperature,
             answers=ANSWERS,
             seed=plan.seed,
             recorder=recorder,
         )
     torch.manual_seed(plan.seed)
-    trainer = Trainer(model, temperature=TEMPERATURE, learning_rate=LEARNING_RATE)
+    trainer = Trainer(model, temperature=plan.scenario.temperature, learning_rate=LEARNING_RATE)
     for number, scalars in enumerate(Loop(plan, recorder, trainer, engine).steps(), start=1):
         if number % 10 == 0 or number == plan.scenario.steps:
             _say(f"step {number}/{plan.scenario.steps}: {_words(scalars)}")

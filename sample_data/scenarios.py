@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-TEMPERATURE: Final = 0.7  # of sampling; the trainer divides its logits by the same
-
-
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One way of running engine and trainer.
@@ -17,6 +14,7 @@ class Scenario:
         steps: how many to record.
         story: what is to be seen in it and why.
         layer: of the fault, or "none".
+        temperature: of sampling; the trainer divides its logits by the same.
         logprobs_mode: of the engine; None leaves the default, raw log-probs: temperature not applied.
         pause: how requests in flight are treated at a weight update, see `RolloutEngine.update`.
         clear_cache: whether cached prefixes are forgotten at a weight update.
@@ -31,6 +29,7 @@ class Scenario:
     steps: int
     story: str
     layer: str
+    temperature: float
     logprobs_mode: str | None
     pause: Literal["idle", "keep", "abort"]
     clear_cache: bool
@@ -53,6 +52,7 @@ V0_REFERENCE: Final = Scenario(
     steps=300,
     story="Processed log-probs, weights updated between batches, prefix cache cleared at every update: engine and trainer agree.",
     layer="none",
+    temperature=0.85,
     logprobs_mode="processed_logprobs",
     pause="idle",
     clear_cache=True,
@@ -67,6 +67,7 @@ V1_INITIAL: Final = Scenario(
         "a prefix cache that survives weight updates made while requests are in flight (inference-path layer)."
     ),
     layer="semantic, inference path",
+    temperature=0.85,
     logprobs_mode=None,
     pause="keep",
     clear_cache=False,
@@ -81,6 +82,7 @@ LATE_GROWTH: Final = Scenario(
         "and every batch is trained on later than the one before: staleness, the objective layer."
     ),
     layer="objective",
+    temperature=0.7,
     logprobs_mode="processed_logprobs",
     pause="idle",
     clear_cache=True,
@@ -99,6 +101,7 @@ V1_FIXED: Final = Scenario(
         "prefix cache cleared: back on the reference."
     ),
     layer="none",
+    temperature=0.85,
     logprobs_mode="processed_logprobs",
     pause="abort",
     clear_cache=True,
