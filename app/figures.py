@@ -152,10 +152,11 @@ def _row_traces(run: RunSeries, row: _Row, theme: Theme) -> Iterator[Trace]:
         if row.panel.log:
             y = np.where(y > 0, y, np.nan)  # a logarithm has no place for them; the heading counts them
         yield from _envelope_traces(x, y, row, theme.color(line.role))
-        yield _line_trace(*thin(x, y, max_points=MAX_POINTS), row, number, line, theme)
+        yield _line_trace(thin(x, y, max_points=MAX_POINTS), row, number, line, theme)
 
 
-def _line_trace(x: Floats, y: Floats, row: _Row, number: int, line: Line, theme: Theme) -> Trace:
+def _line_trace(points: tuple[Floats, Floats], row: _Row, number: int, line: Line, theme: Theme) -> Trace:
+    x, y = points
     lonely = _lonely(y)
     return {
         "type": "scatter",
@@ -176,7 +177,8 @@ def _line_trace(x: Floats, y: Floats, row: _Row, number: int, line: Line, theme:
 def _lonely(y: Floats) -> npt.NDArray[np.bool_]:
     known = np.isfinite(y)
     before, after = np.append(False, known[:-1]), np.append(known[1:], False)
-    return known & ~before & ~after
+    lonely: npt.NDArray[np.bool_] = known & ~before & ~after
+    return lonely
 
 
 def _envelope_traces(x: Floats, y: Floats, row: _Row, color: str) -> Iterator[Trace]:

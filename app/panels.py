@@ -54,7 +54,9 @@ class Panel:
 
 
 def _pairs(key: str, title: str, *, log: bool = False, height: int = 76) -> Panel:
-    return Panel(tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, log=log, height=height)
+    return Panel(
+        tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, log=log, height=height
+    )
 
 
 def _backend(key: str, title: str) -> Panel:
@@ -76,7 +78,11 @@ OVERVIEW: Final[tuple[Panel, ...]] = (
         from_zero=True,
     ),
     _backend("ratio_deviation_1e4", "ρ deviation ×10⁴"),
-    Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
+    Panel(
+        (Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")),
+        "Weight lag",
+        from_zero=True,
+    ),
     Panel((Line("entropy", "neutral", "trainer"), Line("entropy_sampled", "backend", "sampled", "dot")), "Entropy"),
     Panel((Line("reward", "neutral", "mean"),), "Reward"),
 )

@@ -25,7 +25,8 @@ def _nothing() -> None:
 @cache
 def _component() -> Callable[..., Any]:
     loader = files("logprobe.app.chart").joinpath("loader.js").read_text(encoding="utf-8")
-    return st.components.v2.component("logprobe.panel", js=loader, isolate_styles=False)
+    component: Callable[..., Any] = st.components.v2.component("logprobe.panel", js=loader, isolate_styles=False)
+    return component
 
 
 def panel(kind: Kind, key: str, data: dict[str, Any], *, triggers: tuple[str, ...] = ()) -> Any:

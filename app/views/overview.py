@@ -18,10 +18,9 @@ from logprobe.app.views.words import ABSENT_RUN, BEGINNING, no_service, recordin
 
 def overview() -> None:
     """Draws the page."""
-    _live()
+    st.fragment(_live)()
 
 
-@st.fragment
 def _live() -> None:
     """All that changes while a run goes on. The bar asks for the next look by itself, see `chart/bar.js`."""
     look, run = looked()

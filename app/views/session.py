@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ def home() -> Path:
     return Path(path)
 
 
-@st.cache_resource(show_spinner=False)
+@cache
 def _feed(path: str) -> Feed:
     return Feed(lambda: connect(path))
 
@@ -47,7 +48,8 @@ def theme() -> Theme:
 
 def chosen() -> str | None:
     """The run the address names; None: the newest."""
-    return st.query_params.get("run")
+    name: str | None = st.query_params.get("run")
+    return name
 
 
 def choose(name: str) -> None:

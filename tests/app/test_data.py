@@ -79,7 +79,8 @@ def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> 
         run.record(5)
         ingest(store)
         first = feed.look("grows")
-        assert first.view is not None and first.problem is None
+        assert first.view is not None
+        assert first.problem is None
         assert first.view.series.steps.tolist() == [0, 1, 2, 3, 4]
 
         reader.reads.clear()
@@ -112,10 +113,12 @@ def test_runs_are_newest_first_and_judged(home: Path, store: Store) -> None:
         ingest(store)
         look = Feed(lambda: StoreReader(store)).look("newer")
         later = Feed(lambda: StoreReader(store), now=lambda: datetime.now(UTC) + timedelta(hours=1)).look("newer")
-    assert look.runs is not None and later.runs is not None
+    assert look.runs is not None
+    assert later.runs is not None
     assert [(run.name, run.liveness.state) for run in look.runs] == [("newer", State.LIVE), ("older", State.ENDED)]
     assert later.runs[0].liveness.state is State.STALE
-    assert look.runs[0].steps == 2 and look.runs[0].last_step == 1
+    assert look.runs[0].steps == 2
+    assert look.runs[0].last_step == 1
 
 
 def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
@@ -144,9 +147,11 @@ def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store
     clock += timedelta(minutes=3)
     still = feed.look("stays")
     assert still.away_since == clock - timedelta(minutes=3)
-    assert still.view is seen.view and still.runs == seen.runs
+    assert still.view is seen.view
+    assert still.runs == seen.runs
     bar = bar_of(still, still.run("stays"), now=clock, interval=2.0)
-    assert bar["away"] == 180.0 and bar["notices"][0]["text"] == "The monitor service has not answered"
+    assert bar["away"] == 180.0
+    assert bar["notices"][0]["text"] == "The monitor service has not answered"
     reader.away = False
     assert feed.look("stays").away_since is None
 
@@ -154,7 +159,10 @@ def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store
 def test_without_a_service_there_is_nothing_to_show_and_it_is_said_so(home: Path) -> None:
     feed = Feed(lambda: connect(home))
     look = feed.look(None)
-    assert look.runs is None and look.view is None and look.away_since is not None and look.problem is None
+    assert look.runs is None
+    assert look.view is None
+    assert look.away_since is not None
+    assert look.problem is None
 
 
 def test_a_failing_query_is_one_line_beside_the_last_values(home: Path, store: Store) -> None:
@@ -170,7 +178,9 @@ def test_a_failing_query_is_one_line_beside_the_last_values(home: Path, store: S
         cursor.execute("ALTER TABLE step_metrics RENAME TO step_metrics_gone")
     broken = feed.look("breaks")
     assert broken.view is seen.view
-    assert broken.problem is not None and "step_metrics" in broken.problem and "\n" not in broken.problem
+    assert broken.problem is not None
+    assert "step_metrics" in broken.problem
+    assert "\n" not in broken.problem
 
 
 def test_a_store_made_anew_is_read_anew(home: Path, store: Store, tmp_path: Path) -> None:
@@ -186,7 +196,8 @@ def test_a_store_made_anew_is_read_anew(home: Path, store: Store, tmp_path: Path
     feed.look("again")
     reader._store = other
     view = feed.look("again").view
-    assert view is not None and view.series.steps.tolist() == [0, 1]
+    assert view is not None
+    assert view.series.steps.tolist() == [0, 1]
     other.close()
 
 
@@ -206,4 +217,6 @@ def test_ingest_lag_in_words(status: dict[str, Any], words: str | None) -> None:
 
 def test_a_page_without_runs_asks_again() -> None:
     bar = bar_of(Look(runs=()), None, now=datetime.now(UTC), interval=2.0)
-    assert bar["runs"] == [] and bar["selected"] is None and bar["notices"] == []
+    assert bar["runs"] == []
+    assert bar["selected"] is None
+    assert bar["notices"] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,8 @@ def noisy(n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_few_points_stay_as_they_are() -> None:
     x, y = noisy(MAX_POINTS)
     thin_x, thin_y = thin(x, y)
-    assert thin_x is x and thin_y is y
+    assert thin_x is x
+    assert thin_y is y
     assert envelope(x, y) is None
 
 
@@ -43,7 +46,7 @@ def test_a_gap_stays_a_gap(n: int, gaps: list[tuple[int, int]]) -> None:
     assert len(thin_x) <= MAX_POINTS
     assert (np.diff(thin_x) > 0).all()
     known = np.flatnonzero(np.isfinite(thin_y))
-    for before, after in zip(known[:-1], known[1:], strict=True):
+    for before, after in itertools.pairwise(known):
         hidden = np.isnan(y[int(thin_x[before]) : int(thin_x[after]) + 1]).any()
         assert hidden == (after > before + 1), "a line is drawn over a gap, or broken where there is none"
 
@@ -53,7 +56,8 @@ def test_nothing_but_gaps() -> None:
     thin_x, _ = thin(x, np.full(5000, np.nan))
     assert len(thin_x) == 0
     band = envelope(x, np.full(5000, np.nan))
-    assert band is not None and np.isnan(band.low).all()
+    assert band is not None
+    assert np.isnan(band.low).all()
 
 
 @pytest.mark.parametrize("n", [2001, 2500, 100_000])

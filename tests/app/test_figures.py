@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_rows_share_one_x_axis_and_do_not_overlap() -> None:
     assert {trace.get("xaxis", "x") for trace in figure["data"]} == {"x"}
     domains = sorted(axis["domain"] for name, axis in figure["layout"].items() if name.startswith("yaxis"))
     assert len(domains) == len(OVERVIEW) + 1
-    assert all(below[1] < above[0] for below, above in zip(domains, domains[1:], strict=False))
+    assert all(below[1] < above[0] for below, above in itertools.pairwise(domains))
     assert figure["layout"]["yaxis2"]["type"] == "log"  # K3
 
 
@@ -71,7 +72,8 @@ def test_long_runs_are_thinned_behind_an_envelope() -> None:
     k3[33_333] = 1.0
     figure = steps_figure(run_of(50_000, backend__k3_kl=k3), OVERVIEW, [], LIGHT)
     x, y = drawn(figure, "y2")
-    assert len(x) <= MAX_POINTS and y.max() == 1.0
+    assert len(x) <= MAX_POINTS
+    assert y.max() == 1.0
     bands = [t for t in figure["data"] if t.get("fill") == "tonexty" and t["yaxis"] == "y2"]
     assert len(bands) == 3  # one per pair
     assert len(json.dumps(figure)) < 1_500_000
@@ -121,8 +123,10 @@ def test_tiles_show_the_newest_value_against_the_median() -> None:
 def test_a_tile_never_makes_something_up() -> None:
     series = run_of(3, without=("reward",), backend__kl=[1.0, 2.0, np.nan], backend__coverage=[1, 1, 0.99999])
     tiles = {tile["key"]: tile for tile in tiles_of(RunView(series), OVERVIEW, LIGHT)}
-    assert tiles["reward"]["value"] == "–" and tiles["reward"]["note"] == "not measured · needs rewards"
-    assert tiles["backend.kl"]["value"] == "2" and tiles["backend.kl"]["note"] == "last measured at step 1"
+    assert tiles["reward"]["value"] == "–"
+    assert tiles["reward"]["note"] == "not measured · needs rewards"
+    assert tiles["backend.kl"]["value"] == "2"
+    assert tiles["backend.kl"]["note"] == "last measured at step 1"
     assert tiles["backend.ess"]["note"] == "99.99 % of tokens measured"  # never rounded up to 100
 
 
@@ -154,4 +158,5 @@ def test_log_ticks() -> None:
 
 
 def test_themes() -> None:
-    assert theme_for("dark") is DARK and theme_for(None) is LIGHT
+    assert theme_for("dark") is DARK
+    assert theme_for(None) is LIGHT

@@ -12,7 +12,8 @@ from logprobe.app import numbers, tiles
 @pytest.mark.parametrize("module", [numbers, tiles])
 def test_examples(module: object) -> None:
     outcome = doctest.testmod(module)  # type: ignore[arg-type]
-    assert outcome.attempted and not outcome.failed
+    assert outcome.attempted
+    assert not outcome.failed
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def points(*rows: tuple[int, str, float | None]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [[], [], []]
     types = {"step": pa.int64(), "metric": pa.string(), "value": pa.float64()}
     return pa.table(
-        {name: pa.array(list(column), type) for (name, type), column in zip(types.items(), columns, strict=True)}
+        {name: pa.array(list(column), kind) for (name, kind), column in zip(types.items(), columns, strict=True)}
     )
 
 
@@ -31,7 +31,9 @@ def test_steps_are_sorted_and_unknown_values_are_gaps() -> None:
     np.testing.assert_array_equal(series.column("b"), [np.nan, np.nan])
     assert series.revision == 2
     assert series.latest("a") == (5, 1.0)
-    assert series.latest("b") is None and not series.measured("b") and not series.measured("never heard of")
+    assert series.latest("b") is None
+    assert not series.measured("b")
+    assert not series.measured("never heard of")
 
 
 def test_a_recomputed_step_replaces_all_its_values() -> None:

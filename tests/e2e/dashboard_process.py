@@ -35,7 +35,8 @@ def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
     try:
         deadline = time.monotonic() + seconds
         while not found.wait(0.1):
-            assert process.poll() is None and time.monotonic() < deadline, "".join(lines)
+            assert process.poll() is None, "".join(lines)
+            assert time.monotonic() < deadline, "".join(lines)
         yield next(match[1] for line in lines if (match := _ADDRESS.search(line)))
     finally:
         process.terminate()

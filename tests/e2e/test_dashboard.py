@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from synthetic_run import SyntheticRun
 
 from logprobe.app.numbers import number
+from logprobe.collectors.errors import HomeBusyError
 from logprobe.collectors.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
@@ -86,6 +88,23 @@ def wait_for_chart(page: Page, points: int = 1) -> dict[str, Any]:
     return page.evaluate(STATE)
 
 
+@contextmanager
+def killed_service(home: Home) -> Iterator[None]:
+    """The service is gone, and its successor has to wait for as long as the block takes."""
+    with connect(home) as reader:
+        os.kill(reader.status()["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            lock = home.lock()
+            break
+        except HomeBusyError:  # it takes the kernel a moment to bury a process
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    with lock:
+        yield
+
+
 def zoom(page: Page) -> None:
     box = page.locator(".lp-plot").bounding_box()
     assert box is not None
@@ -109,7 +128,8 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
         zoom(page)
         page.wait_for_selector(".lp-reset:visible")
         zoomed = page.evaluate(STATE)
-        assert zoomed["range"][0] > before["range"][0] and zoomed["range"][1] < before["range"][1]
+        assert zoomed["range"][0] > before["range"][0]
+        assert zoomed["range"][1] < before["range"][1]
         newest = zoomed
         for _ in range(3):
             newest = wait_for_chart(page, newest["points"] + 1)
@@ -130,7 +150,9 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
         assert sum("plotly.min.js" in url for url in seen.requests) == 1
 
 
-def test_the_address_names_the_run_and_names_stay_text(browser: Browser, live: tuple[Path, str], artifacts: Path) -> None:
+def test_the_address_names_the_run_and_names_stay_text(
+    browser: Browser, live: tuple[Path, str], artifacts: Path
+) -> None:
     _, address = live
     with watched(browser, address) as seen:
         page = seen.page
@@ -139,7 +161,9 @@ def test_the_address_names_the_run_and_names_stay_text(browser: Browser, live: t
         expect(page.locator(".lp-pick .lp-name")).to_have_text("synthetic-ended")
         expect(page.locator(".lp-facts .lp-badge")).to_have_text("ended")
         expect(page.locator(".lp-absent")).to_contain_text("Weight lag: not measured, needs")
-        expect(page.locator("[data-metric=entropy] .lp-note, [data-metric=weight_lag_mean] .lp-note").first).to_contain_text("not measured")
+        expect(
+            page.locator("[data-metric=entropy] .lp-note, [data-metric=weight_lag_mean] .lp-note").first
+        ).to_contain_text("not measured")
 
         page.click(".lp-pick")
         options = page.locator(".lp-option")
@@ -156,24 +180,51 @@ def test_the_address_names_the_run_and_names_stay_text(browser: Browser, live: t
 
 def test_numbers_read_the_same_in_python_and_in_the_browser(browser: Browser, live: tuple[Path, str]) -> None:
     _, address = live
-    values = [0, 1, -1, 1.2345e-4, 9.996e-4, 1e-3, 0.0012345, 0.5, 0.98, 0.9912345, 0.99999, 1.005, 12.345, 999.4, 1234.5, 99_999.4, 1.5e7, -3.3e-9]
+    values = [
+        0,
+        1,
+        -1,
+        1.2345e-4,
+        9.996e-4,
+        1e-3,
+        0.0012345,
+        0.5,
+        0.98,
+        0.9912345,
+        0.99999,
+        1.005,
+        12.345,
+        999.4,
+        1234.5,
+        99_999.4,
+        1.5e7,
+        -3.3e-9,
+    ]
     with watched(browser, address) as seen:
         seen.page.goto(address)
         wait_for_chart(seen.page)
         module = next(url for url in seen.requests if url.endswith("/format.js"))
-        shown = seen.page.evaluate("async ([module, values]) => { const { number } = await import(module); return values.map(number) }", [module, values])
+        shown = seen.page.evaluate(
+            "async ([module, values]) => { const { number } = await import(module); return values.map(number) }",
+            [module, values],
+        )
     assert shown == [number(value) for value in values]
 
 
-@pytest.mark.parametrize(("name", "options"), [("overview-dark", {"dark": True}), ("overview-390", {"width": 390, "height": 844})])
-def test_dark_and_narrow(browser: Browser, live: tuple[Path, str], artifacts: Path, name: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"), [("overview-dark", {"dark": True}), ("overview-390", {"width": 390, "height": 844})]
+)
+def test_dark_and_narrow(
+    browser: Browser, live: tuple[Path, str], artifacts: Path, name: str, options: dict[str, Any]
+) -> None:
     _, address = live
     with watched(browser, address, **options) as seen:
         seen.page.goto(f"{address}/?run=synthetic-live")
         wait_for_chart(seen.page, 20)
         assert seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
         label = seen.page.locator(".lp-stage").get_attribute("aria-label")
-        assert label is not None and label.startswith("Metrics of run synthetic-live over ")
+        assert label is not None
+        assert label.startswith("Metrics of run synthetic-live over ")
         seen.shot(artifacts, name, whole=True)
 
 
@@ -184,9 +235,7 @@ def test_the_service_goes_away_and_comes_back(browser: Browser, live: tuple[Path
         page = seen.page
         page.goto(f"{address}/?run=synthetic-live")
         wait_for_chart(page, 20)
-        with connect(home) as reader:
-            os.kill(reader.status()["pid"], signal.SIGKILL)
-        with home.lock():  # its successor has to wait for us
+        with killed_service(home):
             expect(page.locator(".lp-notice")).to_contain_text("The monitor service has not answered for ")
             expect(page.locator(".lp-facts .lp-badge")).to_have_text("service away")
             before = page.evaluate(STATE)["points"]
