@@ -59,6 +59,7 @@ _WEIGHTS: Final = (
     "checksum",
 )
 _OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # the recorders of the replay write these themselves
+_ENGINE_KINDS: Final = frozenset({"engine_config", "sampling_params"})
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -143,7 +144,7 @@ class Replay:
         for row in table.to_pylist():
             document = json.loads(row["document"])
             self._documents[row["fingerprint"]] = document
-            recorder = self._recorder("vllm" if row["kind"] == "engine_config" else "trainer")
+            recorder = self._recorder("vllm" if row["kind"] in _ENGINE_KINDS else "trainer")
             anew = recorder.config(document, kind=row["kind"], replica=row["replica"])
             self._fingerprints[row["fingerprint"]] = anew
 

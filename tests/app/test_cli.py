@@ -13,8 +13,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
 import pytest
-from processes import record, service
 from processes import logprobe as process
+from processes import record, service
 
 from logprobe.app import cli, tables
 from logprobe.app.arguments import require_run, step_range

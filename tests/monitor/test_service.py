@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import stat
 import threading
@@ -95,11 +94,11 @@ def test_an_unknown_stored_query_is_refused(served) -> None:
 def test_nobody_reads_without_the_token(served) -> None:
     home, _ = served
     info = Home(home).service_info()
-    assert stat.S_IMODE(os.stat(home / "service.json").st_mode) == 0o600
+    assert stat.S_IMODE((home / "service.json").stat().st_mode) == 0o600
     client = flight.FlightClient((info.host, info.port))
     for headers in ([], [(b"authorization", b"Bearer wrong")], [(b"authorization", info.token.encode())]):
         options = flight.FlightCallOptions(headers=headers)
-        with pytest.raises(flight.FlightUnauthenticatedError, match="service.json"):
+        with pytest.raises(flight.FlightUnauthenticatedError, match=r"service\.json"):
             client.do_get(flight.Ticket(b'{"sql": "SELECT 1"}'), options).read_all()
         with pytest.raises(flight.FlightUnauthenticatedError):
             list(client.do_action(flight.Action("shutdown", b""), options))

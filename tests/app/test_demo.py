@@ -1,0 +1,206 @@
+"""The demo: what a replay records equals what was recorded, and the whole stack starts and ends cleanly."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow.compute as pc
+import pytest
+from processes import connected, eventually
+
+from logprobe.app.demo import demo_home, find_runs
+from logprobe.app.replay import Replay
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.recorded import RecordedRun, export_run
+
+STEPS = 12
+
+
+def record_both_sides(home: Path, run: str) -> None:
+    """A run with everything a replay has to carry: both sides, gaps in them, weights, configurations, problems."""
+    rng = np.random.default_rng(3)
+    trainer, engine = Recorder(home, run, rank=0), Recorder(home, run, component="vllm", replica="r0")
+    config = engine.config({"model": "toy", "dtype": "float32"}, kind="engine_config")
+    engine.report("self_test", "watching this engine", details={"ok": True})
+    for step in range(STEPS):
+        names = [f"{step}-{i}" for i in range(3)]
+        tokens = [rng.integers(0, 50, length) for length in (5, 3, 7)]
+        rollout = [-rng.exponential(1.0, len(ids)).astype(np.float32) for ids in tokens]
+        missing = [*rollout[:2], [None, *rollout[2].tolist()[1:]]]
+        engine.rollout(
+            sample_ids=names,
+            token_ids=tokens,
+            logprobs=missing,
+            weight_version=[[(0, len(ids), str(step))] for ids in tokens[:2]] + [None],
+            cached_prefix_tokens=[0, 4, 8],
+            prompt_lengths=[4, 4, 9],
+            finish_reasons=["stop", "length", "stop"],
+            sampling={"temperature": 0.7, "top_p": 1.0},
+            engine_config_id=config,
+        )
+        trainer.training(
+            step=step,
+            sample_ids=names,
+            token_ids=tokens,
+            trainer_logprobs=[np.minimum(r + 0.01, 0).astype(np.float32) for r in rollout],
+            mask=[np.arange(len(ids)) > 0 for ids in tokens],
+            entropy=[np.full(len(ids), 0.5, np.float32) for ids in tokens],
+            rewards=[0.0, 1.0, 0.5],
+            weight_version=step,
+            prompt_ids=["p", "p", "q"],
+            tags={"environment": "toy"},
+        )
+        trainer.step(step, loss=0.25, correction={"kind": "TIS", "cap": 2.0})
+        trainer.weights(step + 1, step=step, applied_at=time.time(), cache_cleared=step % 2 == 0)
+    for recorder in (trainer, engine):
+        assert recorder.flush()
+        recorder.close()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A folder with one exported run."""
+    folder = tmp_path_factory.mktemp("data")
+    record_both_sides(folder / "home", "toy")
+    export_run(folder / "home", "toy", folder / "runs" / "toy")
+    return folder / "runs"
+
+
+def test_a_replay_records_what_was_recorded(data, tmp_path) -> None:
+    original = RecordedRun(data / "toy")
+    assert Replay(original, tmp_path / "home").play(steps_per_second=1e6, stop=threading.Event()) == STEPS
+    again = export_run(tmp_path / "home", "toy", tmp_path / "again")
+    assert again.steps == original.steps
+    for kind, key in (
+        ("training", "sample_id"),
+        ("rollout", "sample_id"),
+        ("step", "step"),
+        ("weights", "version"),
+        ("config", "fingerprint"),
+    ):
+        left, right = (run.table(kind).sort_by(key).drop_columns("time") for run in (original, again))
+        if kind == "weights":  # their times are of today
+            left, right = (table.drop_columns(["applied_at"]) for table in (left, right))
+        assert left.equals(right), kind
+    events = again.table("health")
+    assert pc.sum(pc.equal(events["event"], "self_test")).as_py() == 1
+    assert pc.sum(pc.equal(events["event"], "closed")).as_py() == 2
+
+
+def test_a_replay_is_of_today_and_keeps_its_pace(data, tmp_path) -> None:
+    begun = time.time()
+    Replay(RecordedRun(data / "toy"), tmp_path / "home").play(steps_per_second=20, stop=threading.Event())
+    assert STEPS / 20 <= time.time() - begun < STEPS / 20 + 10
+    again = export_run(tmp_path / "home", "toy", tmp_path / "again")
+    times = [t.timestamp() for t in again.table("training")["time"].to_pylist()]
+    assert min(times) >= begun - 1
+    applied = [t.timestamp() for t in again.table("weights")["applied_at"].to_pylist()]
+    assert min(applied) >= begun - 60
+
+
+def test_a_replay_stops_when_told(data, tmp_path) -> None:
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    assert Replay(RecordedRun(data / "toy"), tmp_path / "home").play(steps_per_second=2, stop=stop) <= 2
+
+
+def test_runs_are_found_by_name(data, tmp_path) -> None:
+    assert [recorded.run for recorded in find_runs(data, None)] == ["toy"]
+    with pytest.raises(ConfigurationError, match="no recorded run 'other'; there are toy"):
+        find_runs(data, ["other"])
+    with pytest.raises(ConfigurationError, match="--data DIR"):
+        find_runs(tmp_path, None)
+
+
+def test_a_demo_empties_only_a_home_of_its_own(tmp_path) -> None:
+    with demo_home(None) as home:
+        assert home.path.is_dir()
+    assert not home.path.exists()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigurationError, match="not empty, and no demo's"), demo_home(str(mine)):
+        pass
+    assert (mine / "thesis.txt").exists()
+    demo = tmp_path / "demo"
+    with demo_home(str(demo)) as home:
+        (home.path / "old.duckdb").touch()
+    assert demo.exists()
+    with demo_home(str(demo)) as home:
+        assert not (home.path / "old.duckdb").exists()
+        with home.lock(), pytest.raises(HomeBusyError), demo_home(str(demo)):
+            pass
+
+
+def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path) -> None:
+    home = tmp_path / "home"
+    command = [
+        sys.executable,
+        "-m",
+        "logprobe.app.cli",
+        "demo",
+        "--data",
+        str(data),
+        "--home",
+        str(home),
+        "--port",
+        "0",
+        "--speed",
+        "2",
+    ]
+    started = time.monotonic()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    lines: list[str] = []
+    listener = threading.Thread(target=lambda: lines.extend(process.stderr))
+    listener.start()
+    try:
+        address = eventually(
+            lambda: next((line.split()[3] for line in lines if "dashboard at" in line), None), "an address"
+        )
+        with urllib.request.urlopen(address, timeout=10) as page:
+            assert page.status == 200
+        with connected(home) as reader:
+
+            def steps() -> int:
+                return reader.query("SELECT count(*) AS n FROM step_summaries WHERE run = 'toy'")["n"][0].as_py()
+
+            first = eventually(steps, "a first step")
+            assert time.monotonic() - started < 30
+            eventually(lambda: steps() > first, "the run grows")
+            eventually(lambda: steps() == STEPS, "the run ends")
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 2
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(30)
+        listener.join(10)
+        process.stderr.close()
+    assert code == 0
+    assert not any(child.is_running() for child in children)
+    assert Home(home).owner() is None
+    text = "".join(lines)
+    assert "Traceback" not in text
+    assert text.splitlines()[-1] == "logprobe: stopped"
+
+
+def test_the_demo_ignores_the_home_of_real_runs(data, tmp_path) -> None:
+    """LOGPROBE_HOME names the user's runs; without --home the demo is somewhere else."""
+    from processes import logprobe
+
+    real = tmp_path / "real"
+    done = logprobe("demo", "--data", str(tmp_path), code=1, LOGPROBE_HOME=str(real))
+    assert "no recorded runs" in done.stderr
+    help_text = json.dumps(logprobe("demo", "--help").stdout)
+    assert "STEPS_PER_S" in help_text
+    assert not real.exists()
