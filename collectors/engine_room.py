@@ -29,7 +29,7 @@ EXIT_SECONDS: Final = 5.0  # a host that wants to end is held up by at most this
 _HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
 _WATCHED_VERSIONS: Final = ("torch", "vllm", "transformers")
 _LIVE: Final[weakref.WeakSet[EngineRoom]] = weakref.WeakSet()
-_with_finalizer: Final[set[int]] = set()  # process ids: a forked child needs its own
+_exit_deadlines: Final[dict[int, float]] = {}  # by process id: a forked child has an exit of its own
 
 
 class EngineRoom:
@@ -74,7 +74,6 @@ class EngineRoom:
                 return
             self._thread = threading.Thread(target=self._run, name="logprobe", daemon=True)
             self._thread.start()
-            _close_at_exit()
 
     def _run(self) -> None:
         details = host_description(self._settings)
@@ -107,7 +106,7 @@ class EngineRoom:
         if self._thread is None:
             return True
         if self.intake.closing:
-            return self._wait_closed(timeout)
+            return self._wait_closed(timeout) and self.intake.closed_ok
         request = self.intake.request_flush()
         deadline = time.monotonic() + timeout
         while not request.done.wait(min(0.1, max(deadline - time.monotonic(), 0))):
@@ -190,16 +189,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _close_at_exit() -> None:
-    """A process of multiprocessing (a vLLM engine core, a data worker) ends without atexit but runs its finalizers."""
-    if os.getpid() not in _with_finalizer:
-        _with_finalizer.add(os.getpid())
-        multiprocessing_util.Finalize(None, close_all, exitpriority=0)
-
-
 def close_all() -> None:
-    """Close every recorder of this process, within `EXIT_SECONDS` altogether."""
-    deadline = time.monotonic() + EXIT_SECONDS
+    """Close every recorder of this process, within `EXIT_SECONDS` from the first call."""
+    deadline = _exit_deadlines.setdefault(os.getpid(), time.monotonic() + EXIT_SECONDS)
     for room in list(_LIVE):
         with Guard(room.intake.health, "close", cost=False):
             room.close(max(deadline - time.monotonic(), 0.0))
@@ -210,5 +202,13 @@ def _after_fork_in_child() -> None:
         room.after_fork()
 
 
+def _finalize_in_process(_: object) -> None:
+    multiprocessing_util.Finalize(None, close_all, exitpriority=0)
+
+
 atexit.register(close_all)
+# A process of multiprocessing (a vLLM engine core, a data worker) ends without atexit, but runs its finalizers. It forgets
+# those from before its start, from its parent or from unpickling its arguments; the hook is called after that.
+_finalize_in_process(None)
+multiprocessing_util.register_after_fork(_LIVE, _finalize_in_process)
 os.register_at_fork(after_in_child=_after_fork_in_child)

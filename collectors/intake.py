@@ -33,6 +33,7 @@ class Intake:
         self.wake = threading.Event()
         self.closing = False
         self.closed = False
+        self.closed_ok = False  # everything that was accepted is on disk
         self.accepted_calls = 0
         self.accepted_sequences = 0
         self._items: deque[Captured | FlushRequest] = deque()
@@ -40,7 +41,7 @@ class Intake:
         self._wake_tokens = wake_tokens
         self._wake_bytes = queue_bytes // _WAKE_SHARE
         self._fresh_tokens = 0  # accepted since the thread was last woken
-        self._flushed_to = 0
+        self.flushed_to = 0
 
     @property
     def waiting(self) -> int:
@@ -77,10 +78,11 @@ class Intake:
             return True
 
     def request_flush(self) -> FlushRequest:
-        """Append a flush and wake the thread; after `close` it is answered False at once."""
-        request = FlushRequest(self._flushed_to)
+        """Append a flush and wake the thread; after `close` it is answered at once."""
+        request = FlushRequest(self.flushed_to)
         with self._lock:
             if self.closing:
+                request.ok = self.closed_ok
                 request.done.set()
             else:
                 self._items.append(request)
@@ -95,7 +97,7 @@ class Intake:
 
     def resolve(self, request: FlushRequest, *, ok: bool) -> None:
         """Answer a flush, from the recorder's thread."""
-        self._flushed_to = self.accepted_calls
+        self.flushed_to = self.accepted_calls
         request.ok = ok
         request.done.set()
 

@@ -52,7 +52,6 @@ class Settings:
             }
         )
         settings._check()
-        run_dir(Path(settings.home), settings.run)
         return settings
 
     def _check(self) -> None:
@@ -84,7 +83,7 @@ def _run(given: object, environment: Mapping[str, str]) -> str:
     run = given if given is not None else environment.get("LOGPROBE_RUN")
     if run is None or run == "":
         raise ConfigurationError("no run: pass Recorder(run=...) or set LOGPROBE_RUN to a name for this training run")
-    if not isinstance(run, str) or "\0" in run:
+    if not isinstance(run, str) or "\0" in run or run.encode(errors="replace").decode() != run:
         raise ConfigurationError(f"run={run!r}: must be a text")
     if len(os.fsencode(run_dir(Path("/"), run).name)) > _NAME_BYTES:
         raise ConfigurationError(f"run={run[:40]!r}…: too long for a directory name, shorten it")

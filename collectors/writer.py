@@ -28,6 +28,7 @@ from logprobe.collectors.schema import SCHEMAS
 HEARTBEAT_SECONDS: Final = 10.0
 RETAINED_BYTES: Final = 16 << 20  # statistics kept while the disk refuses: some 60,000 sequences
 _RETAINED_ROWS: Final = 20_000  # of each small kind
+_WRONG_CONTENT: Final = (InputError, pa.ArrowException, ValueError, TypeError, OverflowError)
 Build: TypeAlias = Callable[[Sequence[Batch]], pa.Table]
 
 
@@ -107,6 +108,7 @@ class Writer:
             left = sum(table.num_rows for table in self._pending.statistics)
             reason = self._outlet.refusal
             LOGGER.error("recorder closed with statistics of %d sequences unwritten: %s", left, reason)
+        self._intake.closed_ok = self._pending.empty and self._lost_number <= self._intake.flushed_to
 
     def _answer(self, request: FlushRequest) -> None:
         self._write_all()
@@ -118,7 +120,7 @@ class Writer:
         crowded = self._intake.crowded
         try:
             self._store(item, crowded=crowded)
-        except (InputError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        except _WRONG_CONTENT as error:
             self._lose(item, "bad_input", f"Recorder.{item.kind}: {error}")
         except BaseException:
             self._lose(item, "internal_error", f"Recorder.{item.kind}: failed in the recorder's thread")
@@ -183,9 +185,11 @@ class Writer:
         self._write_raw("training", training)
         self._write_raw("rollout", rollout)
         self._write_statistics()
+        self._collect_health(everything=last)  # what came up on the way
+        self._write_rows("health")
 
     def _write_rows(self, kind: str) -> None:
-        rows, self._pending.rows[kind] = self._pending.rows[kind], []
+        rows, self._pending.rows[kind] = self._pending.rows.get(kind, []), []
         if not rows:
             return
         with self._guard("thread"):  # rows that make no table are given up, or they would come back for ever
@@ -194,27 +198,32 @@ class Writer:
 
     def _write_raw(self, kind: str, batches: list[Batch]) -> None:
         build = self._training_table if kind == "training" else flat.rollout_table
-        for group, table in self._tables(batches, build):
+        for group, table in self._tables(kind, batches, build):
             if self._outlet.write(kind, table):
                 self._count_written(group)
             else:
                 self._give_up_raw(kind, group)
 
-    def _tables(self, batches: list[Batch], build: Build) -> Iterator[tuple[list[Batch], pa.Table]]:
+    def _tables(self, kind: str, batches: list[Batch], build: Build) -> Iterator[tuple[list[Batch], pa.Table]]:
         """A table per segment; a batch that makes no table is lost alone."""
         for group in grouped(batches, self._segment_tokens):
-            table = self._attempt(group, build)
+            table = self._attempt(kind, group, build)
             if table is not None:
                 yield group, table
             elif len(group) > 1:
                 for batch in group:
-                    yield from self._tables([batch], build)
-            else:
-                self._lose(group[0], "bad_input", "a call does not make a record; see the message before")
+                    yield from self._tables(kind, [batch], build)
 
-    def _attempt(self, group: list[Batch], build: Build) -> pa.Table | None:
+    def _attempt(self, kind: str, group: list[Batch], build: Build) -> pa.Table | None:
+        error: Exception | None = None
         with self._guard("thread"):
-            return build(group)
+            try:
+                return build(group)
+            except _WRONG_CONTENT as wrong:
+                error = wrong
+        if len(group) == 1 or error is None:
+            for batch in group:
+                self._lose(batch, "bad_input", f"Recorder.{kind}: {error or 'failed in the recorder thread'}")
         return None
 
     def _count_written(self, group: list[Batch]) -> None:
@@ -231,7 +240,7 @@ class Writer:
         self._reduce(reducible)
 
     def _reduce(self, batches: list[Batch]) -> None:
-        for _, table in self._tables(batches, lambda group: statistics_table(group, self._rank)):
+        for _, table in self._tables("training", batches, lambda group: statistics_table(group, self._rank)):
             self._pending.statistics.append(table)
 
     def _write_statistics(self) -> None:
@@ -294,7 +303,9 @@ def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
 def record_row(item: Captured) -> dict[str, Any]:
     """The row of a small record; scalars that came from a device are read here."""
     row = {"time": item.time_us, **item.values}
-    from_device = [(name, float(arrays.to_float32(name, array).reshape(-1)[0])) for name, array in item.arrays().items()]
+    from_device = [
+        (name, float(arrays.to_float32(name, array).reshape(-1)[0])) for name, array in item.arrays().items()
+    ]
     if from_device:
         row["scalars"] = [*row["scalars"], *from_device]
     return row
@@ -307,7 +318,9 @@ def rows_table(kind: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
         InputError: a value is not of its column's type.
     """
     schema = SCHEMAS[kind]
-    return pa.Table.from_arrays([_column(field, [row.get(field.name) for row in rows]) for field in schema], schema=schema)
+    return pa.Table.from_arrays(
+        [_column(field, [row.get(field.name) for row in rows]) for field in schema], schema=schema
+    )
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:

@@ -1,0 +1,521 @@
+"""The Recorder's public interface: what goes in comes out of the spool; what cannot go in is counted and hurts nobody."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import pickle
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from spool_contents import by_sample, health_events, rows, segments
+
+from logprobe.collectors import Recorder
+from logprobe.collectors.errors import ConfigurationError
+
+
+def batch(names: str | list[str] = "ab", time: int = 4, **changes) -> dict:
+    """Arguments of a `training` call with a padded batch."""
+    names = list(names)
+    shape = (len(names), time)
+    arguments = {
+        "step": 1,
+        "sample_ids": names,
+        "token_ids": np.arange(math.prod(shape)).reshape(shape),
+        "trainer_logprobs": np.full(shape, -0.5, np.float32),
+        "rollout_logprobs": np.full(shape, -0.25, np.float32),
+        "mask": np.ones(shape, bool),
+    }
+    return {**arguments, **changes}
+
+
+@pytest.fixture
+def recorder(home: Path):
+    with Recorder(home, "run", rank=3) as recorder:
+        yield recorder
+
+
+# --- Records ---
+
+
+def test_training(recorder: Recorder, home: Path):
+    before = datetime.now(UTC)
+    mask = np.array([[0, 1, 1, 0], [1, 0, 1, 1]])
+    assert recorder.training(
+        **batch(mask=mask),
+        current_logprobs=np.full((2, 4), -0.75),
+        entropy=np.full((2, 4), 1.5),
+        advantages=[2.0, -1.0],
+        rewards=torch.tensor([1.0, 0.0]),
+        weight_version=7,
+        prompt_ids=["p", "p"],
+        tags=[{"environment": "sort"}, None],
+    )
+    assert recorder.flush()
+    found = by_sample(home, "training")
+    first, second = found["a"], found["b"]
+    assert before <= first.pop("time") <= datetime.now(UTC)
+    assert first == {
+        "step": 1, "rank": 3, "sample_id": "a", "group_id": "p", "token_ids": [1, 2], "mask": [True, True],
+        "rollout_logprobs": [-0.25] * 2, "trainer_logprobs": [-0.5] * 2, "current_logprobs": [-0.75] * 2, "entropy": [1.5] * 2,
+        "advantages": [2.0] * 2, "reward": 1.0, "weight_version": "7", "tags": [("environment", "sort")],
+    }  # fmt: skip
+    assert second["mask"] == [True, False, True, True]
+    assert second["tags"] is None
+
+
+def test_what_was_not_given_is_null(recorder: Recorder, home: Path):
+    recorder.training(step=1, sample_ids=["a"], token_ids=[[1, 2]], trainer_logprobs=[[-1.0, -2.0]])
+    assert recorder.flush()
+    row = by_sample(home, "training")["a"]
+    absent = ("rollout_logprobs", "current_logprobs", "entropy", "advantages", "reward", "weight_version", "tags", "group_id")
+    assert {name: row[name] for name in absent} == dict.fromkeys(absent)
+    assert row["mask"] == [True, True]
+
+
+def test_calls_with_and_without_an_argument_share_a_segment(recorder: Recorder, home: Path):
+    recorder.training(**batch("a", entropy=np.ones((1, 4))))
+    recorder.training(**batch("b", rollout_logprobs=None))
+    recorder.training(**batch("c", mask=np.zeros((1, 4)), entropy=np.ones((1, 4))))
+    assert recorder.flush()
+    found = by_sample(home, "training")
+    assert [found[name]["entropy"] for name in "abc"] == [[1.0] * 4, None, []]
+    assert [found[name]["rollout_logprobs"] for name in "abc"] == [[-0.25] * 4, None, []]
+    assert len([segment for segment in segments(home) if segment.where.kind == "training"]) == 1
+
+
+def test_broken_numbers_pass_untouched(recorder: Recorder, home: Path):
+    odd = np.array([[math.nan, math.inf, -math.inf, -9999.0]], np.float32)
+    recorder.training(**batch("a", trainer_logprobs=odd))
+    recorder.rollout(sample_ids=["a"], token_ids=[[1, 2, 3]], logprobs=[[math.nan, None, -math.inf]])
+    assert recorder.flush()
+    (segment,) = [segment for segment in segments(home) if segment.where.kind == "training"]
+    stored = segment.table["trainer_logprobs"].combine_chunks().values.to_numpy(zero_copy_only=False)
+    assert stored.tobytes() == odd.tobytes()
+    logprobs = by_sample(home, "rollout")["a"]["logprobs"]
+    assert math.isnan(logprobs[0])
+    assert logprobs[1:] == [None, -math.inf]
+
+
+def test_rollout(recorder: Recorder, home: Path):
+    assert recorder.rollout(
+        sample_ids=["a", "b", 3],
+        token_ids=[[1, 2, 3], [4], []],
+        logprobs=[[-1.0, -2.0, -3.0], [-4.0], []],
+        weight_version=[[(0, 2, 5), (2, 3, None)], "v6", None],
+        cached_prefix_tokens=[16, 0, None],
+        prompt_lengths=np.array([20, 21, 22]),
+        prompt_hashes=["h", None, "h"],
+        finish_reasons=["stop", "length", None],
+        sampling={"temperature": 0.7},
+        engine_config_id="e",
+        request_ids=["cmpl-a", None, None],
+        replica="dp0",
+    )
+    assert recorder.flush()
+    found = by_sample(home, "rollout")
+    assert found["a"]["spans"] == [{"start": 0, "end": 2, "version": "5"}, {"start": 2, "end": 3, "version": None}]
+    assert found["b"]["spans"] == [{"start": 0, "end": 1, "version": "v6"}]
+    assert found["3"]["spans"] is None
+    assert [found[name]["cached_prefix_tokens"] for name in "ab3"] == [16, 0, None]
+    assert [found[name]["prompt_length"] for name in "ab3"] == [20, 21, 22]
+    assert found["a"]["replica"] == "dp0"
+    assert found["a"]["request_id"] == "cmpl-a"
+    (config,) = rows(home, "config")
+    assert config["fingerprint"] == found["a"]["sampling_id"]
+    assert (config["kind"], json.loads(config["document"])) == ("sampling_params", {"temperature": 0.7})
+
+
+def test_rollout_in_padded_and_packed_layout(recorder: Recorder, home: Path):
+    ids, logprobs = torch.tensor([[1, 2, 0], [3, 4, 5]]), torch.tensor([[-1.0, -2.0, 9.0], [-3.0, -4.0, -5.0]])
+    assert recorder.rollout(sample_ids=["a", "b"], token_ids=ids, logprobs=logprobs, lengths=[2, 3])
+    flat = {"token_ids": np.array([1, 2, 3, 4, 5]), "logprobs": np.array([-1.0, -2, -3, -4, -5])}
+    assert recorder.rollout(sample_ids=["c", "d"], **flat, cu_seqlens=np.array([0, 2, 5]))
+    assert recorder.flush()
+    found = by_sample(home, "rollout")
+    for name in "ac":
+        assert (found[name]["token_ids"], found[name]["logprobs"]) == ([1, 2], [-1.0, -2.0])
+    for name in "bd":
+        assert (found[name]["token_ids"], found[name]["logprobs"]) == ([3, 4, 5], [-3.0, -4.0, -5.0])
+
+
+def test_step(recorder: Recorder, home: Path):
+    loss = torch.tensor(0.5, requires_grad=True)
+    assert recorder.step(4, {"loss": loss, "skipped": None}, learning_rate=np.float32(0.25), time=1.5, correction={"mode": "mis"})
+    assert recorder.step(5, grad_norm=math.nan)
+    assert recorder.flush()
+    first, second = rows(home, "step")
+    assert dict(first["scalars"]) == {"loss": 0.5, "learning_rate": 0.25}
+    assert (first["step"], first["rank"], json.loads(first["correction"])) == (4, 3, {"mode": "mis"})
+    assert first["time"] == datetime.fromtimestamp(1.5, UTC)
+    assert math.isnan(dict(second["scalars"])["grad_norm"])
+
+
+def test_weights(recorder: Recorder, home: Path):
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+    assert recorder.weights(3, step=9, applied_at=moment, started_at=moment.timestamp() - 1, cache_cleared=False, tensors=12)
+    assert recorder.weights(None, source="engine", replica="dp1")
+    assert recorder.flush()
+    first, second = rows(home, "weights")
+    assert (first["version"], first["step"], first["source"], first["cache_cleared"]) == ("3", 9, "trainer", False)
+    assert first["applied_at"] == moment
+    assert (first["applied_at"] - first["started_at"]).total_seconds() == pytest.approx(1, abs=1e-5)
+    assert (second["version"], second["source"], second["replica"], second["cache_cleared"]) == (None, "engine", "dp1", None)
+
+
+def test_config_is_written_once_and_has_a_stable_fingerprint(recorder: Recorder, home: Path):
+    class Opaque:
+        pass
+
+    first = recorder.config({"b": [1, (2,)], "a": Opaque(), "s": {"y", "x"}, 3: math.inf})
+    again = recorder.config({3: math.inf, "s": {"x", "y"}, "a": Opaque(), "b": [1, [2]]})
+    other = recorder.config({"b": [1, [3]]}, kind="run")
+    assert first == again != other
+    assert len(first) == 16
+    assert recorder.flush()
+    assert [row["fingerprint"] for row in rows(home, "config")] == [first, other]
+    with Recorder(home, "another") as second:
+        assert second.config({"b": [1, [3]]}, kind="run") == other
+
+
+def test_a_document_that_refers_to_itself_ends(recorder: Recorder):
+    document: dict = {}
+    document["self"] = document
+    assert len(recorder.config(document)) == 16
+
+
+def test_report(recorder: Recorder, home: Path, caplog: pytest.LogCaptureFixture):
+    assert recorder.report("self_test", "all hooks live", component="vllm_plugin", details={"hooks": 3}, tokens=5)
+    assert recorder.flush()
+    (row,) = health_events(home)["self_test"]
+    assert (row["component"], row["severity"], row["message"], row["tokens"]) == ("vllm_plugin", "info", "all hooks live", 5)
+    assert json.loads(row["details"]) == {"hooks": 3}
+    assert not caplog.records
+
+
+def test_text_that_utf8_cannot_hold_does_not_stop_the_rest(recorder: Recorder, home: Path):
+    assert recorder.training(**batch(["\ud800x", "zwölf"], tags={"k\udfff": "v\ud800"}))
+    assert recorder.report("odd", "\ud800")
+    assert recorder.step(1, {"\ud800": 1.0})
+    assert recorder.flush()
+    assert set(by_sample(home, "training")) == {"?x", "zwölf"}
+    assert rows(home, "step")[0]["scalars"] == [("?", 1.0)]
+
+
+# --- The host's arrays stay the host's ---
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, torch.from_numpy])
+def test_arrays_may_change_as_soon_as_a_call_returns(recorder: Recorder, home: Path, wrap):
+    arguments = batch("abc", time=300)
+    arrays = {name: wrap(arguments[name]) for name in ("token_ids", "trainer_logprobs", "rollout_logprobs", "mask")}
+    lists = [wrap(np.array([1, 2], np.int64)), wrap(np.array([3], np.int64))]
+    tags = {"environment": "before"}
+    names = list("abc")
+    expected = arguments["token_ids"].copy()
+    assert recorder.training(**{**arguments, **arrays, "sample_ids": names}, tags=tags)
+    assert recorder.training(step=1, sample_ids=["x", "y"], token_ids=lists, trainer_logprobs=[[-1.0, -1.0], [-1.0]])
+    for array in arrays.values():
+        array[:] = 0
+    for array in lists:
+        array[:] = 0
+    tags["environment"] = names[0] = "after"
+    assert recorder.flush()
+    found = by_sample(home, "training")
+    assert [found[name]["token_ids"] for name in "abc"] == expected.tolist()
+    assert found["a"]["trainer_logprobs"] == [-0.5] * 300
+    assert found["a"]["tags"] == [("environment", "before")]
+    assert found["x"]["token_ids"] == [1, 2]
+
+
+# --- Trouble is counted, not raised ---
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trainer_logprobs": np.zeros((2, 5))},
+        {"trainer_logprobs": None},
+        {"mask": None},
+        {"sample_ids": ["only one"]},
+        {"sample_ids": None},
+        {"token_ids": "text"},
+        {"token_ids": object()},
+        {"step": "seven"},
+        {"step": None},
+        {"rewards": np.zeros(5)},
+        {"advantages": np.zeros((3, 3))},
+        {"tags": "text"},
+        {"cu_seqlens": np.array([0, 1, 2])},
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(recorder: Recorder, home: Path, changes: dict):
+    assert recorder.training(**{**batch(), **changes}) is False
+    assert recorder.training(**batch())
+    assert recorder.flush()
+    assert recorder.health["dropped"] == {"bad_input": {"calls": 1, "sequences": 0, "tokens": 0}}
+    assert "Recorder.training" in recorder.health["last_error"]
+    (event,) = health_events(home)["bad_input"]
+    assert (event["count"], event["severity"]) == (1, "warning")
+    assert set(by_sample(home, "training")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("changes", [{"token_ids": np.full((2, 4), 2**40)}, {"rewards": ["good", "bad"]}])
+def test_wrong_contents_cost_only_their_call(recorder: Recorder, home: Path, changes: dict):
+    recorder.training(**{**batch("xy"), **changes})
+    assert recorder.training(**batch())
+    recorder.flush()
+    assert recorder.health["dropped"]["bad_input"]["calls"] == 1
+    assert set(by_sample(home, "training")) == {"a", "b"}
+    assert health_events(home)["bad_input"][0]["step"] == 1
+
+
+def test_wrong_small_records_cost_only_themselves(recorder: Recorder, home: Path):
+    assert not recorder.step(1, loss="high")
+    assert not recorder.step(1, loss=torch.zeros(2))
+    assert not recorder.weights(1, applied_at=1.7e12 * 1e3)
+    recorder.weights(2, cache_cleared="yes")
+    recorder.rollout(sample_ids=["a"], token_ids=[[1]], logprobs=[[-1.0]], weight_version=[[(0, 2, "v")]])
+    recorder.rollout(sample_ids=["b"], token_ids=[[1]], logprobs=[[-1.0]], cached_prefix_tokens=[1.5])
+    assert recorder.step(2, loss=1.0)
+    assert recorder.weights(3)
+    assert recorder.rollout(sample_ids=["c"], token_ids=[[1]], logprobs=[[-1.0]])
+    recorder.flush()
+    assert [row["step"] for row in rows(home, "step")] == [2]
+    assert [row["version"] for row in rows(home, "weights")] == ["3"]
+    assert set(by_sample(home, "rollout")) == {"c"}
+    assert recorder.health["problems"]["bad_input"] == 6
+
+
+def test_a_lost_call_makes_the_flush_after_it_false_and_only_that(recorder: Recorder):
+    assert recorder.training(**batch(token_ids=np.full((2, 4), 2**40)))  # only the recorder's thread can tell
+    assert recorder.flush() is False
+    assert recorder.training(**batch())
+    assert recorder.flush() is True
+
+
+def test_repeated_trouble_is_one_warning_with_a_count(home: Path, caplog: pytest.LogCaptureFixture):
+    with Recorder(home, "run", flush_interval=0.05) as recorder:
+        for _ in range(500):
+            recorder.training(**batch(mask=None))
+        recorder.flush()
+        for _ in range(500):
+            recorder.training(**batch(mask=None))
+        time.sleep(0.2)
+    warnings = [record for record in caplog.records if record.name == "logprobe"]
+    assert len(warnings) == 1
+    assert warnings[0].levelno == logging.WARNING
+    assert "mask: required" in warnings[0].getMessage()
+    events = health_events(home)["bad_input"]
+    assert len(events) == 2  # at once, and the rest at the latest with the end
+    assert sum(event["count"] for event in events) == 1000
+
+
+def test_bfloat16_logprobs_are_noted_once(recorder: Recorder, home: Path):
+    for _ in range(3):
+        recorder.training(**batch(trainer_logprobs=torch.zeros(2, 4, dtype=torch.bfloat16)))
+    recorder.flush()
+    (event,) = health_events(home)["bfloat16_logprobs"]
+    assert "keep float32" in event["message"]
+
+
+def test_nothing_is_accepted_after_close(home: Path):
+    recorder = Recorder(home, "run")
+    assert recorder.close() and recorder.close()
+    assert recorder.training(**batch()) is False
+    assert recorder.flush() is True  # of what was accepted, nothing is missing
+    assert recorder.health["dropped"]["closed"]["calls"] == 1
+
+
+def test_a_report_that_cannot_be_said_is_swallowed(recorder: Recorder):
+    class Hostile:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+        __str__ = __repr__
+
+    assert recorder.report("odd", "message", details=Hostile()) is False
+    assert recorder.config(Hostile()) == ""
+    assert recorder.health["problems"]["internal_error"] == 2
+
+
+def test_keyboard_interrupt_belongs_to_the_host(recorder: Recorder):
+    class Interrupting:
+        def __array__(self, *args, **kwargs):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recorder.training(**batch(token_ids=Interrupting()))
+    assert recorder.training(**batch())
+
+
+# --- Life ---
+
+
+def test_health_records_frame_a_run(home: Path):
+    with Recorder(home, "run", rank=1, component="trainer") as recorder:
+        recorder.training(**batch())
+    events = health_events(home)
+    started = json.loads(events["started"][0]["details"])
+    assert (started["pid"], started["rank"]) == (os.getpid(), 1)
+    assert set(started["versions"]) >= {"logprobe", "numpy", "pyarrow", "torch"}
+    closed = json.loads(events["closed"][0]["details"])
+    assert closed["written"]["tokens"] == 8
+    assert closed["cost"]["calls"] == 1
+    assert closed["cost"]["thread_seconds"] > 0
+
+
+def test_heartbeat(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("logprobe.collectors.writer.HEARTBEAT_SECONDS", 0.1)
+    with Recorder(home, "run", flush_interval=0.05):
+        time.sleep(0.5)
+    beats = health_events(home)["heartbeat"]
+    assert 2 <= len(beats) <= 5
+    assert "accepted" in json.loads(beats[0]["details"])
+
+
+def test_health_snapshot(recorder: Recorder):
+    recorder.training(**batch())
+    recorder.training(**batch(mask=None))
+    assert recorder.flush()
+    health = recorder.health
+    assert health["accepted"] == {"calls": 1, "sequences": 2}
+    assert (health["written"]["sequences"], health["written"]["tokens"]) == (2, 8)
+    assert health["written"]["bytes"] > 0
+    assert health["queue"]["bytes"] == 0
+    assert health["disk"] == "ok"
+    assert json.dumps(health)
+
+
+def test_data_is_on_disk_after_the_flush_interval_without_a_flush(home: Path):
+    with Recorder(home, "run", flush_interval=0.1) as recorder:
+        recorder.training(**batch())
+        deadline = time.monotonic() + 10
+        while recorder.health["written"]["tokens"] == 0 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert len(by_sample(home, "training")) == 2
+
+
+def test_segments_are_cut_at_segment_tokens(home: Path):
+    with Recorder(home, "run", segment_tokens=100, flush_interval=60) as recorder:
+        for start in range(0, 40, 4):
+            recorder.training(**batch([f"s{start + n}" for n in range(4)], time=30))
+        assert recorder.flush()
+    found = [segment.table for segment in segments(home) if segment.where.kind == "training"]
+    assert sum(table.num_rows for table in found) == 40
+    assert all(table.num_rows <= 4 for table in found)
+
+
+def test_one_sequence_longer_than_a_segment(home: Path):
+    with Recorder(home, "run", segment_tokens=100) as recorder:
+        recorder.training(**batch("ab", time=1000))
+    assert [len(row["token_ids"]) for row in rows(home, "training")] == [1000, 1000]
+
+
+def test_recorders_and_threads_do_not_mix(home: Path):
+    recorders = [Recorder(home, run, rank=rank) for run in ("one", "two") for rank in (0, 1)]
+
+    def record(recorder: Recorder, thread: int) -> None:
+        for number in range(20):
+            name = f"{recorder.writer_id}/{thread}/{number}"
+            assert recorder.training(**batch([name], step=number, trainer_logprobs=np.full((1, 4), -thread, np.float32)))
+
+    threads = [threading.Thread(target=record, args=(recorder, thread)) for recorder in recorders for thread in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(recorder.close() for recorder in recorders)
+    found = by_sample(home, "training")
+    assert len(found) == 4 * 3 * 20
+    assert all(row["trainer_logprobs"] == [-float(name.split("/")[1])] * 4 for name, row in found.items())
+    for segment in segments(home):
+        names = {row["sample_id"].split("/")[0] for row in segment.table.to_pylist() if "sample_id" in row}
+        assert names <= {segment.where.writer}
+    assert {segment.where.run for segment in segments(home)} == {"one", "two"}
+
+
+def test_the_thread_of_a_forgotten_recorder_writes_and_ends(home: Path):
+    recorder = Recorder(home, "run", flush_interval=60)
+    recorder.training(**batch())
+    thread = recorder._room._thread
+    del recorder
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(by_sample(home, "training")) == 2
+
+
+@pytest.mark.parametrize("pickler", [pickle, cloudpickle])
+def test_a_pickled_recorder_is_a_new_writer_of_the_same_run(home: Path, pickler):
+    with Recorder(home, "run", rank=2, replica="r", component="engine", flush_interval=5) as recorder:
+        with pickler.loads(pickler.dumps(recorder)) as copy:
+            assert copy.writer_id != recorder.writer_id
+            assert copy._settings == recorder._settings
+            copy.training(**batch("a"))
+        recorder.training(**batch("b"))
+    assert set(by_sample(home, "training")) == {"a", "b"}
+
+
+def test_raw_false_writes_statistics_alone(home: Path):
+    with Recorder(home, "run", raw=False) as recorder:
+        recorder.training(**batch())
+    assert not rows(home, "training")
+    assert [row["sample_id"] for row in rows(home, "statistics")] == ["a", "b"]
+    assert recorder.health["dropped"] == {}
+
+
+# --- Construction ---
+
+
+def test_defaults_come_from_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOGPROBE_HOME", str(home))
+    monkeypatch.setenv("LOGPROBE_RUN", "from the environment")
+    monkeypatch.setenv("RANK", "5")
+    with Recorder() as recorder:
+        recorder.training(**batch())
+    assert {segment.where.run for segment in segments(home)} == {"from the environment"}
+    assert rows(home, "training")[0]["rank"] == 5
+    with Recorder(rank=6) as recorder:
+        recorder.step(1, loss=1.0)
+    assert rows(home, "step")[0]["rank"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"home": None}, "LOGPROBE_HOME"),
+        ({"home": ""}, "LOGPROBE_HOME"),
+        ({"home": 7}, "must be a path"),
+        ({"home": __file__}, "is a file"),
+        ({"run": None}, "LOGPROBE_RUN"),
+        ({"run": 7}, "run=7"),
+        ({"run": "x" * 300}, "shorten"),
+        ({"run": "a\0b"}, "run="),
+        ({"run": "\ud800"}, "run="),
+        ({"rank": -1}, "rank=-1"),
+        ({"rank": "first"}, "rank='first'"),
+        ({"flush_interval": 0}, "flush_interval=0"),
+        ({"flush_interval": "soon"}, "flush_interval='soon'"),
+        ({"flush_interval": math.nan}, "flush_interval=nan"),
+        ({"segment_tokens": 0}, "segment_tokens=0"),
+        ({"queue_bytes": 10}, "queue_bytes=10"),
+        ({"component": "a/b"}, "component='a/b'"),
+    ],
+)
+def test_wrong_construction_raises_at_once_with_the_remedy(tmp_path: Path, arguments: dict, words: str):
+    with pytest.raises(ConfigurationError, match=words):
+        Recorder(**{"home": tmp_path / "home", "run": "run", **arguments})
+
+
+def test_a_rank_of_the_environment_that_makes_no_sense(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "zero")
+    with pytest.raises(ConfigurationError, match="environment variable RANK"):
+        Recorder(home, "run")

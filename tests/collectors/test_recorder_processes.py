@@ -1,0 +1,310 @@
+"""Forks, exits and kills, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from spool_contents import by_sample, health_events, rows, segments
+
+PRELUDE = """
+import os, sys, threading, time
+from pathlib import Path
+import numpy as np
+from logprobe.collectors import Recorder
+home = sys.argv[1]
+
+def record(recorder, name, time=8):
+    tokens = np.arange(time)[None]
+    ones = np.ones((1, time), np.float32)
+    return recorder.training(step=1, sample_ids=[name], token_ids=tokens, trainer_logprobs=-ones, rollout_logprobs=-ones, mask=ones)
+"""
+
+
+def run(home: Path, code: str, *, seconds: float = 60, check: int | None = 0, python: tuple[str, ...] = ()) -> str:
+    """Runs `code` after PRELUDE in an interpreter of its own; returns its stdout."""
+    command = [sys.executable, *python, "-c", PRELUDE + code, str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    assert check is None or done.returncode == check, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+# --- Imports ---
+
+
+def test_importing_and_recording_loads_nothing_heavy(home: Path):
+    heavy = ["duckdb", "polars", "streamlit", "plotly", "vllm", "transformers", "torch", "pandas", "numpy.ma", "apscheduler"]
+    code = f"""
+import logprobe.collectors
+with Recorder(home, "run") as recorder:
+    assert record(recorder, "a")
+    assert recorder.rollout(sample_ids=["a"], token_ids=[[1]], logprobs=[[None]], weight_version=[[(0, 1, "v")]], sampling={{"t": 1}})
+    assert recorder.step(1, loss=1.0) and recorder.weights(1) and recorder.flush()
+print([name for name in {heavy} if name in sys.modules])
+"""
+    assert run(home, code).strip() == "[]"
+
+
+# --- Ends of a process ---
+
+
+def test_leaving_without_close_writes_everything(home: Path):
+    run(home, "recorder = Recorder(home, 'run', flush_interval=60)\nassert record(recorder, 'a')")
+    assert set(by_sample(home, "training")) == {"a"}
+    assert "closed" in health_events(home)
+
+
+def test_an_uncaught_error_of_the_host_loses_nothing(home: Path):
+    code = "recorder = Recorder(home, 'run', flush_interval=60)\nrecord(recorder, 'a')\nsys.exit(3)"
+    run(home, code, check=3)
+    assert set(by_sample(home, "training")) == {"a"}
+
+
+def test_os_exit_keeps_what_was_flushed_and_does_not_hang(home: Path):
+    code = """
+recorder = Recorder(home, "run", flush_interval=60)
+record(recorder, "a")
+assert recorder.flush()
+record(recorder, "b")
+os._exit(7)
+"""
+    run(home, code, check=7, seconds=20)
+    assert set(by_sample(home, "training")) == {"a"}
+
+
+def test_recording_while_the_interpreter_ends_is_harmless(home: Path):
+    code = """
+import atexit
+recorder = Recorder(home, "run", flush_interval=60)
+record(recorder, "a")
+class Late:
+    def __del__(self):
+        record(recorder, "c")
+late = Late()
+atexit.register(lambda: print(record(recorder, "b")))
+threading.Thread(target=lambda: (time.sleep(0.3), print(record(recorder, "thread")))).start()
+"""
+    assert run(home, code).split() == ["True", "True"]
+    assert set(by_sample(home, "training")) == {"a", "b", "thread"}
+
+
+def test_a_disk_that_hangs_holds_the_exit_up_for_a_bounded_time(home: Path):
+    code = """
+from logprobe.collectors import spool
+recorder = Recorder(home, "run")
+assert recorder.flush()
+os.fsync = lambda descriptor: time.sleep(1000)
+record(recorder, "a")
+assert recorder.flush(0.2) is False
+"""
+    started = time.monotonic()
+    run(home, code, seconds=30)
+    assert time.monotonic() - started < 12
+
+
+# --- Forks ---
+
+
+def test_a_forked_child_writes_as_a_writer_of_its_own(home: Path):
+    code = """
+recorder = Recorder(home, "run", flush_interval=60)
+record(recorder, "parent before")
+child = os.fork()
+if child == 0:
+    ok = recorder.health["accepted"]["calls"] == 0 and record(recorder, "child") and recorder.flush() and recorder.close()
+    os._exit(0 if ok else 1)
+record(recorder, "parent after")
+assert os.waitpid(child, 0)[1] == 0
+assert recorder.flush()
+"""
+    run(home, code)
+    assert set(by_sample(home, "training")) == {"parent before", "child", "parent after"}
+    writers = {segment.where.writer for segment in segments(home) if segment.where.kind == "training"}
+    assert len(writers) == 2
+
+
+def test_a_child_that_records_nothing_leaves_no_trace(home: Path):
+    code = """
+recorder = Recorder(home, "run")
+child = os.fork()
+if child == 0:
+    sys.exit(0 if recorder.flush() and recorder.close() else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    run(home, code)
+    assert len({segment.where.writer for segment in segments(home)}) == 1
+
+
+def test_locks_held_while_forking_do_not_stop_the_child(home: Path):
+    code = """
+recorder = Recorder(home, "run")
+room = recorder._room
+locks = [room._starting, room.intake._lock, room.intake.budget.lock, room.intake.health._lock]
+for lock in locks:
+    lock.acquire()
+child = os.fork()
+if child == 0:
+    os._exit(0 if record(recorder, "child") and recorder.flush(20) else 1)
+for lock in locks:
+    lock.release()
+assert os.waitpid(child, 0)[1] == 0
+assert record(recorder, "parent") and recorder.flush()
+"""
+    run(home, code)
+    assert set(by_sample(home, "training")) == {"child", "parent"}
+
+
+def test_forks_under_load_neither_hang_nor_mix(home: Path):
+    code = """
+recorder = Recorder(home, "run", flush_interval=0.01)
+stop = False
+def load():
+    number = 0
+    while not stop:
+        record(recorder, f"parent {number}", time=2000)
+        number += 1
+        time.sleep(0.001)
+threads = [threading.Thread(target=load)]
+for thread in threads: thread.start()
+for number in range(6):
+    time.sleep(0.02)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if record(recorder, f"child {number}") and recorder.flush(20) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+stop = True
+for thread in threads: thread.join()
+assert recorder.close()
+print(recorder.health["accepted"]["calls"])
+"""
+    accepted = int(run(home, code))
+    found = by_sample(home, "training")
+    assert sum(name.startswith("parent") for name in found) == accepted
+    assert sum(name.startswith("child") for name in found) == 6
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_multiprocessing_end_in_order(home: Path, tmp_path: Path, method: str):
+    # Like vLLM's engine core: the process ends without atexit, and nobody calls close().
+    program = tmp_path / "program.py"
+    program.write_text(
+        PRELUDE
+        + f"""
+import multiprocessing
+
+def work(recorder, name):
+    record(recorder, name)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    recorder = Recorder(home, "run", flush_interval=60)
+    processes = [context.Process(target=work, args=(recorder, f"worker {{n}}")) for n in range(2)]
+    for process in processes: process.start()
+    for process in processes: process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+"""
+    )
+    subprocess.run([sys.executable, program, str(home)], timeout=60, check=True)
+    assert set(by_sample(home, "training")) == {"worker 0", "worker 1"}
+    assert len(health_events(home)["closed"]) == 3
+
+
+def test_a_forked_process_that_imports_the_recorder_itself_ends_in_order(home: Path):
+    code = """
+import multiprocessing, sys
+def work(home):
+    from logprobe.collectors import Recorder
+    recorder = Recorder(home, "run", flush_interval=60)
+    recorder.training(step=1, sample_ids=["a"], token_ids=[[1]], trainer_logprobs=[[-1.0]])
+process = multiprocessing.get_context("fork").Process(target=work, args=sys.argv[1:])
+process.start()
+process.join(30)
+assert process.exitcode == 0
+"""
+    subprocess.run([sys.executable, "-c", code, str(home)], timeout=60, check=True)
+    assert set(by_sample(home, "training")) == {"a"}
+    assert "closed" in health_events(home)
+
+
+def test_an_actor_gets_a_recorder_by_cloudpickle(home: Path):
+    # What Ray does: the argument is pickled, the actor's process is another one, and it is ended by SIGTERM.
+    code = """
+import base64, subprocess, cloudpickle
+class Actor:
+    def __init__(self, recorder): self.recorder = recorder
+    def step(self): return record(self.recorder, "actor") and self.recorder.flush()
+recorder = Recorder(home, "run", rank=4, flush_interval=60)
+text = base64.b64encode(cloudpickle.dumps(Actor(recorder))).decode()
+worker = "import base64, sys, time, cloudpickle; actor = cloudpickle.loads(base64.b64decode(sys.argv[1])); print(actor.step(), flush=True); time.sleep(60)"
+process = subprocess.Popen([sys.executable, "-c", worker, text], stdout=subprocess.PIPE, text=True)
+print(process.stdout.readline().strip())
+process.terminate()
+print(process.wait(20))
+"""
+    assert run(home, code).split() == ["True", str(-signal.SIGTERM)]
+    assert by_sample(home, "training")["actor"]["rank"] == 4
+
+
+# --- Kills ---
+
+RECORD_FOR_EVER = """
+recorder = Recorder(home, "run", rank=int(sys.argv[2]), flush_interval=0.005)
+number = 0
+while True:
+    for _ in range(3):
+        assert record(recorder, f"{sys.argv[2]}/{number}", time=500)
+        number += 1
+    assert recorder.flush()
+    print(number, flush=True)
+"""
+
+
+def test_kill_9_loses_nothing_acknowledged_with_two_ranks_in_one_run(home: Path):
+    random_ = random.Random(3)
+    acknowledged: dict[str, int] = {}
+    for attempt in range(3):
+        ranks = [f"{2 * attempt + rank}" for rank in range(2)]
+        processes = [
+            subprocess.Popen([sys.executable, "-c", PRELUDE + RECORD_FOR_EVER, str(home), rank], stdout=subprocess.PIPE, text=True)
+            for rank in ranks
+        ]
+        first = [process.stdout.readline() for process in processes]
+        time.sleep(random_.random() * 0.2)
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+        for rank, process, line in zip(ranks, processes, first, strict=True):
+            with process:
+                lines = (line + process.stdout.read()).splitlines(keepends=True)
+            acknowledged[rank] = max(int(line) for line in lines if line.endswith("\n"))
+    found = by_sample(home, "training")  # verifies every segment, and that nothing is there twice
+    for rank, count in acknowledged.items():
+        assert count > 0
+        assert {f"{rank}/{number}" for number in range(count)} <= set(found)
+        assert found[f"{rank}/0"]["rank"] == int(rank)
+
+
+def test_a_stopped_process_is_visible_in_its_last_heartbeat(home: Path):
+    code = """
+from logprobe.collectors import writer
+writer.HEARTBEAT_SECONDS = 0.1
+recorder = Recorder(home, "run", flush_interval=0.05)
+record(recorder, "a")
+deadline = time.monotonic() + 20
+while recorder.health["written"]["rows"] < 5 and time.monotonic() < deadline:
+    time.sleep(0.02)
+os.kill(os.getpid(), 9)
+"""
+    run(home, code, check=-signal.SIGKILL)
+    events = health_events(home)
+    assert "closed" not in events
+    assert json.loads(events["heartbeat"][-1]["details"])["written"]["tokens"] == 8
+    assert rows(home, "training")
+    assert os.path.isdir(home)
