@@ -75,7 +75,7 @@ function facts(data, run) {
   if (run.age !== null) list.push(node("span", { class: "lp-fact" }, node("b", { "data-age": run.age }), " ago"));
   if (run.tokens) list.push(fact("", `${compact(run.tokens)} tokens`, "lp-wide"));
   if (run.sequences) list.push(fact("", `${compact(run.sequences)} sequences`, "lp-wide"));
-  if (data.lag !== null && data.lag !== undefined) list.push(fact("ingest lag", data.lag));
+  if (data.lag && (data.away === null || data.away === undefined)) list.push(fact("ingest lag", data.lag));
   return list;
 }
 

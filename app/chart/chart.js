@@ -27,7 +27,7 @@ export function update(root, view) {
   view.legend.replaceChildren(...view.data.legend.map(legendEntry), view.data.note ? node("span", { class: "lp-note", title: view.data.note_help, text: view.data.note }) : "");
   const { data } = view;
   library(`${data.assets}/plotly.min.js`).then((Plotly) => {
-    if (!view.closed && data === view.data) return draw(Plotly, root, view);
+    if (!view.closed && data.version === view.version) return draw(Plotly, root, view);
   }).catch((error) => { view.version = null; view.wait.textContent = `The charts could not be drawn: ${error.message}. Reload the page to try again.`; view.wait.hidden = false; });
 }
 

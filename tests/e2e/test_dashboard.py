@@ -124,6 +124,9 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
         before = wait_for_chart(page, 20)
         expect(page.locator(".lp-facts .lp-badge")).to_have_text("live")
         page.evaluate("document.querySelector('.lp-plot').dataset.mounted = 'once'")
+        page.wait_for_function(
+            f"() => document.querySelector('.lp-facts').innerText.includes(`step ${{({STATE})().last}}`)"
+        )
 
         zoom(page)
         page.wait_for_selector(".lp-reset:visible")
