@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,11 +107,17 @@ class Replay:
         for recorder in self._recorders.values():
             recorder.close(_CLOSE_SECONDS)
 
+    @cached_property
+    def _first_rank(self) -> int | None:
+        """The trainer's process that also speaks of what concerns all ranks."""
+        ranks = self._recorded.table("training")["rank"]
+        return ranks[0].as_py() if len(ranks) else None
+
     def _recorder(self, component: str, rank: int | None = None) -> Recorder:
-        key = (component, rank)
+        key = (component, self._first_rank if component == "trainer" and rank is None else rank)
         if key not in self._recorders:
             self._recorders[key] = Recorder(
-                self._home, self._recorded.run, component=component, rank=rank, flush_interval=0.5
+                self._home, self._recorded.run, component=component, rank=key[1], flush_interval=0.5
             )
         return self._recorders[key]
 
