@@ -140,7 +140,7 @@ def _compare_fingerprints(batch: pa.Table) -> pa.Table:
     """What can be said of records whose raw tokens were not kept on one side at least."""
     n, total, expected = (np.asarray(batch[name]) for name in ("n_tokens", "n_total", "n_expected"))
     fits = (n == total) | (n == expected)
-    same = np.asarray(batch["same_hash"].fill_null(False))  # noqa: FBT003 - pyarrow's signature
+    same = np.asarray(batch["same_hash"].fill_null(False))
     # The fingerprint is of the tokens under the mask: it says nothing when the engine's tokens are more than those.
     decided = ~fits | (n == expected)
     source = batch["rollout_source"].combine_chunks()

@@ -33,6 +33,8 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 # DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out.
 _STORAGE: Final = {"storage_compatibility_version": "v1.5.0"}
 
+_READ_ATTEMPTS: Final = 5
+
 
 class Store:
     """All reads and writes of one home's store. Safe to share between threads; each thread gets cursors of its own."""
@@ -184,12 +186,12 @@ class Store:
         self.close()
 
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
-        """`work` in a read-only transaction; once more if the store had to be opened anew underneath it."""
+        """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
         with self._files.reading():
-            try:
-                return self._attempt(work, timeout)
-            except _RenewedError:
-                return self._attempt(work, timeout)
+            for _ in range(_READ_ATTEMPTS - 1):
+                with suppress(_MovedError):
+                    return self._attempt(work, timeout)
+            return self._attempt(work, timeout)
 
     def _attempt(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
         cursor = self._cursor("reader")
@@ -200,8 +202,8 @@ class Store:
             except duckdb.Error as error:
                 if expired.is_set():
                     raise QueryError(f"the query took longer than {timeout:g} s and was stopped") from None
-                if self._recover(cursor):
-                    raise _RenewedError(one_line(error)) from None
+                if self._recover(cursor) or _is_file_gone(error):
+                    raise _MovedError(one_line(error)) from None
                 raise QueryError(one_line(error)) from None
             finally:
                 _rollback(cursor)
@@ -286,8 +288,12 @@ class Store:
         self._connection = None
 
 
-class _RenewedError(QueryError):
-    """A read failed because the store had to be opened anew; worth another attempt."""
+class _MovedError(QueryError):
+    """A read failed through no fault of its own, and is worth another attempt.
+
+    Either the store had to be opened anew, or a raw file that no longer counts, but was still there when the views' pattern was
+    resolved, has been removed since.
+    """
 
 
 @contextmanager
@@ -309,6 +315,10 @@ def _deadline(cursor: duckdb.DuckDBPyConnection, seconds: float | None) -> Itera
         yield expired
     finally:
         timer.cancel()
+
+
+def _is_file_gone(error: duckdb.Error) -> bool:
+    return isinstance(error, duckdb.IOException) and "No such file" in str(error)
 
 
 @contextmanager

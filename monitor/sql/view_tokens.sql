@@ -6,6 +6,7 @@ WITH placed AS (
     SELECT
         t.*,
         s.rollout_source,
+        s.alignment,
         o.logprobs AS source_logprobs,
         o.spans,
         -- Place of each token among the rollout's tokens (from 1): its own position, or its rank among those under the mask,
@@ -24,7 +25,7 @@ WITH placed AS (
 flat AS (
     SELECT
         run, step, rank, sample_id, group_id, rollout_source, source_logprobs, spans, weight_version AS trainer_weight_version,
-        len(source_logprobs) AS source_length,
+        alignment,
         unnest(range(len(token_ids))) AS position,
         unnest(token_ids) AS token_id,
         unnest(coalesce(mask, list_transform(token_ids, lambda x: true))) AS mask,
@@ -39,10 +40,11 @@ flat AS (
 ),
 chosen AS (
     SELECT
-        *,
+        * EXCLUDE (place),
+        CASE WHEN alignment = 'all' OR mask THEN place END AS place,
         CASE
             WHEN rollout_source = 'received' THEN received_logprob
-            WHEN rollout_source = 'joined' AND place <= source_length THEN source_logprobs[place]
+            WHEN rollout_source = 'joined' AND (alignment = 'all' OR mask) THEN source_logprobs[place]
         END AS rollout_logprob
     FROM flat
 )
@@ -51,8 +53,6 @@ SELECT
     rollout_logprob, trainer_logprob, current_logprob,
     trainer_logprob::DOUBLE - rollout_logprob::DOUBLE AS log_ratio,
     entropy, advantage,
-    CASE WHEN place <= source_length THEN
-        list_filter(spans, lambda s: s."start" < place AND place <= s."end")[1]."version"
-    END AS weight_version,
+    list_filter(spans, lambda s: s."start" < place AND place <= s."end")[1]."version" AS weight_version,
     trainer_weight_version, rollout_source, segment_id, row
 FROM chosen

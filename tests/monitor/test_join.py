@@ -1,0 +1,275 @@
+"""Rollout ⨝ training: which record belongs to which, whether they agree, and what is measured on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from segments import RUN, at, records, sampled, trained
+
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor import join
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner, JoinReport
+from logprobe.monitor.retention import Retention, RetentionPolicy
+from logprobe.monitor.store import Store
+
+
+class Pipeline:
+    """Spool → store → join, in the hand of a test."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.writer = SpoolWriter(store.home.path, RUN, "w")
+        self.ingester = Ingester(store)
+        self.joiner = Joiner(store)
+
+    def ingest(self, kind: str, *rows: dict) -> None:
+        self.writer.write(kind, records(kind, *rows))
+        self.ingester.run_once()
+
+    def feed(self, kind: str, *rows: dict) -> JoinReport:
+        self.ingest(kind, *rows)
+        return self.joiner.run_once()
+
+    def sequence(self, sample_id: str = "a") -> dict:
+        (row,) = self.store.query("SELECT * FROM sequences WHERE sample_id = ?", [sample_id]).to_pylist()
+        return row
+
+    def rows(self, sql: str) -> list[dict]:
+        return self.store.query(sql).to_pylist()
+
+    def clear_dirty(self) -> None:
+        with self.store.transaction() as cursor:
+            cursor.execute("DELETE FROM dirty_steps")
+
+
+@pytest.fixture
+def pipeline(home: Path) -> Iterator[Pipeline]:
+    with Store.open(Home(home)) as store:
+        yield Pipeline(store)
+
+
+def check(row: dict, **expected) -> None:
+    assert {name: row[name] for name in expected} == expected
+
+
+MISSING = trained("a", 3, received=False)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["training", "rollout"])))
+def test_either_side_may_come_first(pipeline: Pipeline, order: tuple[str, str]):
+    content = {"training": MISSING, "rollout": sampled("a")}
+    first = pipeline.feed(order[0], content[order[0]])
+    assert (first.linked, first.joined) == (0, 0)
+    pipeline.clear_dirty()
+    second = pipeline.feed(order[1], content[order[1]])
+    assert (second.linked, second.joined, second.unaligned, second.remaining) == (1, 1, 0, 0)
+    check(
+        pipeline.sequence(),
+        rollout_source="joined",
+        alignment="all",
+        token_match=True,
+        length_match=True,
+        n=4,
+        sum_d=2.0,
+        rollout_tokens=4,
+        received_max_abs_diff=None,
+    )
+    assert {"run": RUN, "step": 3} in pipeline.rows("SELECT run, step FROM dirty_steps")
+    assert pipeline.rows("SELECT * FROM join_queue") == []
+
+
+def test_a_joined_sequence_has_the_statistics_of_a_received_one(pipeline: Pipeline):
+    policy = {
+        "current_logprobs": [-1.5, -2.0, -2.5, -4.0],
+        "advantages": [1.0, -1.0, 1.0, 1.0],
+        "mask": [True, True, False, True],
+    }
+    pipeline.ingest("rollout", sampled("a"), sampled("b"))
+    pipeline.ingest("training", trained("a", received=False) | policy, trained("b") | policy)
+    pipeline.joiner.run_once()
+    a, b = (
+        {
+            row["pair"]: {k: v for k, v in row.items() if k != "row"}
+            for row in pipeline.rows(f"SELECT * FROM statistics WHERE row = {row}")
+        }
+        for row in (0, 1)
+    )
+    assert set(a) == {"backend", "update", "total"}
+    assert a == b
+
+
+def test_tokens_see_the_joined_logprobs_and_the_versions_in_their_places(pipeline: Pipeline):
+    spans = [{"start": 0, "end": 1, "version": "v1"}, {"start": 1, "end": 3, "version": "v2"}]
+    prompt_and_tool = trained(
+        "a", token_ids=[90, 0, 91, 1, 2], n=5, received=False, mask=[False, True, False, True, True]
+    )
+    pipeline.ingest("training", prompt_and_tool)
+    pipeline.feed("rollout", sampled("a", 3, spans=spans))
+    check(
+        pipeline.sequence(), rollout_source="joined", alignment="masked", token_match=True, n=3, n_expected=3, n_total=5
+    )
+    found = pipeline.rows("SELECT token_id, rollout_logprob, weight_version FROM tokens ORDER BY position")
+    assert [row["token_id"] for row in found] == [90, 0, 91, 1, 2]
+    sampled_only = [row for row in found if row["token_id"] < 90]
+    assert [(row["rollout_logprob"], row["weight_version"]) for row in sampled_only] == [
+        (-1.0, "v1"),
+        (-2.0, "v2"),
+        (-3.0, "v2"),
+    ]
+    assert [row["rollout_logprob"] for row in found if row["token_id"] >= 90] == [None, None]
+
+
+def test_tokens_masked_out_of_a_fully_aligned_sequence_keep_their_places(pipeline: Pipeline):
+    pipeline.ingest("training", trained("a", received=False, mask=[True, False, True, False]))
+    pipeline.feed("rollout", sampled("a"))
+    check(pipeline.sequence(), alignment="all", token_match=True, n=2, sum_d=1.0)
+    found = pipeline.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens ORDER BY position")
+    assert found == [{"r": -float(i + 1), "v": "v1"} for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("rollout", "length_match"),
+    [(sampled("a", 3), False), (sampled("a", 9), False), (sampled("a", token_ids=[0, 1, 7, 3]), True)],
+)
+def test_records_that_disagree_are_not_measured(pipeline: Pipeline, rollout: dict, length_match: bool):
+    pipeline.ingest("training", MISSING)
+    report = pipeline.feed("rollout", rollout)
+    assert (report.joined, report.unaligned) == (0, 1)
+    check(
+        pipeline.sequence(),
+        rollout_source="unaligned",
+        alignment=None,
+        token_match=False,
+        length_match=length_match,
+        n=None,
+    )
+    assert pipeline.rows("SELECT count(rollout_logprob) AS r, count(weight_version) AS v FROM tokens") == [
+        {"r": 0, "v": 0}
+    ]
+
+
+def test_what_the_trainer_received_stays_and_is_compared(pipeline: Pipeline):
+    pipeline.ingest("rollout", sampled("a", logprobs=[-1.0, -2.25, -3.0, None]), sampled("b", token_ids=[9, 9, 9, 9]))
+    report = pipeline.feed("training", trained("a"), trained("b"), trained("c"))
+    assert (report.linked, report.joined, report.unaligned) == (2, 0, 0)
+    check(
+        pipeline.sequence("a"), rollout_source="received", token_match=True, received_max_abs_diff=0.25, n=4, sum_d=2.0
+    )
+    check(pipeline.sequence("b"), rollout_source="received", token_match=False, received_max_abs_diff=None, n=4)
+    check(pipeline.sequence("c"), rollout_source="received", token_match=None, length_match=None, n=4)
+
+
+def test_a_rollout_without_logprobs_joins_nothing_but_the_rest(pipeline: Pipeline):
+    pipeline.ingest("training", MISSING)
+    report = pipeline.feed("rollout", sampled("a", logprobs=None))
+    assert report.joined == 0
+    check(pipeline.sequence(), rollout_source="missing", token_match=True, n=None, rollout_tokens=4)
+    assert pipeline.rows("SELECT DISTINCT weight_version AS v FROM tokens") == [{"v": "v1"}]
+
+
+def test_broken_logprobs_at_the_source_are_counted_and_not_measured(pipeline: Pipeline):
+    pipeline.ingest("training", MISSING)
+    pipeline.feed("rollout", sampled("a", logprobs=[-1.0, None, float("-inf"), -4.0]))
+    check(pipeline.sequence(), rollout_source="joined", n=2, n_expected=4, n_nonfinite_behaviour=2)
+
+
+def test_of_several_records_the_one_with_the_same_tokens_wins(pipeline: Pipeline):
+    others = [sampled("a", token_ids=[5, 5, 5, 5], time=at(2.9)), sampled("a", 2, time=at(3))]
+    pipeline.ingest("rollout", others[0], sampled("a", logprobs=[-1.0, -2.0, -3.0, -3.5], time=at(1)), others[1])
+    pipeline.feed("training", MISSING)
+    check(pipeline.sequence(), rollout_source="joined", max_d=0.5, min_d=0.0)
+
+
+def test_of_several_records_that_do_not_match_the_newest_before_training_is_compared(pipeline: Pipeline):
+    wrong = [sampled("a", token_ids=[i] * 4, time=at(i), request_id=f"at {i}") for i in (1, 2, 3, 4, 5)]
+    pipeline.ingest("rollout", *wrong)
+    pipeline.feed("training", MISSING)  # trained at 3
+    check(pipeline.sequence(), rollout_source="unaligned", request_id="at 3")
+
+
+def test_a_better_record_that_comes_late_is_taken(pipeline: Pipeline):
+    pipeline.ingest("training", MISSING)
+    assert pipeline.feed("rollout", sampled("a", token_ids=[7, 7, 7, 7])).unaligned == 1
+    assert pipeline.feed("rollout", sampled("a")).joined == 1
+    check(pipeline.sequence(), rollout_source="joined", token_match=True, n=4)
+    assert pipeline.feed("rollout", sampled("a", token_ids=[8, 8, 8, 8])).linked == 0
+    check(pipeline.sequence(), rollout_source="joined", token_match=True, n=4)
+
+
+def test_sample_ids_used_again_at_every_step_find_their_own_records(pipeline: Pipeline):
+    for step in range(5):
+        ids = [step * 10 + i for i in range(4)]
+        pipeline.ingest("training", trained("a", step, token_ids=ids, received=False))
+    for step in range(5):
+        ids = [step * 10 + i for i in range(4)]
+        shifted = [-1.0 - step, -2.0 - step, -3.0 - step, -4.0 - step]
+        pipeline.ingest("rollout", sampled("a", token_ids=ids, logprobs=shifted, time=at(step)))
+    pipeline.joiner.run_once()
+    found = pipeline.rows("SELECT step, sum_d, rollout_source FROM sequences ORDER BY step")
+    assert found == [{"step": s, "sum_d": 2.0 + 4 * s, "rollout_source": "joined"} for s in range(5)]
+
+
+def test_runs_are_not_mixed(pipeline: Pipeline):
+    SpoolWriter(pipeline.store.home.path, "other", "w").write("rollout", records("rollout", sampled("a")))
+    pipeline.ingester.run_once()
+    assert pipeline.feed("training", MISSING).linked == 0
+
+
+def test_without_raw_tokens_fingerprints_decide(pipeline: Pipeline):
+    same, other = sampled("a"), sampled("b", token_ids=[4, 4, 4, 4])
+    pipeline.ingest("rollout", same, other, sampled("c", 2), sampled("d"))
+    Retention(pipeline.store, RetentionPolicy(max_bytes=0)).run_once()
+    masked = trained("d", received=False, mask=[True, False, True, True])
+    rows = [trained(name, received=False) for name in "abc"]
+    report = pipeline.feed("training", *rows, masked)
+    assert (report.linked, report.joined) == (4, 0)
+    check(
+        pipeline.sequence("a"), rollout_source="missing", token_match=True, length_match=True, alignment="all", n=None
+    )
+    check(pipeline.sequence("b"), rollout_source="unaligned", token_match=False, length_match=True, alignment=None)
+    check(pipeline.sequence("c"), rollout_source="unaligned", token_match=False, length_match=False, alignment=None)
+    check(pipeline.sequence("d"), rollout_source="missing", token_match=None, length_match=True, alignment=None)
+
+
+def test_many_batches_and_rounds_come_to_the_same_as_one(pipeline: Pipeline, monkeypatch):
+    monkeypatch.setattr(join, "TOKENS_PER_BATCH", 100)
+    monkeypatch.setattr(join, "SAMPLES_PER_ROUND", 7)
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(0, 40, 60)
+    pipeline.ingest("rollout", *(sampled(f"{i}", int(n)) for i, n in enumerate(lengths)))
+    pipeline.ingest("training", *(trained(f"{i}", i // 8, int(n), received=False) for i, n in enumerate(lengths)))
+    first = pipeline.joiner.run_once(max_rounds=2)
+    assert first.remaining > 0
+    rest = pipeline.joiner.run_once()
+    assert rest.remaining == 0
+    assert first.linked + rest.linked == first.joined + rest.joined == 60
+    found = {
+        row["sample_id"]: (row["n"], row["sum_d"]) for row in pipeline.rows("SELECT sample_id, n, sum_d FROM sequences")
+    }
+    assert found == {f"{i}": (n, n * 0.5) for i, n in enumerate(lengths)}
+
+
+def test_a_run_that_was_cut_short_is_completed_and_nothing_is_doubled(pipeline: Pipeline, monkeypatch):
+    pipeline.ingest("rollout", *(sampled(f"{i}") for i in range(6)))
+    pipeline.ingest("training", *(trained(f"{i}", received=False) for i in range(6)))
+    monkeypatch.setattr(join, "TOKENS_PER_BATCH", 17)
+    compare, calls = pipeline.joiner._compare, itertools.count()
+
+    def interrupted(batch):
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return compare(batch)
+
+    monkeypatch.setattr(pipeline.joiner, "_compare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.joiner.run_once()
+    assert 0 < pipeline.rows("SELECT count(*) AS n FROM sequences WHERE rollout_source = 'joined'")[0]["n"] < 6
+    Joiner(pipeline.store).run_once()
+    assert pipeline.rows("SELECT count(*) AS n, sum(n)::INTEGER AS tokens FROM sequences") == [{"n": 6, "tokens": 24}]
+    assert pipeline.rows("SELECT count(*) AS n FROM statistics") == [{"n": 6}]
