@@ -53,7 +53,7 @@ def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
 
 def piece_dtype(piece: Piece) -> np.dtype[Any]:
     """The numpy type of a piece, wherever it lies."""
-    return piece.dtype if isinstance(piece, np.ndarray) else torch_bridge.numpy_dtype(piece)  # type: ignore[no-any-return]
+    return piece.dtype if isinstance(piece, np.ndarray) else torch_bridge.numpy_dtype(piece)
 
 
 def piece_bytes(piece: Piece) -> int:
@@ -158,7 +158,7 @@ def to_bool(array: NDArray[Any]) -> NDArray[np.bool_]:
     """True where a mask of any number type is not zero."""
     if is_bfloat16(array):
         array = to_float32("mask", array)
-    return np.not_equal(array, 0)
+    return np.asarray(array != 0, dtype=np.bool_)
 
 
 def offsets_of(lengths_S: NDArray[np.integer] | Sequence[int]) -> NDArray[np.int64]:

@@ -26,14 +26,17 @@ Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 
 @dataclass(slots=True)
 class Batch:
-    """Sequences of one call, flat. `values` holds one value per sequence, `floats` one per token."""
+    """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] (None: all True).
+
+    `floats` and `missing` (True where a list said None) hold one value per token, `values` one per sequence.
+    """
 
     time_us: int
-    offsets_S1: NDArray[np.int64]
-    token_ids_N: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    token_ids: NDArray[np.int32]
     floats: dict[str, NDArray[np.float32]]
     values: dict[str, list[Any]]
-    mask_N: NDArray[np.bool_] | None = None
+    mask: NDArray[np.bool_] | None = None
     missing: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     step: int | None = None
     number: int = 0  # of the call, in the order of acceptance
@@ -42,27 +45,27 @@ class Batch:
     @property
     def sequences(self) -> int:
         """How many."""
-        return len(self.offsets_S1) - 1
+        return len(self.offsets) - 1
 
     @property
     def tokens(self) -> int:
         """How many, of all sequences, masked ones included."""
-        return len(self.token_ids_N)
+        return len(self.token_ids)
 
     def full_mask(self) -> NDArray[np.bool_]:
         """The mask, all True where the call had none."""
-        return np.ones(self.tokens, dtype=np.bool_) if self.mask_N is None else self.mask_N
+        return np.ones(self.tokens, dtype=np.bool_) if self.mask is None else self.mask
 
     def part(self, first: int, last: int) -> Batch:
         """Sequences [first, last) as a view."""
-        start, end = int(self.offsets_S1[first]), int(self.offsets_S1[last])
+        start, end = int(self.offsets[first]), int(self.offsets[last])
         return replace(
             self,
-            offsets_S1=self.offsets_S1[first : last + 1] - start,
-            token_ids_N=self.token_ids_N[start:end],
+            offsets=self.offsets[first : last + 1] - start,
+            token_ids=self.token_ids[start:end],
             floats={name: values[start:end] for name, values in self.floats.items()},
             missing={name: values[start:end] for name, values in self.missing.items()},
-            mask_N=None if self.mask_N is None else self.mask_N[start:end],
+            mask=None if self.mask is None else self.mask[start:end],
             values={name: values[first:last] for name, values in self.values.items()},
         )
 
@@ -73,8 +76,8 @@ class Batch:
             return
         first = 0
         while first < self.sequences:
-            limit = self.offsets_S1[first] + tokens
-            last = max(int(np.searchsorted(self.offsets_S1, limit, side="right")) - 1, first + 1)
+            limit = self.offsets[first] + tokens
+            last = max(int(np.searchsorted(self.offsets, limit, side="right")) - 1, first + 1)
             yield self.part(first, last)
             first = last
 
@@ -87,23 +90,25 @@ def decode(captured: Captured) -> Batch:
     """
     raw = captured.arrays()
     bounds, select = _selection(captured, raw)
-    per_token = [name for name in (*TRAINING_FLOATS, "logprobs") if name in raw and raw[name].shape == raw["token_ids"].shape]
-    floats = {name: arrays.to_float32(name, select(raw[name])) for name in per_token}
+    per_token = [
+        name for name in (*TRAINING_FLOATS, "logprobs") if name in raw and raw[name].shape == raw["token_ids"].shape
+    ]
+    floats: dict[str, NDArray[np.float32]] = {name: arrays.to_float32(name, select(raw[name])) for name in per_token}
     batch = Batch(
         time_us=captured.time_us,
-        offsets_S1=bounds,
-        token_ids_N=arrays.to_token_ids(select(raw["token_ids"])),
+        offsets=bounds,
+        token_ids=arrays.to_token_ids(select(raw["token_ids"])),
         floats=floats,
         missing=captured.missing or {},
         values=dict(captured.values),
-        mask_N=arrays.to_bool(select(raw["mask"])) if "mask" in raw else None,
+        mask=arrays.to_bool(select(raw["mask"])) if "mask" in raw else None,
         step=captured.step,
         number=captured.number,
         bfloat16=frozenset(n for n in floats if arrays.is_bfloat16(raw[n])),
     )
     _add_numbers_per_sequence(batch, captured, raw)
     if captured.kind == "rollout" and "weight_version" in captured.values:
-        lengths = np.diff(batch.offsets_S1).tolist()
+        lengths = np.diff(batch.offsets).tolist()
         batch.values["spans"] = [_spans(*pair) for pair in zip(captured.values["weight_version"], lengths, strict=True)]
     return batch
 
@@ -154,7 +159,7 @@ def _numbers(captured: Captured, raw: Raw, name: str) -> list[Any] | None:
         return None
     if arrays.is_bfloat16(array):
         array = arrays.to_float32(name, array)
-    return np.broadcast_to(array.reshape(-1), (captured.sequences,)).tolist()
+    return list(np.broadcast_to(array.reshape(-1), (captured.sequences,)).tolist())
 
 
 def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> None:
@@ -166,7 +171,7 @@ def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> Non
         advantages = _numbers(captured, raw, "advantages")
         if advantages is not None:
             per_sequence = np.array(advantages, dtype=np.float32)  # None becomes NaN: not reported
-            batch.floats["advantages"] = np.repeat(per_sequence, np.diff(batch.offsets_S1))
+            batch.floats["advantages"] = np.repeat(per_sequence, np.diff(batch.offsets))
 
 
 # --- Tables ---
@@ -177,7 +182,7 @@ def training_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
     floats = {name: _floats(batches, name) for name in TRAINING_FLOATS}
     data = {
         **trainer_columns(batches, rank),
-        "token_ids": _lists(batches, [batch.token_ids_N for batch in batches], pa.int32()),
+        "token_ids": _lists(batches, [batch.token_ids for batch in batches], pa.int32()),
         "mask": _lists(batches, [batch.full_mask() for batch in batches], pa.bool_()),
         **floats,
     }
@@ -207,7 +212,7 @@ def rollout_table(batches: Sequence[Batch]) -> pa.Table:
         "request_id": _texts(batches, "request_ids"),
         "group_id": _texts(batches, "prompt_ids"),
         "replica": _texts(batches, "replica"),
-        "token_ids": _lists(batches, [batch.token_ids_N for batch in batches], pa.int32()),
+        "token_ids": _lists(batches, [batch.token_ids for batch in batches], pa.int32()),
         "logprobs": _floats(batches, "logprobs"),
         "spans": _span_lists(_concatenated(batches, "spans")),
         "prompt_length": _whole(batches, "prompt_lengths"),
@@ -254,14 +259,16 @@ def _floats(batches: Sequence[Batch], name: str) -> pa.Array:
     return _lists(batches, [batch.floats.get(name) for batch in batches], pa.float32(), name)
 
 
-def _lists(batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], kind: pa.DataType, name: str = "") -> pa.Array:
+def _lists(
+    batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], kind: pa.DataType, name: str = ""
+) -> pa.Array:
     """A list column; rows of a call without this argument are null."""
     present = [piece for piece in pieces if piece is not None]
     sequences = [batch.sequences for batch in batches]
     if not present:
         return pa.nulls(sum(sequences), pa.list_(kind))
     absent = np.repeat([piece is None for piece in pieces], sequences)
-    lengths = np.concatenate([np.diff(batch.offsets_S1) for batch in batches])
+    lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
     lengths[absent] = 0
     values = column(np.concatenate(present), kind, _valid(batches, pieces, name))
     return lists(arrays.offsets_of(lengths), values, absent if len(present) < len(pieces) else None)

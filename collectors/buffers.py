@@ -30,6 +30,7 @@ class Block:
 
     @property
     def size(self) -> int:
+        """Bytes."""
         return self.memory.nbytes
 
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from logprobe.collectors import records
 from logprobe.collectors.capture import Call, Captured, Part
@@ -208,7 +208,7 @@ class Recorder:
         time: float | datetime | None = None,
         **more_scalars: Any,
     ) -> bool:
-        """Record scalars of one optimizer step: learning rate, grad norm, loss, response length, step time, …
+        """Record scalars of one optimizer step: learning rate, grad norm, loss, response length, step time, and so on.
 
         Args:
             step: optimizer step.
@@ -219,13 +219,16 @@ class Recorder:
         """
         with self._room.guard("step", step):
             values, parts = records.scalars({**(scalars or {}), **more_scalars})
+            number = records.whole_number("step", step)
             row = {
-                "step": records.whole_number("step", step),
+                "step": number,
                 "rank": self._settings.rank,
                 "scalars": values,
-                "correction": correction if correction is None or isinstance(correction, str) else canonical_json(correction),
+                "correction": correction
+                if correction is None or isinstance(correction, str)
+                else canonical_json(correction),
             }
-            return self._small("step", row, parts=parts, step=row["step"], time=time)
+            return self._small("step", row, parts=parts, step=number, time=time)
         return False
 
     def weights(
@@ -261,9 +264,10 @@ class Recorder:
             checksum: of the weights.
         """
         with self._room.guard("weights", step):
+            number = None if step is None else records.whole_number("step", step)
             row = {
                 "version": None if version is None else str(version),
-                "step": None if step is None else records.whole_number("step", step),
+                "step": number,
                 "source": source,
                 "replica": replica if replica is not None else self._settings.replica,
                 "requested_at": records.micros(requested_at),
@@ -275,7 +279,7 @@ class Recorder:
                 "tensors": tensors,
                 "checksum": checksum,
             }
-            return self._small("weights", row, step=row["step"])
+            return self._small("weights", row, step=number)
         return False
 
     def config(self, document: object, *, kind: str = "engine_config", replica: str | None = None) -> str:
@@ -366,7 +370,7 @@ class Recorder:
         """This process's name in the spool."""
         return self._room.writer_id
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

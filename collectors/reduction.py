@@ -35,17 +35,17 @@ def statistics_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
 
 def _table(batch: Batch, rank: int | None) -> pa.Table:
     mask = batch.full_mask()
-    expected = _sums(mask, batch.offsets_S1).astype(np.int64)
+    expected = _sums(mask, batch.offsets).astype(np.int64)
     entropy_sum, entropy_n = _finite_sums(batch, "entropy", mask)
     advantage_abs_sum, _ = _finite_sums(batch, "advantages", mask, absolute=True)
     data: dict[str, Any] = {
         **trainer_columns([batch], rank),
-        "n_total": column(np.diff(batch.offsets_S1).astype(np.int32), pa.int32()),
+        "n_total": column(np.diff(batch.offsets).astype(np.int32), pa.int32()),
         "n_expected": column(expected.astype(np.int32), pa.int32()),
         "advantage_abs_sum": advantage_abs_sum,
         "entropy_sum": entropy_sum,
         "entropy_n": entropy_n,
-        "token_hash": column(token_hash(batch.token_ids_N[mask], offsets_of(expected)), pa.uint64()),
+        "token_hash": column(token_hash(batch.token_ids[mask], offsets_of(expected)), pa.uint64()),
         **{pair: _pair(batch, mask, pair) for pair in _PAIRS},
     }
     return pa.Table.from_arrays([data[name] for name in STATISTICS.names], schema=STATISTICS)
@@ -60,7 +60,7 @@ def _pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> pa.Array:
         behaviour,
         policy,
         mask,
-        batch.offsets_S1,
+        batch.offsets,
         bounds=DEFAULT_BOUNDS[pair],
         advantages_N=batch.floats.get("advantages"),
     )
@@ -76,8 +76,8 @@ def _finite_sums(
         return pa.nulls(batch.sequences, pa.float64()), pa.nulls(batch.sequences, pa.int32())
     usable = mask & np.isfinite(values)
     wide = np.where(usable, values, 0).astype(np.float64)
-    sums = _sums(np.abs(wide) if absolute else wide, batch.offsets_S1)
-    counts = _sums(usable, batch.offsets_S1).astype(np.int32)
+    sums = _sums(np.abs(wide) if absolute else wide, batch.offsets)
+    counts = _sums(usable, batch.offsets).astype(np.int32)
     return column(sums, pa.float64()), column(counts, pa.int32())
 
 

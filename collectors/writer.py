@@ -45,6 +45,7 @@ class Pending:
 
     @property
     def empty(self) -> bool:
+        """Whether everything taken is written."""
         return not (self.training or self.rollout or self.reduced or self.statistics or any(self.rows.values()))
 
 

@@ -60,20 +60,20 @@ def test_three_layouts_of_the_same_batch_are_the_same(lengths, seed, as_torch, l
         training_call([wrap(x) for x in ids], [wrap(x) for x in logprobs], mask=[wrap(x) for x in masks]),
     ]
     for batch in results:
-        assert batch.offsets_S1.tolist() == cu_seqlens.tolist()
-        assert batch.token_ids_N.dtype == np.int32
-        assert batch.token_ids_N.tolist() == flat[0].tolist()
+        assert batch.offsets.tolist() == cu_seqlens.tolist()
+        assert batch.token_ids.dtype == np.int32
+        assert batch.token_ids.tolist() == flat[0].tolist()
         assert batch.floats["trainer_logprobs"].tobytes() == flat[1].tobytes()
-        assert batch.mask_N.tolist() == flat[2].tolist()
+        assert batch.mask.tolist() == flat[2].tolist()
 
 
 def test_padded_rows_are_trimmed_to_the_mask_and_keep_its_holes():
     mask = np.array([[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
     ids = np.arange(20).reshape(4, 5)
     batch = training_call(ids, ids / 10, mask=mask)
-    assert batch.offsets_S1.tolist() == [0, 3, 3, 8, 9]
-    assert batch.token_ids_N.tolist() == [1, 2, 3, 10, 11, 12, 13, 14, 19]
-    assert batch.mask_N.tolist() == [True, False, True, *[True] * 5, True]
+    assert batch.offsets.tolist() == [0, 3, 3, 8, 9]
+    assert batch.token_ids.tolist() == [1, 2, 3, 10, 11, 12, 13, 14, 19]
+    assert batch.mask.tolist() == [True, False, True, *[True] * 5, True]
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
@@ -86,7 +86,7 @@ def test_empty_batches_are_no_error(shape):
 def test_masks_of_every_type(dtype):
     mask = torch.tensor([[0, 1, 1], [1, 0, 0]]).to(dtype)
     batch = training_call(torch.arange(6).reshape(2, 3), torch.zeros(2, 3), mask=mask)
-    assert batch.token_ids_N.tolist() == [1, 2, 3]
+    assert batch.token_ids.tolist() == [1, 2, 3]
 
 
 def test_bfloat16_is_widened_exactly_and_noted():
@@ -109,7 +109,7 @@ def test_strided_views_are_copied_right(make):
     wide = np.arange(40, dtype=np.int64).reshape(4, 10)
     view, logprobs = make(wide)[:, 1::2], make(wide.astype(np.float32).T.copy()).T[:, ::2]
     batch = training_call(view, logprobs, mask=make(np.ones((4, 5), bool)))
-    assert batch.token_ids_N.tolist() == wide[:, 1::2].reshape(-1).tolist()
+    assert batch.token_ids.tolist() == wide[:, 1::2].reshape(-1).tolist()
     assert batch.floats["trainer_logprobs"].tolist() == wide[:, ::2].reshape(-1).tolist()
 
 
@@ -121,11 +121,13 @@ def test_gradients_are_not_in_the_way():
 def test_flash_attention_shape_and_padding_around_packed_sequences():
     cu_seqlens = torch.tensor([1, 3, 6], dtype=torch.int32)
     batch = training_call(torch.arange(8)[None], torch.arange(8.0)[None], cu_seqlens=cu_seqlens)
-    assert batch.token_ids_N.tolist() == [1, 2, 3, 4, 5]
-    assert batch.offsets_S1.tolist() == [0, 2, 5]
+    assert batch.token_ids.tolist() == [1, 2, 3, 4, 5]
+    assert batch.offsets.tolist() == [0, 2, 5]
 
 
-@pytest.mark.parametrize("advantages", [np.array([2.0, 3.0]), np.array([[2.0], [3.0]]), [2.0, 3.0], torch.tensor([2.0, 3.0])])
+@pytest.mark.parametrize(
+    "advantages", [np.array([2.0, 3.0]), np.array([[2.0], [3.0]]), [2.0, 3.0], torch.tensor([2.0, 3.0])]
+)
 def test_advantages_per_sequence_become_per_token(advantages):
     mask = np.array([[1, 1, 0], [1, 1, 1]])
     batch = training_call(np.ones((2, 3), int), np.zeros((2, 3)), mask=mask, advantages=advantages)
@@ -169,7 +171,7 @@ def test_parts_of_a_batch_put_together_are_the_batch():
     batch = training_call(pieces, [piece * -0.1 for piece in pieces])
     parts = list(batch.parts(20))
     assert [part.tokens for part in parts] == [3, 50, 8, 20]
-    assert np.concatenate([part.token_ids_N for part in parts]).tolist() == batch.token_ids_N.tolist()
+    assert np.concatenate([part.token_ids for part in parts]).tolist() == batch.token_ids.tolist()
     assert [s for part in parts for s in part.values["sample_ids"]] == batch.values["sample_ids"]
     assert np.concatenate([np.diff(part.offsets_S1) for part in parts]).tolist() == [3, 0, 50, 1, 7, 0, 20]
 

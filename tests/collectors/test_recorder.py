@@ -76,7 +76,16 @@ def test_what_was_not_given_is_null(recorder: Recorder, home: Path):
     recorder.training(step=1, sample_ids=["a"], token_ids=[[1, 2]], trainer_logprobs=[[-1.0, -2.0]])
     assert recorder.flush()
     row = by_sample(home, "training")["a"]
-    absent = ("rollout_logprobs", "current_logprobs", "entropy", "advantages", "reward", "weight_version", "tags", "group_id")
+    absent = (
+        "rollout_logprobs",
+        "current_logprobs",
+        "entropy",
+        "advantages",
+        "reward",
+        "weight_version",
+        "tags",
+        "group_id",
+    )
     assert {name: row[name] for name in absent} == dict.fromkeys(absent)
     assert row["mask"] == [True, True]
 
@@ -149,7 +158,9 @@ def test_rollout_in_padded_and_packed_layout(recorder: Recorder, home: Path):
 
 def test_step(recorder: Recorder, home: Path):
     loss = torch.tensor(0.5, requires_grad=True)
-    assert recorder.step(4, {"loss": loss, "skipped": None}, learning_rate=np.float32(0.25), time=1.5, correction={"mode": "mis"})
+    assert recorder.step(
+        4, {"loss": loss, "skipped": None}, learning_rate=np.float32(0.25), time=1.5, correction={"mode": "mis"}
+    )
     assert recorder.step(5, grad_norm=math.nan)
     assert recorder.flush()
     first, second = rows(home, "step")
@@ -161,14 +172,21 @@ def test_step(recorder: Recorder, home: Path):
 
 def test_weights(recorder: Recorder, home: Path):
     moment = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-    assert recorder.weights(3, step=9, applied_at=moment, started_at=moment.timestamp() - 1, cache_cleared=False, tensors=12)
+    assert recorder.weights(
+        3, step=9, applied_at=moment, started_at=moment.timestamp() - 1, cache_cleared=False, tensors=12
+    )
     assert recorder.weights(None, source="engine", replica="dp1")
     assert recorder.flush()
     first, second = rows(home, "weights")
     assert (first["version"], first["step"], first["source"], first["cache_cleared"]) == ("3", 9, "trainer", False)
     assert first["applied_at"] == moment
     assert (first["applied_at"] - first["started_at"]).total_seconds() == pytest.approx(1, abs=1e-5)
-    assert (second["version"], second["source"], second["replica"], second["cache_cleared"]) == (None, "engine", "dp1", None)
+    assert (second["version"], second["source"], second["replica"], second["cache_cleared"]) == (
+        None,
+        "engine",
+        "dp1",
+        None,
+    )
 
 
 def test_config_is_written_once_and_has_a_stable_fingerprint(recorder: Recorder, home: Path):
@@ -196,7 +214,12 @@ def test_report(recorder: Recorder, home: Path, caplog: pytest.LogCaptureFixture
     assert recorder.report("self_test", "all hooks live", component="vllm_plugin", details={"hooks": 3}, tokens=5)
     assert recorder.flush()
     (row,) = health_events(home)["self_test"]
-    assert (row["component"], row["severity"], row["message"], row["tokens"]) == ("vllm_plugin", "info", "all hooks live", 5)
+    assert (row["component"], row["severity"], row["message"], row["tokens"]) == (
+        "vllm_plugin",
+        "info",
+        "all hooks live",
+        5,
+    )
     assert json.loads(row["details"]) == {"hooks": 3}
     assert not caplog.records
 
@@ -329,7 +352,8 @@ def test_bfloat16_logprobs_are_noted_once(recorder: Recorder, home: Path):
 
 def test_nothing_is_accepted_after_close(home: Path):
     recorder = Recorder(home, "run")
-    assert recorder.close() and recorder.close()
+    assert recorder.close()
+    assert recorder.close()
     assert recorder.training(**batch()) is False
     assert recorder.flush() is True  # of what was accepted, nothing is missing
     assert recorder.health["dropped"]["closed"]["calls"] == 1
@@ -426,9 +450,13 @@ def test_recorders_and_threads_do_not_mix(home: Path):
     def record(recorder: Recorder, thread: int) -> None:
         for number in range(20):
             name = f"{recorder.writer_id}/{thread}/{number}"
-            assert recorder.training(**batch([name], step=number, trainer_logprobs=np.full((1, 4), -thread, np.float32)))
+            assert recorder.training(
+                **batch([name], step=number, trainer_logprobs=np.full((1, 4), -thread, np.float32))
+            )
 
-    threads = [threading.Thread(target=record, args=(recorder, thread)) for recorder in recorders for thread in range(3)]
+    threads = [
+        threading.Thread(target=record, args=(recorder, thread)) for recorder in recorders for thread in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -20,7 +20,7 @@ from logprobe.collectors.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.token_hash import token_hash
 
 sys.path.insert(0, str(Path(__file__).parent))
-import full_disk_program  # noqa: E402 - a program, and the arrays it records
+import full_disk_program
 
 PROGRAM = Path(full_disk_program.__file__)
 
@@ -48,7 +48,7 @@ def test_full_disk_accepts_and_says_that_nothing_is_durable(full_disk):
 
 
 def test_full_disk_keeps_the_statistics_of_all_sequences(full_disk):
-    seen, home = full_disk
+    _, home = full_disk
     found = by_sample(home, "statistics")
     for step in (1, 2, 3):
         arrays = full_disk_program.arrays(step)

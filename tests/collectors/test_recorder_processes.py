@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -41,7 +40,18 @@ def run(home: Path, code: str, *, seconds: float = 60, check: int | None = 0, py
 
 
 def test_importing_and_recording_loads_nothing_heavy(home: Path):
-    heavy = ["duckdb", "polars", "streamlit", "plotly", "vllm", "transformers", "torch", "pandas", "numpy.ma", "apscheduler"]
+    heavy = [
+        "duckdb",
+        "polars",
+        "streamlit",
+        "plotly",
+        "vllm",
+        "transformers",
+        "torch",
+        "pandas",
+        "numpy.ma",
+        "apscheduler",
+    ]
     code = f"""
 import logprobe.collectors
 with Recorder(home, "run") as recorder:
@@ -273,7 +283,9 @@ def test_kill_9_loses_nothing_acknowledged_with_two_ranks_in_one_run(home: Path)
     for attempt in range(3):
         ranks = [f"{2 * attempt + rank}" for rank in range(2)]
         processes = [
-            subprocess.Popen([sys.executable, "-c", PRELUDE + RECORD_FOR_EVER, str(home), rank], stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, "-c", PRELUDE + RECORD_FOR_EVER, str(home), rank], stdout=subprocess.PIPE, text=True
+            )
             for rank in ranks
         ]
         first = [process.stdout.readline() for process in processes]
@@ -307,4 +319,3 @@ os.kill(os.getpid(), 9)
     assert "closed" not in events
     assert json.loads(events["heartbeat"][-1]["details"])["written"]["tokens"] == 8
     assert rows(home, "training")
-    assert os.path.isdir(home)

@@ -22,7 +22,9 @@ from logprobe.collectors.spool import SegmentPath, SpoolWriter, is_temporary, re
 
 
 def steps(*numbers: int) -> pa.Table:
-    rows = [{"time": 1_000_000 * n, "step": n, "rank": 0, "scalars": [("loss", n / 2)], "correction": None} for n in numbers]
+    rows = [
+        {"time": 1_000_000 * n, "step": n, "rank": 0, "scalars": [("loss", n / 2)], "correction": None} for n in numbers
+    ]
     return pa.Table.from_pylist(rows, schema=STEP)
 
 
@@ -96,7 +98,13 @@ def test_a_flipped_bit_is_found_wherever_it_is(segment: SegmentPath):
 
 @pytest.mark.parametrize(
     "name",
-    ["notes.txt", "00000001.step.arrow", "1.step.00000000.arrow", "00000001.STEP.00000000.arrow", "00000001.step.0000000g.arrow"],
+    [
+        "notes.txt",
+        "00000001.step.arrow",
+        "1.step.00000000.arrow",
+        "00000001.STEP.00000000.arrow",
+        "00000001.step.0000000g.arrow",
+    ],
 )
 def test_a_foreign_name(segment: SegmentPath, name: str):
     with pytest.raises(SegmentError) as caught:
@@ -105,7 +113,11 @@ def test_a_foreign_name(segment: SegmentPath, name: str):
 
 
 def test_a_future_schema(segment: SegmentPath):
-    metadata = {b"logprobe.schema": str(SCHEMA_VERSION + 1).encode(), b"logprobe.kind": b"step", b"logprobe.run": b"run"}
+    metadata = {
+        b"logprobe.schema": str(SCHEMA_VERSION + 1).encode(),
+        b"logprobe.kind": b"step",
+        b"logprobe.run": b"run",
+    }
     assert refusal(rewritten(segment, arrow_file(steps(1), metadata))) == "future_schema"
 
 
