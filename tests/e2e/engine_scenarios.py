@@ -247,8 +247,42 @@ async def _in_flight(models: Path) -> Any:
     params.output_kind = RequestOutputKind.FINAL_ONLY
     params.n, params.max_tokens = 2, 5
     rows += await generate("children", prompts_of(3)[2])
+    params.n, params.max_tokens, params.stop = 1, 200, ["w1", "w2"]
+    [stopped] = await generate("stop-string", prompts_of(4)[3])
+    served = await over_http(engine, models)
     engine.shutdown()
-    return {"rows": rows, "before_load": before_load, "before_mark": before_mark, "left_after": seen["leaves"]}
+    counts = {"before_load": before_load, "before_mark": before_mark, "left_after": seen["leaves"]}
+    return {"rows": rows, "stopped": stopped, "served": served, **counts}
+
+
+async def over_http(engine: Any, models: Path) -> list[list[Any]]:
+    """What clients of vLLM's own HTTP application get, named as they would name it: [sample id, token ids, log-probs]."""
+    import httpx
+    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+    from vllm.entrypoints.launchers.app import build_app
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    from logprobe.collectors.vllm_ids import response_sample_id
+
+    args = make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", str(models / "old"), "--served-model-name", "tiny"])
+    tasks = await engine.get_supported_tasks()
+    app = build_app(args, tasks)
+    await init_app_state(engine, app.state, args, tasks)
+    common = {"model": "tiny", "max_tokens": 4, "n": 2, "return_token_ids": True}
+    found = []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://engine") as client:
+        body = {**common, "prompt": [[5, 6, 7], [8, 9, 10]], "logprobs": 0}
+        answer = (await client.post("/v1/completions", json=body, headers={"X-Request-Id": "mine"})).json()
+        for choice in answer["choices"]:
+            name = response_sample_id(answer["id"], choice["index"], n=2, prompts=2)
+            found.append([name, choice["token_ids"], choice["logprobs"]["token_logprobs"]])
+        body = {**common, "messages": [{"role": "user", "content": "w5 w6"}], "logprobs": True}
+        answer = (await client.post("/v1/chat/completions", json=body)).json()
+        for choice in answer["choices"]:
+            logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
+            found.append([response_sample_id(answer["id"], choice["index"], n=2), choice["token_ids"], logprobs])
+    return found
 
 
 # --- Being harmless ---

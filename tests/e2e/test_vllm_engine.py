@@ -141,18 +141,27 @@ def test_reports_itself(stepwise: tuple[Path, Any, Rows]) -> None:
 # --- An engine core in another process ---
 
 
-def test_spans_of_an_update_in_flight(models: Path, tmp_path: Path) -> None:
-    home, told = watched("in_flight", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
-    recorded = by_sample(spooled(home, RUN, "rollout"))
-    rows = {row["sample_id"]: row for row in told["rows"]}
-    for name, row in rows.items():
-        assert_as_told(recorded[name], row)
+@pytest.fixture(scope="module")
+def in_flight(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Rows]:
+    folder = tmp_path_factory.mktemp("in_flight")
+    home, told = watched("in_flight", models, folder, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    return home, told, by_sample(spooled(home, RUN, "rollout"))
+
+
+def test_records_what_an_engine_in_another_process_told(in_flight: tuple[Path, Any, Rows]) -> None:
+    _, told, recorded = in_flight
+    assert {row["sample_id"] for row in told["rows"]} == {"in-flight/0", "children/0", "children/1"}
+    for row in told["rows"]:
+        assert_as_told(recorded[row["sample_id"]], row)
+
+
+def test_spans_of_an_update_in_flight(in_flight: tuple[Path, Any, Rows]) -> None:
+    home, told, recorded = in_flight
     load, mark = told["before_load"], told["before_mark"]
     assert spans(recorded["in-flight/0"]) == [(0, load, "5"), (load, mark, "6"), (mark, 400, "7")]
     # vLLM's own account: "default" says that nobody told it, and of the mark it cannot know.
-    assert rows["in-flight/0"]["versions"] == [[0, load, "default"], [load, 400, "6"]]
-    assert recorded["leaves/0"]["finish_reason"] == "abort"
-    assert len(recorded["leaves/0"]["token_ids"]) >= told["left_after"]
+    [row] = [row for row in told["rows"] if row["sample_id"] == "in-flight/0"]
+    assert row["versions"] == [[0, load, "default"], [load, 400, "6"]]
     updates = {row["version"]: row for row in engine_updates(home)}
     assert [(v, u["pause_mode"], u["cache_cleared"]) for v, u in updates.items()] == [
         ("5", None, None),
@@ -161,6 +170,32 @@ def test_spans_of_an_update_in_flight(models: Path, tmp_path: Path) -> None:
     ]
     times = updates["6"]
     assert times["requested_at"] < times["started_at"] <= times["applied_at"] <= times["resumed_at"]
+
+
+def test_a_caller_that_leaves(in_flight: tuple[Path, Any, Rows]) -> None:
+    _, told, recorded = in_flight
+    assert recorded["leaves/0"]["finish_reason"] == "abort"
+    assert len(recorded["leaves/0"]["token_ids"]) >= told["left_after"]
+
+
+def test_stop_strings_end_in_the_front_end(in_flight: tuple[Path, Any, Rows]) -> None:
+    """The engine core learns of a stop string as an abort, and may have sampled on; what was told is a prefix."""
+    _, told, recorded = in_flight
+    row, stopped = recorded["stop-string/0"], told["stopped"]
+    count = len(stopped["token_ids"])
+    assert (row["finish_reason"], stopped["finish_reason"]) == ("abort", "stop")
+    assert row["token_ids"][:count] == stopped["token_ids"]
+    assert row["logprobs"][:count] == stopped["logprobs"]
+
+
+def test_clients_over_http_can_name_their_samples(in_flight: tuple[Path, Any, Rows]) -> None:
+    _, told, recorded = in_flight
+    names = [name for name, _, _ in told["served"]]
+    assert names[:4] == ["cmpl-mine-0/0", "cmpl-mine-0/1", "cmpl-mine-1/0", "cmpl-mine-1/1"]
+    assert len(set(names)) == 6
+    for name, token_ids, logprobs in told["served"]:
+        assert recorded[name]["token_ids"] == token_ids
+        assert recorded[name]["logprobs"] == logprobs
 
 
 # --- Being harmless ---
