@@ -21,6 +21,7 @@ from pathlib import Path
 from figure import Figure
 
 FOLDER = Path(__file__).resolve().parent
+sys.path.append(str(FOLDER.parent))  # what benchmarks share with tests: `processes`
 HEADER = ("figure", "value", "baseline", "ratio", "target", "")
 
 
