@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 import sys
 import threading
@@ -53,7 +52,8 @@ class Stack:
     @property
     def url(self) -> str:
         """Where a browser finds the dashboard."""
-        return f"http://{'127.0.0.1' if self._address in _ANY else self._address}:{self._port}"
+        host = "127.0.0.1" if self._address in _ANY else self._address
+        return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
 
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
         """Runs until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
@@ -70,8 +70,9 @@ class Stack:
         return Child("monitor service", command, ready=self._serving)
 
     def _serving(self) -> bool:
-        # The lock tells a service that lives from the address file a killed one left behind.
-        return self._home.service_info() is not None and self._home.owner() is not None
+        # A killed service leaves its address file behind; the lock tells whose it is.
+        info, owner = self._home.service_info(), self._home.owner()
+        return info is not None and owner is not None and info.pid == owner.pid
 
     def _dashboard(self) -> Child:
         options = {
@@ -103,6 +104,6 @@ def free_port(address: str, port: int) -> int:
             probe.bind((address, port))
         except OSError as error:
             raise ConfigurationError(
-                f"port {port} at {address} cannot be used ({os.strerror(error.errno or 0)}); choose another --port"
+                f"port {port} at {address} cannot be used ({error.strerror}); choose another --port"
             ) from error
         return int(probe.getsockname()[1])

@@ -45,7 +45,7 @@ _OPEN_PAUSE: Final = 0.1
 _QUERY_SECONDS: Final = 55.0  # less than the reader waits, so that it hears the reason
 _QUERY_ROWS: Final = 20_000_000  # a result is held in memory before it is sent
 
-_INGEST_SECONDS: Final = 0.5
+INGEST_SECONDS: Final = 0.5
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 _RETENTION_SECONDS: Final = 60.0
 _HEALTH_SECONDS: Final = 5.0
@@ -92,7 +92,7 @@ class Service:
             join.run(wait=True)
             step_metrics.run(wait=True)
 
-        ingest = Job("ingest", _INGEST_SECONDS, lambda: pipeline.ingest(follow_up))
+        ingest = Job("ingest", INGEST_SECONDS, lambda: pipeline.ingest(follow_up))
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         health = Job("health", _HEALTH_SECONDS, self._beat)
         return {job.name: job for job in (ingest, join, step_metrics, retention, health)}

@@ -1,0 +1,72 @@
+"""From `Recorder.flush()` returning True to the step's metrics being readable through the service: what a person waits for.
+
+A real service process; one flush per step, at moments spread over the service's polling interval. The reader asks without
+pause, so its own resolution (a few milliseconds) is part of the figure. The baseline is the polling interval itself: what a
+service would need that did nothing but look.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from figure import Figure
+from processes import service
+
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.reader import FlightReader
+from logprobe.monitor.service import INGEST_SECONDS
+
+FLUSHES = 36
+WARM_UP = 3
+SEQUENCES, TOKENS = 64, 512
+TARGET = 2.0
+_VISIBLE = "SELECT value FROM step_metrics WHERE run = 'latency' AND step = ? AND metric = 'backend.k3_kl'"
+
+
+def measure() -> list[Figure]:
+    """Median and 95th percentile over `FLUSHES` steps of 64 × 512 tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        with service(home) as reader, Recorder(home, "latency", rank=0, flush_interval=60.0) as recorder:
+            waits = [_wait(recorder, reader, step) for step in range(WARM_UP + FLUSHES)][WARM_UP:]
+    p50, p95 = np.percentile(waits, [50, 95])
+    shared = {
+        "unit": "s",
+        "baseline": "polling interval",
+        "baseline_value": INGEST_SECONDS,
+        "note": f"{FLUSHES} flushes of {SEQUENCES} × {TOKENS} tokens",
+    }
+    return [
+        Figure("flush to visible, p50", float(p50), target=f"≤ {TARGET:g} s", met=bool(p50 <= TARGET), **shared),
+        Figure("flush to visible, p95", float(p95), **shared),
+    ]
+
+
+def _wait(recorder: Recorder, reader: FlightReader, step: int) -> float:
+    """Seconds from a step's flush to its K3."""
+    rng = np.random.default_rng(step)
+    time.sleep(float(rng.uniform(0, INGEST_SECONDS)))  # no step with the service's clock
+    rollout = -rng.exponential(1.0, (SEQUENCES, TOKENS)).astype(np.float32)
+    recorder.training(
+        step=step,
+        sample_ids=[f"{step}-{i}" for i in range(SEQUENCES)],
+        token_ids=rng.integers(0, 50_000, rollout.shape),
+        rollout_logprobs=rollout,
+        trainer_logprobs=np.minimum(rollout + rng.normal(0, 0.01, rollout.shape), 0).astype(np.float32),
+        mask=np.ones(rollout.shape, bool),
+    )
+    if not recorder.flush():
+        raise RuntimeError(f"nothing to measure: {recorder.health}")
+    flushed = time.perf_counter()
+    while not reader.query(_VISIBLE, [step]).num_rows:
+        if time.perf_counter() - flushed > 60:
+            raise RuntimeError(f"step {step} did not become visible: {reader.status()}")
+    return time.perf_counter() - flushed
+
+
+if __name__ == "__main__":
+    for figure in measure():
+        print(figure)
