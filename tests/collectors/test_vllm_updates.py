@@ -1,0 +1,106 @@
+"""Weight updates put together from the calls an engine process sees."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from logprobe.collectors.vllm_updates import UpdateObserver, count_tensors, loads_weights, method_name
+
+
+def test_an_update_while_paused() -> None:
+    observer = UpdateObserver()
+    observer.step(1.0)
+    observer.paused(2.0, "wait")
+    observer.step(2.5)  # requests in flight drain
+    observer.loaded("update_weights", 3.0, 4.0, 10)
+    observer.loaded("update_weights", 4.0, 5.0, 20)
+    observer.cache_reset(successful=True)
+    observer.labelled(5.5)
+    observer.resumed(6.0)
+    observer.step(7.0)
+    [update] = observer.closed
+    assert (update.after, update.requested_at, update.started_at, update.applied_at) == (1.0, 2.0, 3.0, 5.0)
+    assert (update.resumed_at, update.closed_at, update.pause_mode) == (6.0, 7.0, "wait")
+    assert (update.cache_reset, update.tensors, update.touched_weights) == (True, 30, True)
+    assert update.calls == {"update_weights": 2}
+    assert [update.encloses(moment) for moment in (1.0, 1.5, 7.0, 7.5)] == [False, True, True, False]
+
+
+def test_an_update_between_two_steps() -> None:
+    observer = UpdateObserver()
+    observer.step(1.0)
+    observer.loaded("reload_weights", 2.0, 3.0, None)
+    assert not observer.closed
+    observer.step(4.0)
+    observer.step(5.0)
+    [update] = observer.closed
+    assert (update.cache_reset, update.tensors, update.pause_mode, update.resumed_at) == (None, None, None, None)
+
+
+def test_a_failed_reset_cleared_nothing() -> None:
+    observer = UpdateObserver()
+    observer.cache_reset(successful=False)
+    assert observer.open is not None
+    assert observer.open.cache_reset is False
+    observer.cache_reset(successful=True)
+    assert observer.open.cache_reset is True
+    assert not observer.open.touched_weights
+
+
+def test_an_update_that_nothing_follows_ends_with_the_engine() -> None:
+    observer = UpdateObserver()
+    observer.loaded("reload_weights", 2.0, 3.0, None)
+    observer.end(9.0)
+    observer.end(10.0)
+    assert [update.closed_at for update in observer.closed] == [9.0]
+
+
+def test_resuming_what_was_not_paused_is_no_update() -> None:
+    observer = UpdateObserver()
+    observer.resumed(1.0)
+    assert observer.open is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reload_weights", "update_weights", "load_weights", "start_weight_update", "finish_weight_update", "update_weight",
+        "update_named_param", "update_weights_from_ipc_handles", "receive_weights", "load_model",
+    ],
+)  # fmt: skip
+def test_calls_that_load_weights(name: str) -> None:
+    assert loads_weights(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "get_weight_version", "set_weight_version", "compute_weight_checksums", "init_weight_transfer_engine", "get_model",
+        "shutdown_weight_transfer_engine", "init_weight_update_group", "destroy_weights_send_group", "synchronize_device", "profile",
+    ],
+)  # fmt: skip
+def test_calls_that_do_not(name: str) -> None:
+    assert not loads_weights(name)
+
+
+def test_functions_are_known_by_name() -> None:
+    def update_weights(worker: object) -> None: ...
+
+    assert loads_weights(update_weights)
+    assert method_name(SimpleNamespace()) == "SimpleNamespace"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "expected"),
+    [
+        (None, None),
+        ({}, None),
+        ({"update_info": {"names": ["a", "b"]}}, 2),
+        ({"update_info": SimpleNamespace(names=("a",))}, 1),
+        ({"update_info": {"names": 3}}, None),
+    ],
+)
+def test_count_tensors(kwargs: dict[str, object] | None, expected: int | None) -> None:
+    assert count_tensors(kwargs) == expected
