@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One way of running engine and trainer.
