@@ -13,15 +13,15 @@ _NOTICEABLE_SECONDS: Final = 0.05
 _EXACT_SECONDS: Final = 10.0
 
 
-def bar_of(look: Look, run: Run | None, *, now: datetime, interval: float) -> dict[str, Any]:
-    """Data of `chart/bar.js`. `interval`: seconds until it asks for news."""
+def bar_of(look: Look, run: Run | None, *, asked: str | None, now: datetime, interval: float) -> dict[str, Any]:
+    """Data of `chart/bar.js`. `asked`: the run the address names; `interval`: seconds until the bar asks for news."""
     away = None if look.away_since is None else _age(now, look.away_since)
     return {
         "runs": [_run(each, now) for each in look.runs or ()],
         "selected": None if run is None else run.name,
         "lag": ingest_lag(look.status),
         "away": away,
-        "notices": [*_away(look, away), *_problem(look)],
+        "notices": [*_away(look, away), *_problem(look), *_unknown(run, asked)],
         "interval": interval,
     }
 
@@ -52,6 +52,12 @@ def _away(look: Look, away: float | None) -> list[dict[str, Any]]:
 
 def _problem(look: Look) -> list[dict[str, Any]]:
     return [] if look.problem is None else [{"kind": "error", "text": look.problem, "hint": "showing the last values"}]
+
+
+def _unknown(run: Run | None, asked: str | None) -> list[dict[str, Any]]:
+    if run is None or asked in {None, run.name}:
+        return []
+    return [{"kind": "info", "text": f"There is no run called {asked} here", "hint": f"showing the newest, {run.name}"}]
 
 
 def ingest_lag(status: Mapping[str, Any]) -> str | None:

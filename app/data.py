@@ -71,7 +71,9 @@ class Look:
 class Feed:
     """Reads a home for all sessions. Thread-safe; never raises for a service that is away or a query that fails."""
 
-    def __init__(self, connect: Callable[[], Reader], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, connect: Callable[[], Reader], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         """`connect` is called at the first look and again until it succeeds."""
         self._connect = connect
         self._now = now

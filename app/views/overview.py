@@ -12,7 +12,7 @@ from logprobe.app.data import Look, Run
 from logprobe.app.panels import OVERVIEW
 from logprobe.app.steps_chart import chart_of
 from logprobe.app.tiles import tiles_of
-from logprobe.app.views.session import choose, guarded, home, looked, pace, theme
+from logprobe.app.views.session import choose, chosen, guarded, home, looked, pace, theme
 from logprobe.app.views.words import ABSENT_RUN, BEGINNING, no_service, recording_snippet
 
 
@@ -24,7 +24,9 @@ def overview() -> None:
 def _live() -> None:
     """All that changes while a run goes on. The bar asks for the next look by itself, see `chart/bar.js`."""
     look, run = looked()
-    bar = bar_of(look, run, now=datetime.now(UTC), interval=pace(look, run))
+    if run is not None and chosen() is None:
+        choose(run.name)  # a run that starts later must not take the place of the one being looked at
+    bar = bar_of(look, run, asked=chosen(), now=datetime.now(UTC), interval=pace(look, run))
     sent = panel("bar", "bar", bar, triggers=("tick", "pick"))
     if sent.pick:
         choose(sent.pick)

@@ -117,6 +117,8 @@ def test_runs_are_newest_first_and_judged(home: Path, store: Store) -> None:
     assert later.runs is not None
     assert [(run.name, run.liveness.state) for run in look.runs] == [("newer", State.LIVE), ("older", State.ENDED)]
     assert later.runs[0].liveness.state is State.STALE
+    wrong = bar_of(look, look.runs[0], asked="no-such-run", now=datetime.now(UTC), interval=2.0)
+    assert wrong["notices"][0]["text"] == "There is no run called no-such-run here"
     assert look.runs[0].steps == 2
     assert look.runs[0].last_step == 1
 
@@ -149,7 +151,7 @@ def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store
     assert still.away_since == clock - timedelta(minutes=3)
     assert still.view is seen.view
     assert still.runs == seen.runs
-    bar = bar_of(still, still.run("stays"), now=clock, interval=2.0)
+    bar = bar_of(still, still.run("stays"), asked="stays", now=clock, interval=2.0)
     assert bar["away"] == 180.0
     assert bar["notices"][0]["text"] == "The monitor service has not answered"
     reader.away = False
@@ -216,7 +218,7 @@ def test_ingest_lag_in_words(status: dict[str, Any], words: str | None) -> None:
 
 
 def test_a_page_without_runs_asks_again() -> None:
-    bar = bar_of(Look(runs=()), None, now=datetime.now(UTC), interval=2.0)
+    bar = bar_of(Look(runs=()), None, asked=None, now=datetime.now(UTC), interval=2.0)
     assert bar["runs"] == []
     assert bar["selected"] is None
     assert bar["notices"] == []

@@ -206,6 +206,7 @@ def test_numbers_read_the_same_in_python_and_in_the_browser(browser: Browser, li
     with watched(browser, address) as seen:
         seen.page.goto(address)
         wait_for_chart(seen.page)
+        seen.page.wait_for_url("**run=synthetic-live")  # what is shown can be linked to
         module = next(url for url in seen.requests if url.endswith("/format.js"))
         shown = seen.page.evaluate(
             "async ([module, values]) => { const { number } = await import(module); return values.map(number) }",
