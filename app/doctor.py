@@ -33,6 +33,7 @@ _PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "tsdownsample": (("tsdownsample",), "dashboard"),
 }
 _EXTRA: Final = {"torch": "torch", "vllm": "vllm"}
+_SECTIONS: Final = ("installed", "hooks", "home", "runs")
 _REQUIRED: Final = ("numpy", "pyarrow")
 _ENTRY_POINTS: Final = "vllm.general_plugins"
 _VERIFIED_VLLM: Final = ((0, 26), (0, 33))
@@ -67,7 +68,7 @@ def words(findings: list[Finding]) -> str:
     marks = {"ok": "✓", "note": "·", "problem": "✗"}
     lines: list[str] = []
     section = ""
-    for finding in findings:
+    for finding in sorted(findings, key=lambda finding: _SECTIONS.index(finding.section)):
         if finding.section != section:
             section = finding.section
             lines += ["", section] if lines else [section]

@@ -59,6 +59,8 @@ _WEIGHTS: Final = (
     "tensors",
     "checksum",
 )
+_TRAINER: Final = "trainer"
+_ENGINE: Final = "vllm_plugin"  # as the plugin's own recorder is called
 _OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # the recorders of the replay write these themselves
 _ENGINE_KINDS: Final = frozenset({"engine_config", "sampling_params"})
 _CLOSE_SECONDS: Final = 5.0
@@ -114,7 +116,7 @@ class Replay:
         return ranks[0].as_py() if len(ranks) else None
 
     def _recorder(self, component: str, rank: int | None = None) -> Recorder:
-        key = (component, self._first_rank if component == "trainer" and rank is None else rank)
+        key = (component, self._first_rank if component == _TRAINER and rank is None else rank)
         if key not in self._recorders:
             self._recorders[key] = Recorder(
                 self._home, self._recorded.run, component=component, rank=key[1], flush_interval=0.5
@@ -124,12 +126,12 @@ class Replay:
     def _training(self, table: pa.Table) -> None:
         for part in _alike(table, ["step", "rank"], _TRAINING):
             step, rank = part["step"][0].as_py(), part["rank"][0].as_py()
-            self._recorder("trainer", rank).training(step=step, **_arguments(part, _TRAINING))
+            self._recorder(_TRAINER, rank).training(step=step, **_arguments(part, _TRAINING))
 
     def _rollouts(self, table: pa.Table) -> None:
         for part in _alike(table, ["replica", "engine_config_id"], _ROLLOUT):
             config = part["engine_config_id"][0].as_py()
-            self._recorder("vllm").rollout(
+            self._recorder(_ENGINE).rollout(
                 **_arguments(part, _ROLLOUT),
                 weight_version=[_spans(spans) for spans in part["spans"].to_pylist()],
                 sampling=[self._documents.get(mark) for mark in part["sampling_id"].to_pylist()],
@@ -140,18 +142,18 @@ class Replay:
     def _steps(self, table: pa.Table) -> None:
         for row in table.to_pylist():
             correction = None if row["correction"] is None else json.loads(row["correction"])
-            self._recorder("trainer", row["rank"]).step(row["step"], dict(row["scalars"] or ()), correction=correction)
+            self._recorder(_TRAINER, row["rank"]).step(row["step"], dict(row["scalars"] or ()), correction=correction)
 
     def _weights(self, table: pa.Table) -> None:
         for row in table.to_pylist():
-            component = "vllm" if row["source"] == "engine" else "trainer"
+            component = _ENGINE if row["source"] == "engine" else _TRAINER
             self._recorder(component).weights(row["version"], **{name: row[name] for name in _WEIGHTS})
 
     def _configs(self, table: pa.Table) -> None:
         for row in table.to_pylist():
             document = json.loads(row["document"])
             self._documents[row["fingerprint"]] = document
-            recorder = self._recorder("vllm" if row["kind"] in _ENGINE_KINDS else "trainer")
+            recorder = self._recorder(_ENGINE if row["kind"] in _ENGINE_KINDS else _TRAINER)
             anew = recorder.config(document, kind=row["kind"], replica=row["replica"])
             self._fingerprints[row["fingerprint"]] = anew
 
@@ -159,8 +161,14 @@ class Replay:
         for row in table.to_pylist():
             if row["event"] not in _OWN_EVENTS:
                 details = None if row["details"] is None else json.loads(row["details"])
-                self._recorder(row["component"] or "trainer").report(
-                    row["event"], row["message"] or "", severity=row["severity"], step=row["step"], details=details
+                component = row["component"] or _TRAINER
+                self._recorder(_ENGINE if component.startswith("vllm") else _TRAINER).report(
+                    row["event"],
+                    row["message"] or "",
+                    severity=row["severity"],
+                    component=component,
+                    step=row["step"],
+                    details=details,
                 )
 
 

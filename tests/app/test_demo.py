@@ -30,7 +30,7 @@ STEPS = 12
 def record_both_sides(home: Path, run: str) -> None:
     """A run with everything a replay has to carry: both sides, gaps in them, weights, configurations, problems."""
     rng = np.random.default_rng(3)
-    trainer, engine = Recorder(home, run, rank=0), Recorder(home, run, component="vllm", replica="r0")
+    trainer, engine = Recorder(home, run, rank=0), Recorder(home, run, component="vllm_plugin", replica="r0")
     config = engine.config({"model": "toy", "dtype": "float32"}, kind="engine_config")
     engine.report("self_test", "watching this engine", details={"ok": True})
     for step in range(STEPS):

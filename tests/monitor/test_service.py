@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import stat
 import threading
 import time
 
+import psutil
 import pyarrow as pa
 import pytest
 from processes import connected, end, eventually, record, service, start_service
@@ -260,6 +262,29 @@ def test_a_killed_service_reads_on_from_the_file(home) -> None:
     with open_reader(home) as reader:
         assert reader.source == "file"
         assert steps_of(reader) == 3
+
+
+def test_a_full_disk_costs_time_and_no_data(home) -> None:
+    """The disk refuses every larger write for a while (RLIMIT_FSIZE); afterwards all is there, once."""
+    process = start_service(home)
+    try:
+        with connected(home) as reader:
+            reader.ingest()
+            psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+            record(home, steps=range(20))
+            eventually(lambda: reader.status()["jobs"]["ingest"]["failures"], "ingest fails")
+            status = reader.status()  # it still answers
+            assert status["backlog"]["segments"] > 0
+            assert status["jobs"]["ingest"]["last_error"]
+            psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            eventually(lambda: steps_of(reader) == 20, "all steps are there")
+            counted = reader.query("SELECT count(*) AS n, count(DISTINCT sample_id) AS d FROM training_sequences")
+            assert counted.to_pylist() == [{"n": 80, "d": 80}]
+            assert reader.status()["backlog"]["segments"] == 0
+    finally:
+        errors = end(process)
+    assert process.returncode == 0
+    assert errors.count("job ingest:") <= 5  # told, not repeated twice a second
 
 
 def test_an_empty_home_says_what_to_do(home) -> None:

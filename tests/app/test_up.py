@@ -1,0 +1,89 @@
+"""`logprobe up` as a process: a service that is killed comes back, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from processes import connected, end, eventually, record
+
+from logprobe.app.stack import Stack, free_port
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+
+
+@contextmanager
+def up(home: Path, *arguments: str):
+    command = [sys.executable, "-m", "logprobe.app.cli", "up", "--no-app", "--home", str(home), *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def steps(reader) -> int:
+    return reader.query("SELECT count(*) AS n FROM step_summaries")["n"][0].as_py()
+
+
+def test_a_killed_service_comes_back_and_nothing_is_lost(home) -> None:
+    with up(home) as process, Recorder(home, "toy", rank=0) as recorder, connected(home) as reader:
+        record(home, "other", steps=range(2))
+        eventually(lambda: steps(reader) == 2, "two steps")
+        first = Home(home).service_info()
+        os.kill(first.pid, signal.SIGKILL)
+        recorder.step(0, loss=1.0)
+        assert recorder.flush()  # while nobody serves
+        eventually(lambda: Home(home).service_info() != first, "another service")
+        with connected(home) as anew:
+            eventually(lambda: steps(anew) == 3, "what was recorded meanwhile is there")
+        assert eventually(lambda: steps(reader) == 3, "the old reader goes on")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        text = end(process)
+    assert "the monitor service ended unexpectedly (killed by SIGKILL); restart in 0.5 s" in text
+    assert "Traceback" not in text
+    assert Home(home).owner() is None
+
+
+def test_a_killed_supervisor_takes_the_service_along(home) -> None:
+    with up(home) as process, connected(home):
+        service = psutil.Process(Home(home).service_info().pid)
+        process.kill()
+        process.wait(10)
+        eventually(lambda: not service.is_running() or service.status() == psutil.STATUS_ZOMBIE, "the service ends", 15)
+    assert Home(home).owner() is None
+    assert Home(home).service_info() is None  # it ended cleanly
+
+
+def test_what_cannot_run_says_so_at_once(home, tmp_path) -> None:
+    with Home(home).lock(), pytest.raises(HomeBusyError, match=f"in use by process {os.getpid()}"):
+        Stack(Home(home))
+    port = free_port("127.0.0.1", 0)
+    with subprocess.Popen(
+        [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    ) as other:
+        eventually(lambda: _taken(port), "the port is taken")
+        with pytest.raises(
+            ConfigurationError, match=rf"port {port} at 127\.0\.0\.1 cannot be used \(Address already in use\)"
+        ):
+            Stack(Home(tmp_path / "second"), port=port)
+        other.kill()
+    assert Stack(Home(tmp_path / "third"), address="::1", port=0).url.startswith("http://[::1]:")
+
+
+def _taken(port: int) -> bool:
+    try:
+        free_port("127.0.0.1", port)
+    except ConfigurationError:
+        return True
+    return False
