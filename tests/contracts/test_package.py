@@ -56,7 +56,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_isolated(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
     """Runs `code` where `logprobe` can only be the unpacked wheel (-P: not the current directory)."""
     program = f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]; sys.path.insert(0, {str(installed)!r})\n"
-    return subprocess.run([sys.executable, "-P", "-c", program + code], capture_output=True, text=True, cwd=installed)
+    return subprocess.run(
+        [sys.executable, "-P", "-c", program + code], capture_output=True, text=True, cwd=installed, check=False
+    )
 
 
 def test_wheel_has_only_the_namespace_and_no_top_level_modules(wheel: Path) -> None:
@@ -107,5 +109,5 @@ def test_layers_are_kept(repository: Path) -> None:
         "-c",
         "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache'])",
     ]
-    result = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
