@@ -1,0 +1,127 @@
+"""kill -9 of the recording process and of the service at random moments: nothing acknowledged is lost, nothing counts twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+
+import killed_processes
+import pytest
+from killed_processes import RUN, length
+from processes import eventually
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+KILLS = 20  # of each
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    """Processes that start in milliseconds: forked from one that has imported everything and done nothing."""
+    context = multiprocessing.get_context("forkserver")
+    # Not this test's own module: Python 3.11's fork server does not see the tests' part of sys.path.
+    context.set_forkserver_preload(["logprobe.monitor.service", "logprobe.collectors.recorder", "pyarrow.parquet"])
+    return context
+
+
+def start(context: ForkServerContext, target, *arguments) -> ForkServerProcess:
+    process = context.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def kill(process: ForkServerProcess) -> None:
+    assert process.is_alive(), f"ended by itself with {process.exitcode}: the test is about killing it"
+    process.kill()
+    process.join()
+
+
+@pytest.mark.parametrize("seed", [20])
+def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(home: Path, tmp_path: Path, processes, seed: int):
+    rng = random.Random(seed)
+    acknowledgements = tmp_path / "acknowledged"
+    acknowledgements.touch()
+    service = start(processes, killed_processes.serve, home)
+    recorder = start(processes, killed_processes.record, home, 0, acknowledgements)
+    try:
+        for life in range(1, KILLS + 1):
+            # Half of the lives end early, in the middle of starting; the others some time after the first success.
+            if rng.random() < 0.5:
+                size = acknowledgements.stat().st_size
+                eventually(
+                    lambda size=size: acknowledgements.stat().st_size > size, "the recorder acknowledges something"
+                )
+            time.sleep(rng.uniform(0.0, 0.3))
+            kill(recorder)
+            recorder = start(processes, killed_processes.record, home, life, acknowledgements)
+            if rng.random() < 0.5:
+                before = raw_files(home)
+                eventually(lambda before=before: raw_files(home) - before, "the service ingests something")
+            time.sleep(rng.uniform(0.0, 0.3))
+            kill(service)
+            service = start(processes, killed_processes.serve, home)
+    finally:
+        for process in (recorder, service):
+            process.kill()
+            process.join()
+    check(Home(home), acknowledgements.read_text().split())
+
+
+def raw_files(home: Path) -> set[str]:
+    """Written, and perhaps not yet committed."""
+    return {path.name for path in (home / "raw" / RUN).glob("*/*")}
+
+
+def check(home: Home, acknowledged: list[str]) -> None:
+    with home.lock(), Store.open(home) as store:
+        ingested_under_fire = count(store, "SELECT count(*) FROM segments")
+        report = Ingester(store).run_once()
+        Joiner(store).run_once()
+        StepJob(store).run_once()
+        check_content(store, set(acknowledged))
+        check_files(store)
+        assert report.problems == []
+        # Otherwise the test has shown nothing.
+        assert len(acknowledged) > 20 * KILLS
+        assert ingested_under_fire > KILLS
+
+
+def check_content(store: Store, acknowledged: set[str]) -> None:
+    sequences = store.query(
+        "SELECT sample_id, n, n_total, rollout_source FROM sequences WHERE run = ?", [RUN]
+    ).to_pylist()
+    known = {row["sample_id"]: row for row in sequences}
+    assert acknowledged <= known.keys(), "acknowledged, and lost"
+    assert len(sequences) == len(known), "counted twice"
+    for sample_id in acknowledged:
+        row = known[sample_id]
+        assert (row["n"], row["n_total"], row["rollout_source"]) == (length(sample_id),) * 2 + ("joined",)
+    tokens = store.query(
+        "SELECT sample_id, count(*) AS n, count(rollout_logprob) AS r FROM tokens GROUP BY 1"
+    ).to_pylist()
+    assert {row["sample_id"]: row["n"] for row in tokens} == {sample_id: length(sample_id) for sample_id in known}
+    assert count(store, "SELECT count(*) FROM rollouts") == count(
+        store, "SELECT count(DISTINCT sample_id) FROM rollouts"
+    )
+    assert count(store, "SELECT count(*) FROM statistics") == count(
+        store, "SELECT count(DISTINCT (segment_id, row, pair)) FROM statistics"
+    )
+    assert count(store, "SELECT sum(tokens)::BIGINT FROM steps") == sum(length(sample_id) for sample_id in known)
+
+
+def check_files(store: Store) -> None:
+    assert count(store, "SELECT count(*) FROM quarantine") == 0
+    assert list(store.home.spool.rglob("*.arrow")) == []
+    registered = set(store.query("SELECT path FROM raw_files")["path"].to_pylist())
+    assert {store.home.relative(path) for path in store.home.raw.glob("[!!]*/*/*")} == registered
+
+
+def count(store: Store, sql: str) -> int:
+    return store.query(sql)[0][0].as_py()
