@@ -38,6 +38,17 @@ def pace(text: str) -> float:
     return speed
 
 
+def positive(text: str) -> float:
+    """An argparse type: a number above 0; ``inf`` is one."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
 def step_range(text: str) -> tuple[int | None, int | None]:
     """An argparse type: ``A:B`` (both included, either may be missing) or one step."""
     first, colon, last = text.partition(":")

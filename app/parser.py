@@ -8,8 +8,9 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
-from logprobe.app.arguments import pace, port, step_range
+from logprobe.app.arguments import pace, port, positive, step_range
 
+KEEP_GIB: Final = 50.0  # as `logprobe.monitor.retention.RetentionPolicy` has it
 _HOME_HELP: Final = "folder that runs are recorded to (default: $LOGPROBE_HOME)"
 
 
@@ -50,6 +51,15 @@ def _up(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--address", default="127.0.0.1", help="that the dashboard listens on (default: %(default)s)")
     parser.add_argument("--no-app", action="store_true", help="the monitor service only")
+    parser.add_argument(
+        "--keep-gib",
+        type=positive,
+        default=KEEP_GIB,
+        metavar="N",
+        help="raw tokens of the whole home, in GiB; the oldest go first, statistics and metrics stay; "
+        "inf: no limit (default: %(default)s)",
+    )
+    parser.add_argument("--keep-days", type=positive, metavar="N", help="age of raw tokens (default: no limit)")
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:

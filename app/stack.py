@@ -6,7 +6,7 @@ import importlib.util
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
@@ -36,9 +36,20 @@ def require_extras(*, app: bool = True) -> None:
 
 
 class Stack:
-    """A home's service and, unless `app` is False, its dashboard at `address`:`port` (0: any free port)."""
+    """A home's service and, unless `app` is False, its dashboard at `address`:`port` (0: any free port).
 
-    def __init__(self, home: Home, *, address: str = "127.0.0.1", port: int = 8501, app: bool = True) -> None:
+    `keep`: arguments of the service that limit the raw tokens.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        address: str = "127.0.0.1",
+        port: int = 8501,
+        app: bool = True,
+        keep: Sequence[str] = (),
+    ) -> None:
         """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
         require_extras(app=app)
         owner = home.owner()
@@ -48,6 +59,7 @@ class Stack:
         self._address = address
         self._port = free_port(address, port) if app else 0
         self._app = app
+        self._keep = keep
 
     @property
     def url(self) -> str:
@@ -66,7 +78,7 @@ class Stack:
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
-        command = [sys.executable, "-m", "logprobe.monitor.service", "--home", str(self._home.path)]
+        command = [sys.executable, "-m", "logprobe.monitor.service", "--home", str(self._home.path), *self._keep]
         return Child("monitor service", command, ready=self._serving)
 
     def _serving(self) -> bool:

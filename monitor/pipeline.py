@@ -16,7 +16,7 @@ from typing import Any, Final
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.join import Joiner
-from logprobe.monitor.retention import Retention
+from logprobe.monitor.retention import Retention, RetentionPolicy
 from logprobe.monitor.spool_scan import scan
 from logprobe.monitor.step_job import STEPS_PER_BATCH, StepJob
 from logprobe.monitor.store import Store
@@ -30,12 +30,12 @@ _COUNTED: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarant
 class Pipeline:
     """The work of a store's owner. Each method belongs to one thread at a time; different ones may run side by side."""
 
-    def __init__(self, store: Store, stopping: threading.Event) -> None:
-        """`stopping`: when set, work ends after the batch in hand."""
+    def __init__(self, store: Store, stopping: threading.Event, policy: RetentionPolicy | None = None) -> None:
+        """`stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens; None: the default one."""
         self._ingester = Ingester(store)
         self._joiner = Joiner(store)
         self._steps = StepJob(store)
-        self._retention = Retention(store)
+        self._retention = Retention(store, policy)
         self._stopping = stopping
 
     def ingest(self, follow_up: Callable[[Report], None]) -> Report:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import secrets
 import signal
@@ -18,6 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -34,6 +37,7 @@ from logprobe.monitor.flight import FlightServer, Parameters
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.jobs import LOGGER, Job, Schedule
 from logprobe.monitor.pipeline import Pipeline, Report, backlog
+from logprobe.monitor.retention import GIB, RetentionPolicy
 from logprobe.monitor.store import Store
 
 T = TypeVar("T")
@@ -54,11 +58,14 @@ _HEALTH_SECONDS: Final = 5.0
 class Service:
     """One home's service: `run` until `shutdown`. Answers the Flight endpoint's calls."""
 
-    def __init__(self, home: Home, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Does nothing before `run`. `port` 0: any free one."""
+    def __init__(
+        self, home: Home, *, host: str = "127.0.0.1", port: int = 0, policy: RetentionPolicy | None = None
+    ) -> None:
+        """Does nothing before `run`. `port` 0: any free one. `policy`: of raw tokens; None: the default one."""
         self._home = home
         self._host = host
         self._port = port
+        self._policy = policy
         self._stop = threading.Event()
         self._started = utc_now()
         self._jobs: dict[str, Job] = {}
@@ -69,7 +76,7 @@ class Service:
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
             self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
-            self._jobs = self._make_jobs(Pipeline(self._store, self._stop))
+            self._jobs = self._make_jobs(Pipeline(self._store, self._stop, self._policy))
             account.restore(self._store, list(self._jobs.values()))
             server = self._listen(stack)
             lock.announce(f"{self._host}:{server.port}")
@@ -168,8 +175,16 @@ def _patiently(attempt: Callable[[], T], seconds: float) -> T:
         time.sleep(_OPEN_PAUSE)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
+    policy = RetentionPolicy()
+    if gib is not None:
+        policy = replace(policy, max_bytes=int(gib * GIB) if math.isfinite(gib) else None)
+    if days is not None:
+        policy = replace(policy, max_age=timedelta(days=days) if math.isfinite(days) else None)
+    return policy
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m logprobe.monitor.service", description="The monitor service of one home."
     )
@@ -178,12 +193,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)"
     )
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
+    parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    arguments = _parser().parse_args(argv)
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
     # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     try:
-        service = Service(Home(arguments.home), host=arguments.bind, port=arguments.port)
+        policy = _policy(arguments.keep_gib, arguments.keep_days)
+        service = Service(Home(arguments.home), host=arguments.bind, port=arguments.port, policy=policy)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.shutdown())
         service.run()

@@ -12,7 +12,16 @@ from logprobe.monitor.home import Home
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns after Ctrl-C or SIGTERM."""
-    stack = Stack(Home(home_path(arguments)), address=arguments.address, port=arguments.port, app=not arguments.no_app)
+    stack = Stack(
+        Home(home_path(arguments)),
+        address=arguments.address,
+        port=arguments.port,
+        app=not arguments.no_app,
+        keep=[
+            f"--keep-gib={arguments.keep_gib}",
+            *([f"--keep-days={arguments.keep_days}"] if arguments.keep_days else []),
+        ],
+    )
     with stop_on_signals() as stop:
         stack.run(stop)
     say("stopped")

@@ -18,10 +18,12 @@ from processes import record, service
 
 from logprobe.app import cli, tables
 from logprobe.app.arguments import require_run, step_range
+from logprobe.app.parser import KEEP_GIB
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics import KEYS
+from logprobe.monitor.retention import GIB, RetentionPolicy
 
 COMMANDS = ("up", "demo", "runs", "status", "metrics", "sql", "ingest", "doctor")
 
@@ -121,6 +123,11 @@ def test_help_names_every_command() -> None:
     assert all(f"    {command} " in text for command in COMMANDS)
     for command in COMMANDS:
         assert "--home DIR" in logprobe(command, "--help").stdout
+
+
+def test_the_budget_that_up_states_is_the_default_one() -> None:
+    assert RetentionPolicy() == RetentionPolicy(max_bytes=int(KEEP_GIB * GIB))
+    assert f"no limit (default: {KEEP_GIB})" in " ".join(logprobe("up", "--help").stdout.split())
 
 
 def test_version() -> None:

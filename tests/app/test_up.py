@@ -53,6 +53,18 @@ def test_a_killed_service_comes_back_and_nothing_is_lost(home) -> None:
     assert Home(home).owner() is None
 
 
+def test_raw_tokens_are_kept_within_the_budget_that_was_asked_for(home) -> None:
+    record(home, steps=range(2))
+    with up(home, "--keep-gib", "1e-9") as _, connected(home) as reader:
+        eventually(lambda: steps(reader) == 2, "two steps")
+    with up(home, "--keep-gib", "1e-9") as _, connected(home) as reader:  # retention runs at the start
+        raw = "SELECT count(*) AS n FROM raw_files"
+        eventually(lambda: reader.query(raw)["n"][0].as_py() == 0, "raw tokens are gone")
+        assert reader.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py() == 0
+        assert steps(reader) == 2  # metrics stay
+        assert reader.status()["jobs"]["retention"]["progress"]["removed_bytes"] > 0
+
+
 def test_a_killed_supervisor_takes_the_service_along(home) -> None:
     with up(home) as process, connected(home):
         service = psutil.Process(Home(home).service_info().pid)
