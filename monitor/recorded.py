@@ -50,7 +50,7 @@ def export_run(
         overwrite: replace `folder` when it holds an exported run.
 
     Raises:
-        ConfigurationError: nothing to export, or `folder` is in the way.
+        ConfigurationError: nothing to export, some of it was ingested already, or `folder` is in the way.
         SegmentError: a segment cannot be trusted; an export is complete or is none.
     """
     _refuse_unsafe_target(folder, overwrite=overwrite)
@@ -185,10 +185,13 @@ def _collect(home: Path, run: str) -> dict[str, pa.Table]:
     """All rows of the run by kind, segments in the order of their first record and never against their writer's order."""
     entries: dict[str, list[tuple[datetime, pa.Table]]] = {}
     newest: dict[tuple[str, str], datetime] = {}
+    numbers: dict[str, int] = {}
     for path in sorted(run_dir(home, run).glob("*/*")):  # a writer's segments sort by sequence number
         if is_temporary(path):
             raise SegmentError("truncated", f"{path}: still being written; close the recorder before exporting")
         where = SegmentPath.parse(path)
+        _refuse_gap(where, after=numbers.get(where.writer, 0))
+        numbers[where.writer] = where.sequence
         table = read_segment(where).table.replace_schema_metadata(None)
         key = (where.kind, where.writer)
         newest[key] = max(newest.get(key, _EPOCH), _first_time(table))
@@ -198,6 +201,15 @@ def _collect(home: Path, run: str) -> dict[str, pa.Table]:
         kind: pa.concat_tables([table for _, table in sorted(rows, key=_by_time)], promote_options="default")
         for kind, rows in sorted(entries.items())
     }
+
+
+def _refuse_gap(where: SegmentPath, *, after: int) -> None:
+    """A writer numbers its segments from 1; one that is missing was ingested already, or could not be written."""
+    if where.sequence != after + 1:
+        raise ConfigurationError(
+            f"run {where.run!r}: segment {after + 1} of {where.writer} is no longer in the spool, probably because a service has "
+            "ingested it; to export a run, record it into a home without a service"
+        )
 
 
 def _by_time(entry: tuple[datetime, pa.Table]) -> datetime:

@@ -18,7 +18,7 @@ MAX_LENGTH: Final = 96  # prompt and answer together, in tokens
 
 
 def build(seed: int) -> Qwen3ForCausalLM:
-    """A freshly initialised policy of about 0.6 M parameters."""
+    """A freshly initialised policy of about 0.45 M parameters."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(VOCABULARY),

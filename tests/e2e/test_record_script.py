@@ -6,43 +6,48 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from logprobe.monitor.recorded import RecordedRun
+from logprobe.monitor.recorded import RecordedRun, export_run
 
-STEPS = 4
-
-
-def run_script(repository: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(repository / "sample_data" / name), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+STEPS = 3
 
 
-def record(repository: Path, run: str, out: Path) -> RecordedRun:
-    done = run_script(
-        repository,
-        "record.py",
-        run,
-        "--steps",
-        str(STEPS),
-        "--pretraining-steps",
-        "10",
-        "--out",
-        str(out),
-        "--seed",
-        "3",
-    )
-    assert done.returncode == 0, done.stderr
-    return RecordedRun(out / run)
+@dataclass
+class Script:
+    """A script of `sample_data` that runs beside this test."""
+
+    process: subprocess.Popen[str]
+
+    @classmethod
+    def start(cls, repository: Path, name: str, *arguments: str) -> Script:
+        command = [sys.executable, str(repository / "sample_data" / name), *arguments]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        return cls(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
+
+    def finish(self) -> tuple[int, str]:
+        """Exit code and standard error."""
+        try:
+            _, stderr = self.process.communicate(timeout=240)
+        finally:
+            self.process.kill()
+        return self.process.returncode, stderr
+
+
+@pytest.fixture(scope="module")
+def recordings(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RecordedRun]:
+    """Both runs with requests in flight at updates, recorded side by side: most of the time is imports."""
+    out = tmp_path_factory.mktemp("recordings")
+    size = ("--steps", str(STEPS), "--pretraining-steps", "10", "--out", str(out), "--seed", "3")
+    scripts = {run: Script.start(repository, "record.py", run, *size) for run in ("v1-initial", "v1-fixed")}
+    results = {run: script.finish() for run, script in scripts.items()}
+    assert [code for code, _ in results.values()] == [0, 0], results
+    return {run: RecordedRun(out / run) for run in scripts}
 
 
 def mismatch(recorded: RecordedRun) -> np.ndarray:
@@ -77,8 +82,8 @@ def engine_updates(recorded: RecordedRun) -> list[dict]:
     return [row for row in rows if row["source"] == "engine" and row["started_at"] is not None]
 
 
-def test_v1_initial_shows_its_faults(repository: Path, tmp_path: Path) -> None:
-    recorded = record(repository, "v1-initial", tmp_path)
+def test_v1_initial_shows_its_faults(recordings: dict[str, RecordedRun]) -> None:
+    recorded = recordings["v1-initial"]
     assert recorded.steps == list(range(STEPS))
     assert "raw_logprobs" in json.dumps(engine_document(recorded))
     assert k3(mismatch(recorded)) > 1e-3
@@ -92,8 +97,8 @@ def test_v1_initial_shows_its_faults(repository: Path, tmp_path: Path) -> None:
     assert "v1-initial" in recorded.manifest["command"]
 
 
-def test_v1_fixed_is_back_on_the_reference(repository: Path, tmp_path: Path) -> None:
-    recorded = record(repository, "v1-fixed", tmp_path)
+def test_v1_fixed_is_back_on_the_reference(recordings: dict[str, RecordedRun]) -> None:
+    recorded = recordings["v1-fixed"]
     assert k3(mismatch(recorded)) < 1e-9
     assert lags(recorded) == {0}
     assert "abort" in recorded.table("rollout")["finish_reason"].to_pylist()
@@ -106,21 +111,18 @@ def test_v1_fixed_is_back_on_the_reference(repository: Path, tmp_path: Path) -> 
 
 def test_a_run_is_not_recorded_over_another(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "v1-fixed").mkdir()
-    done = run_script(repository, "record.py", "v1-fixed", "--out", str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "--overwrite" in done.stderr
+    code, stderr = Script.start(repository, "record.py", "v1-fixed", "--out", str(tmp_path)).finish()
+    assert (code, stderr.count("\n")) == (1, 1)
+    assert "--overwrite" in stderr
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_load_generator_is_seeded_and_says_what_it_is(repository: Path, tmp_path: Path, seed: int) -> None:
-    from logprobe.monitor.recorded import export_run
-
     runs = []
     for home in (tmp_path / "a", tmp_path / "b"):
         size = ["--steps", "2", "--sequences", "5", "--tokens", "20", "--seed", str(seed)]
-        done = run_script(repository, "synthetic.py", "--home", str(home), *size)
-        assert done.returncode == 0, done.stderr
+        code, stderr = Script.start(repository, "synthetic.py", "--home", str(home), *size).finish()
+        assert code == 0, stderr
         runs.append(export_run(home, "synthetic-load", home / "out"))
     first, second = (run.table("training").drop_columns("time") for run in runs)
     assert first.equals(second)

@@ -202,6 +202,14 @@ def test_an_export_is_complete_or_is_none(home: Path, tmp_path: Path, damage: st
     assert list((tmp_path / "out").glob("*")) == []
 
 
+def test_a_run_that_a_service_began_to_ingest_is_refused(home: Path, tmp_path: Path) -> None:
+    record(home)
+    min(run_dir(home, RUN).glob("*/*")).unlink()
+    with pytest.raises(ConfigurationError, match=r"segment 1 of .* is no longer in the spool"):
+        export_run(home, RUN, tmp_path / "out" / "run")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_that_is_no_run_or_incomplete_is_refused_at_once(exported: RecordedRun, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not an exported run"):
         RecordedRun(tmp_path)
