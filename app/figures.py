@@ -6,7 +6,6 @@ values under the cursor are drawn around it by `chart/chart.js`, which finds a l
 
 from __future__ import annotations
 
-import math
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from logprobe.app.downsample import MAX_POINTS, envelope, thin
 from logprobe.app.events import Event
 from logprobe.app.panels import Line, Panel
+from logprobe.app.scales import Scale, log_ticks, scale_of
 from logprobe.app.series import Floats, RunSeries
 from logprobe.app.theme import Theme
 
@@ -29,7 +29,6 @@ _STRIP: Final = 12  # height of the event strip
 _TOP, _BOTTOM, _LEFT, _RIGHT = 4, 40, 54, 10
 _MANY_UPDATES: Final = 12  # more than that, and full-height lines would be a barcode
 _MOST_LINES: Final = 100
-_PLAIN_DECADES, _SHORT_DECADES = 0.35, 1.6
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class _Row:
     axis: str  # "y2"
     top: int
     bottom: int
+    scale: Scale
 
     @property
     def layout_key(self) -> str:
@@ -52,22 +52,22 @@ def steps_figure(run: RunSeries, panels: Sequence[Panel], events: Sequence[Event
     Lines without any value are left out. A trace has at most `MAX_POINTS` points; where that drops some, a shaded
     min–max envelope stands behind it. NaN is a gap.
     """
-    rows = list(_rows(panels))
+    rows = list(_rows(run, panels))
     height = rows[-1].bottom if rows else _STRIP
     data = [trace for row in rows for trace in _row_traces(run, row, theme)]
     layout = _layout(run, height, theme)
     for row in rows:
-        layout[row.layout_key] = _y_axis(row, height, theme) | _scale(run, row.panel)
+        layout[row.layout_key] = _y_axis(row, height, theme) | _scaled(row)
     data += _event_traces(events, theme)
     layout["shapes"] = _event_lines(events, theme)
     return {"data": data, "layout": layout}
 
 
-def _rows(panels: Sequence[Panel]) -> Iterator[_Row]:
+def _rows(run: RunSeries, panels: Sequence[Panel]) -> Iterator[_Row]:
     top = _STRIP
     for number, panel in enumerate(panels, start=2):  # y itself belongs to the event strip
         top += _HEADING
-        yield _Row(panel, f"y{number}", top, top + panel.height)
+        yield _Row(panel, f"y{number}", top, top + panel.height, scale_of(run, panel))
         top += panel.height
 
 
@@ -109,7 +109,7 @@ def _y_axis(row: _Row, height: int, theme: Theme) -> dict[str, Any]:
         "anchor": "x",
         "fixedrange": True,
         "gridcolor": theme.line,
-        "zeroline": not row.panel.log,
+        "zeroline": not row.scale.log,
         "zerolinecolor": theme.muted,
         "zerolinewidth": 0.5,
         "nticks": 4 if row.panel.height < 100 else 6,  # noqa: PLR2004 -- what fits without touching
@@ -127,21 +127,12 @@ def _x_range(run: RunSeries) -> list[float]:
     return [first - room, last + room]
 
 
-def _scale(run: RunSeries, panel: Panel) -> dict[str, Any]:
+def _scaled(row: _Row) -> dict[str, Any]:
     """The kind of y axis; `chart/traces.js` chooses ticks by the same rule when the reader zooms."""
-    if not panel.log:
-        return {"rangemode": "tozero"} if panel.from_zero else {}
-    columns = np.concatenate([run.column(line.metric) for line in panel.lines])
-    drawn = np.log10(columns[columns > 0])
-    decades = float(np.ptp(drawn)) if len(drawn) else 0.0
-    return {"type": "log", "tickformat": ".2~e", "dtick": log_ticks(decades)}
-
-
-def log_ticks(decades: float) -> str | int | None:
-    """Plotly's `dtick` of a logarithmic axis of so many decades: 1-2-5 on short ones, None leaves it to plotly."""
-    if decades < _PLAIN_DECADES:
-        return None
-    return "D2" if decades < _SHORT_DECADES else math.ceil(decades / 4)
+    if not row.scale.log:
+        return {"rangemode": "tozero"} if row.panel.from_zero else {}
+    axis: dict[str, Any] = {"type": "log", "tickformat": ".2~e", "dtick": log_ticks(row.scale.decades)}
+    return axis if row.scale.range is None else axis | {"range": list(row.scale.range)}
 
 
 def _row_traces(run: RunSeries, row: _Row, theme: Theme) -> Iterator[Trace]:
@@ -149,7 +140,7 @@ def _row_traces(run: RunSeries, row: _Row, theme: Theme) -> Iterator[Trace]:
         if not run.measured(line.metric):
             continue
         x, y = run.steps.astype(np.float64), run.column(line.metric)
-        if row.panel.log:
+        if row.scale.log:
             y = np.where(y > 0, y, np.nan)  # a logarithm has no place for them; the heading counts them
         yield from _envelope_traces(x, y, row, theme.color(line.role))
         yield _line_trace(thin(x, y, max_points=MAX_POINTS), row, number, line, theme)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from logprobe.app.theme import DASHES
 from logprobe.monitor.metrics.catalog import metric
@@ -32,7 +32,7 @@ class Panel:
 
     lines: tuple[Line, ...]
     title: str
-    log: bool = False
+    scale: Literal["linear", "log", "auto"] = "linear"  # auto: logarithmic once values span decades
     from_zero: bool = False  # its axis begins at 0: a share or a count, where the distance to 0 is what matters
     height: int = 76  # of the plot area, pixels
 
@@ -53,9 +53,9 @@ class Panel:
         return metric(self.metric).unit
 
 
-def _pairs(key: str, title: str, *, log: bool = False, height: int = 76) -> Panel:
+def _pairs(key: str, title: str, *, scale: Literal["linear", "log", "auto"] = "linear", height: int = 76) -> Panel:
     return Panel(
-        tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, log=log, height=height
+        tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, scale=scale, height=height
     )
 
 
@@ -64,9 +64,9 @@ def _backend(key: str, title: str) -> Panel:
 
 
 OVERVIEW: Final[tuple[Panel, ...]] = (
-    _pairs("k3_kl", "KL (k3)", log=True, height=120),
+    _pairs("k3_kl", "KL (k3)", scale="log", height=120),
     _pairs("kl", "KL (k1)"),
-    _pairs("chi2_token", "χ²"),
+    _pairs("chi2_token", "χ²", scale="auto"),
     _pairs("ess", "ESS"),
     _backend("log_ppl_diff", "Log-PPL difference"),
     Panel(

@@ -11,6 +11,7 @@ from logprobe.app.data import RunView
 from logprobe.app.figures import packed, steps_figure
 from logprobe.app.numbers import number, quantity
 from logprobe.app.panels import PAIR_WORDS, PAIRS, Line, Panel, why_missing
+from logprobe.app.scales import scale_of
 from logprobe.app.series import RunSeries
 from logprobe.app.theme import DASHES, Theme
 from logprobe.app.tiles import unit_beside_label
@@ -62,9 +63,14 @@ def _line(run: RunSeries, line: Line, at: int, theme: Theme) -> dict[str, Any]:
 
 
 def _note(run: RunSeries, panel: Panel) -> str:
-    """What the row cannot show: a logarithm has no place for 0 and below."""
-    unseen = int(np.count_nonzero(run.column(panel.metric) <= 0)) if panel.log else 0
-    return f"{_steps(unseen)} at 0 or below, not drawn" if unseen else ""
+    """What the row cannot show."""
+    scale = scale_of(run, panel)
+    parts = []
+    if scale.unplaced:
+        parts.append(f"{_steps(scale.unplaced)} at 0 or below, not drawn")
+    if scale.below:
+        parts.append(f"{_steps(scale.below)} below the axis; zoom in to see")
+    return " · ".join(parts)
 
 
 def _incomplete(run: RunSeries) -> str:

@@ -16,6 +16,7 @@ from logprobe.app.theme import Theme
 from logprobe.monitor.metrics.catalog import metric
 
 _SPARK_STEPS: Final = 60
+_USUAL_LATENESS: Final = 5  # steps
 _SAME = 0.005  # relative: smaller changes are not worth a number
 _DECADE = 10.0
 
@@ -38,9 +39,9 @@ def _tile(view: RunView, panel: Panel, theme: Theme) -> dict[str, Any]:
         "value": number(value),
         "unit": unit_beside_label(line.metric),
         "note": _late(view, step) or _incomplete(view, line),
-        "change": change(value, median, log=panel.log),
+        "change": _with_step(change(value, median, log=panel.scale == "log"), view, step),
         "change_help": f"newest value against the median of the earlier steps, {quantity(median, unit_beside_label(line.metric))}",
-        "spark": _spark(view.series.column(line.metric)[-_SPARK_STEPS:], log=panel.log),
+        "spark": _spark(view.series.column(line.metric)[-_SPARK_STEPS:], log=panel.scale == "log"),
         "color": theme.color(line.role),
     }
 
@@ -70,9 +71,17 @@ def change(value: float | None, median: float | None, *, log: bool) -> str:
     return f"{'+' if difference > 0 else ''}{number(difference)} vs median"
 
 
+def _behind(view: RunView, step: int | None) -> int:
+    return 0 if step is None else int(np.count_nonzero(view.series.steps > step))
+
+
 def _late(view: RunView, step: int | None) -> str:
-    newest = int(view.series.steps[-1]) if len(view.series.steps) else None
-    return "" if step == newest or step is None else f"last measured at step {step:,}"
+    return f"last measured at step {step:,}" if _behind(view, step) > _USUAL_LATENESS else ""
+
+
+def _with_step(words: str, view: RunView, step: int | None) -> str:
+    """What the engine reports joins a little after what the trainer does: the tile says of which step it speaks."""
+    return " · ".join(filter(None, [words, f"step {step:,}"])) if _behind(view, step) else words
 
 
 def _incomplete(view: RunView, line: Line) -> str:

@@ -99,7 +99,8 @@ function zoom(Plotly, view, range) {
   const { layout } = view.data.figure;
   const change = { "xaxis.range": range ?? layout.xaxis.range };
   for (const [axis, visible] of rangeOfRows(layout, view.traces, range)) {
-    if (visible) change[`${axis}.range`] = visible;
+    const usual = visible ?? layout[axis].range;
+    if (usual) change[`${axis}.range`] = usual;
     else change[`${axis}.autorange`] = true;
     if (layout[axis].type === "log") change[`${axis}.dtick`] = visible ? logTicks(visible[1] - visible[0]) : layout[axis].dtick;
   }

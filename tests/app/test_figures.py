@@ -14,8 +14,9 @@ import pytest
 from logprobe.app.data import RunView
 from logprobe.app.downsample import MAX_POINTS
 from logprobe.app.events import Event
-from logprobe.app.figures import log_ticks, steps_figure
+from logprobe.app.figures import steps_figure
 from logprobe.app.panels import OVERVIEW, metrics_of, why_missing
+from logprobe.app.scales import log_ticks, scale_of
 from logprobe.app.series import RunSeries
 from logprobe.app.steps_chart import chart_of
 from logprobe.app.theme import DARK, LIGHT, Theme, theme_for
@@ -126,7 +127,7 @@ def test_a_tile_never_makes_something_up() -> None:
     assert tiles["reward"]["value"] == "–"
     assert tiles["reward"]["note"] == "not measured · needs rewards"
     assert tiles["backend.kl"]["value"] == "2"
-    assert tiles["backend.kl"]["note"] == "last measured at step 1"
+    assert tiles["backend.kl"]["change"].endswith("step 1")
     assert tiles["backend.ess"]["note"] == "99.99 % of tokens measured"  # never rounded up to 100
 
 
@@ -160,3 +161,33 @@ def test_log_ticks() -> None:
 def test_themes() -> None:
     assert theme_for("dark") is DARK
     assert theme_for(None) is LIGHT
+
+
+K3, CHI2 = OVERVIEW[0], OVERVIEW[2]
+
+
+def test_one_point_far_below_does_not_flatten_the_rest() -> None:
+    k3 = np.full(100, 1e-3)
+    k3[0] = 1e-12
+    run = run_of(100, backend__k3_kl=k3)
+    scale = scale_of(run, K3)
+    assert scale.range is not None
+    assert scale.range[0] > -5
+    assert scale.below == 1
+    assert chart_of(RunView(run), OVERVIEW, LIGHT)["rows"][0]["note"] == "1 step below the axis; zoom in to see"
+    assert steps_figure(run, OVERVIEW, [], LIGHT)["layout"]["yaxis2"]["range"] == list(scale.range)
+    assert scale_of(run_of(100), K3).range is None
+
+
+def test_an_automatic_scale_is_logarithmic_once_values_span_decades() -> None:
+    assert not scale_of(run_of(100), CHI2).log
+    assert scale_of(run_of(100, backend__chi2_token=np.geomspace(1e-3, 400, 100)), CHI2).log
+    noise = np.random.default_rng(0).normal(0, 1e-3, 100)
+    noise[-1] = 400.0
+    assert not scale_of(run_of(100, backend__chi2_token=noise), CHI2).log  # a logarithm would hide half of it
+
+
+def test_a_value_that_stopped_coming_says_so() -> None:
+    late = [1.0, 2.0, *[np.nan] * 8]
+    tile = next(tile for tile in tiles_of(RunView(run_of(10, reward=late)), OVERVIEW, LIGHT) if tile["key"] == "reward")
+    assert tile["note"] == "last measured at step 1"
