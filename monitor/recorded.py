@@ -223,7 +223,7 @@ def _first_time(table: pa.Table) -> datetime:
 
 def _times(column: pa.ChunkedArray) -> np.ndarray:
     """Microseconds since the epoch as datetime64[us]; an unknown time counts as the epoch."""
-    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy().astype("datetime64[us]")
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), 0)).astype("datetime64[us]")
 
 
 def _write(table: pa.Table, path: Path) -> None:
