@@ -88,7 +88,15 @@ class BlockPool:
             self._missed.add(size)
             evicted = self._evict(-budget.free)
         del evicted
-        return self._allocate(size)
+        return self._new(size, extra_bytes)
+
+    def _new(self, size: int, extra_bytes: int) -> Block:
+        try:
+            return self._allocate(size)
+        except BaseException:  # no memory, or none that a device can reach: what was reserved for it is free again
+            with self._budget.lock:
+                self._budget.in_use -= size + extra_bytes
+            raise
 
     def give_back(self, block: Block, extra_bytes: int = 0) -> None:
         """Return a block; its content may be overwritten from now on."""

@@ -1,7 +1,8 @@
 """Arrow columns from numpy arrays and lists, built from their buffers.
 
 Not through `pyarrow.array`: that imports pandas wherever it is installed, 0.2 s and 40 MB nobody asked for, in the middle of
-somebody's training step.
+somebody's training step; and a child that is forked during the import would keep half of it. Masks of `from_arrays` import
+pyarrow.compute, for the same reason they are not used.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def strings(values: Sequence[Any]) -> pa.Array:
 
 def lists(offsets_S1: NDArray[np.integer], values: pa.Array, absent: NDArray[np.bool_] | None = None) -> pa.Array:
     """A list column; `absent`: True where it is null."""
-    offsets = column(offsets_S1.astype(np.int32), pa.int32())
-    return pa.ListArray.from_arrays(offsets, values, mask=None if absent is None else column(absent, pa.bool_()))
+    buffers = [None if absent is None else _validity(~absent), pa.py_buffer(offsets_S1.astype(np.int32))]
+    return pa.Array.from_buffers(pa.list_(values.type), len(offsets_S1) - 1, buffers, children=[values])
 
 
 def maps(rows: Sequence[Sequence[tuple[Any, Any]] | None], kind: pa.MapType) -> pa.Array:

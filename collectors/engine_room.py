@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -27,7 +28,7 @@ from logprobe.collectors.writer import Writer
 
 EXIT_SECONDS: Final = 5.0  # a host that wants to end is held up by at most this
 _HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
-_WATCHED_VERSIONS: Final = ("torch", "vllm", "transformers")
+_WATCHED_VERSIONS: Final = ("numpy", "pyarrow", "torch", "vllm", "transformers")
 _LIVE: Final[weakref.WeakSet[EngineRoom]] = weakref.WeakSet()
 _exit_deadlines: Final[dict[int, float]] = {}  # by process id: a forked child has an exit of its own
 
@@ -72,13 +73,11 @@ class EngineRoom:
         with self._starting:
             if self._thread is not None:
                 return
-            self._thread = threading.Thread(target=self._run, name="logprobe", daemon=True)
+            details = host_description(self._settings)
+            self.intake.health.report("started", "recorder started", severity="info", details=details)
+            interval = self._settings.flush_interval
+            self._thread = threading.Thread(target=self._writer.run, args=(interval,), name="logprobe", daemon=True)
             self._thread.start()
-
-    def _run(self) -> None:
-        details = host_description(self._settings)
-        self.intake.health.report("started", "recorder started", severity="info", details=details)
-        self._writer.run(self._settings.flush_interval)
 
     def guard(self, call: str, step: object = None) -> Guard:
         """Context of one call from the host."""
@@ -174,17 +173,21 @@ def host_description(settings: Settings) -> dict[str, Any]:
         "replica": settings.replica,
         "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("logprobe", "numpy", "pyarrow", *_loaded())},
+        "versions": {"logprobe": _own_version(), **_loaded_versions()},
     }
 
 
-def _loaded() -> list[str]:
-    return [name for name in _WATCHED_VERSIONS if name in sys.modules]
+def _loaded_versions() -> dict[str, str]:
+    found = {name: getattr(sys.modules.get(name), "__version__", None) for name in _WATCHED_VERSIONS}
+    return {name: str(version_) for name, version_ in found.items() if version_ is not None}
 
 
-def _version(name: str) -> str | None:
+@cache
+def _own_version() -> str | None:
+    # In the host's thread, never in ours: this imports modules, and a child forked in the middle of an import is left with
+    # half a module for ever.
     try:
-        return version(name)
+        return version("logprobe")
     except PackageNotFoundError:
         return None
 

@@ -197,7 +197,8 @@ def sequence_statistics(
     _check_offsets(offsets_S1, len(tokens))
     starts = offsets_S1[:-1][np.diff(offsets_S1) > 0]
     chunks = np.arange(0, len(tokens), kernel.CHUNK)
-    pieces = np.union1d(starts, chunks)
+    pieces = np.sort(np.concatenate([starts, chunks]))
+    pieces = pieces[np.diff(pieces, prepend=-1) > 0]  # np.union1d imports numpy.ma, here in the thread of a recorder
     table = empty(len(pieces))
     _fill(table, pieces, tokens, (bounds.lower, bounds.upper), threads)
     return _pieces_to_sequences(table, np.searchsorted(pieces, starts), offsets_S1)

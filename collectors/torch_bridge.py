@@ -23,14 +23,15 @@ def is_tensor(value: object) -> bool:
 
 def on_host(tensor: Any) -> bool:
     """Whether `tensor` lies in ordinary memory, where a copy needs no stream."""
-    return bool(tensor.device.type == "cpu")
+    return bool(tensor.is_cpu)
 
 
 def host_view(tensor: Any) -> NDArray[Any]:
     """A CPU tensor's memory as a numpy array, without a copy."""
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     torch = sys.modules["torch"]
-    if tensor.dtype == torch.bfloat16:
+    if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
     return tensor.numpy()  # type: ignore[no-any-return]
 

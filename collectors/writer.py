@@ -76,6 +76,7 @@ class Writer:
         self._raw = raw
         self._snapshot = snapshot
         self._pending = Pending()
+        self._bfloat16_noted = False
         self._lost_number = 0  # newest accepted call of which something was lost
         self._heartbeat_at = time.monotonic() + HEARTBEAT_SECONDS
 
@@ -145,7 +146,7 @@ class Writer:
 
     def _training_target(self, batch: Batch, *, crowded: bool) -> list[Batch]:
         reducible = "rollout_logprobs" in batch.floats
-        if self._raw and not (reducible and (crowded or self._outlet.refusal)):
+        if not reducible or (self._raw and not crowded and self._outlet.refusal is None):
             return self._pending.training
         if self._raw:
             reason = "disk_refused" if self._outlet.refusal else "queue_half_full"
@@ -157,7 +158,8 @@ class Writer:
 
     def _note_bfloat16(self, batch: Batch) -> None:
         names = sorted(name for name in batch.bfloat16 if name.endswith("logprobs"))
-        if names:
+        if names and not self._bfloat16_noted:
+            self._bfloat16_noted = True
             message = f"{', '.join(names)}: bfloat16 log-probs are rounded by more than what is measured; keep float32"
             self._intake.health.report("bfloat16_logprobs", message, step=batch.step)
 
@@ -293,7 +295,7 @@ def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
     groups: list[list[Batch]] = []
     room = 0
     for batch in batches:
-        if batch.tokens > room or not groups:
+        if room <= 0:
             groups.append([])
             room = tokens
         groups[-1].append(batch)

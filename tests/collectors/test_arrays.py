@@ -173,7 +173,7 @@ def test_parts_of_a_batch_put_together_are_the_batch():
     assert [part.tokens for part in parts] == [3, 50, 8, 20]
     assert np.concatenate([part.token_ids for part in parts]).tolist() == batch.token_ids.tolist()
     assert [s for part in parts for s in part.values["sample_ids"]] == batch.values["sample_ids"]
-    assert np.concatenate([np.diff(part.offsets_S1) for part in parts]).tolist() == [3, 0, 50, 1, 7, 0, 20]
+    assert np.concatenate([np.diff(part.offsets) for part in parts]).tolist() == [3, 0, 50, 1, 7, 0, 20]
 
 
 @settings(max_examples=100, deadline=None)

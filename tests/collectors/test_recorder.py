@@ -347,6 +347,7 @@ def test_bfloat16_logprobs_are_noted_once(recorder: Recorder, home: Path):
         recorder.training(**batch(trainer_logprobs=torch.zeros(2, 4, dtype=torch.bfloat16)))
     recorder.flush()
     (event,) = health_events(home)["bfloat16_logprobs"]
+    assert event["count"] == 1
     assert "keep float32" in event["message"]
 
 
@@ -369,6 +370,16 @@ def test_a_report_that_cannot_be_said_is_swallowed(recorder: Recorder):
     assert recorder.report("odd", "message", details=Hostile()) is False
     assert recorder.config(Hostile()) == ""
     assert recorder.health["problems"]["internal_error"] == 2
+
+
+def test_tensors_on_a_device_that_cannot_be_copied_from_are_refused(recorder: Recorder):
+    tensors = {name: torch.empty((2, 4), device="meta") for name in ("trainer_logprobs", "mask")}
+    assert recorder.training(**batch(**tensors)) is False
+    assert recorder.step(1, loss=torch.empty((), device="meta")) is False
+    assert recorder.training(**batch(sample_ids=torch.empty(2, device="meta"))) is False
+    assert recorder.training(**batch(step=torch.empty((), device="meta"))) is False
+    assert recorder.health["queue"]["bytes"] == 0
+    assert recorder.training(**batch())
 
 
 def test_keyboard_interrupt_belongs_to_the_host(recorder: Recorder):

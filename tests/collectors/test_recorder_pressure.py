@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import full_disk_program
 import numpy as np
 import pytest
 from spool_contents import by_sample, health_events, rows, segments
@@ -18,9 +19,6 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.outlet import Outlet
 from logprobe.collectors.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.token_hash import token_hash
-
-sys.path.insert(0, str(Path(__file__).parent))
-import full_disk_program
 
 PROGRAM = Path(full_disk_program.__file__)
 

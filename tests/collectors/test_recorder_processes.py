@@ -63,6 +63,24 @@ print([name for name in {heavy} if name in sys.modules])
     assert run(home, code).strip() == "[]"
 
 
+def test_the_recorders_thread_imports_nothing(home: Path):
+    # A child forked in the middle of an import keeps a half-initialised module; hosts fork data workers all the time.
+    code = """
+recorder = Recorder(home, "run")
+before = set(sys.modules)
+assert record(recorder, "a") and recorder.training(step=1, sample_ids=["b"], token_ids=[[1]], trainer_logprobs=[[-1.0]],
+    tags={"a": "b"}, rewards=[None], entropy=[[1.0]], advantages=[1.0], weight_version=1)
+assert recorder.rollout(sample_ids=["a"], token_ids=[[1]], logprobs=[[None]], weight_version=[[(0, 1, "v")]], sampling={"t": 1})
+assert recorder.step(1, loss=1.0) and recorder.weights(1, applied_at=time.time()) and recorder.report("e", "m", details=[1])
+recorder.training(step="wrong", sample_ids=0, token_ids=0, trainer_logprobs=0)
+assert recorder.flush() and recorder.close()
+with Recorder(home, "reduced", raw=False) as reduced:
+    record(reduced, "c")
+print(sorted(set(sys.modules) - before))
+"""
+    assert run(home, code).strip() == "[]"
+
+
 # --- Ends of a process ---
 
 

@@ -1,0 +1,163 @@
+"""What recording costs the host, how much one recorder takes, and what memory it holds."""
+
+from __future__ import annotations
+
+import os
+import queue
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from figure import Figure
+
+from logprobe.collectors import Recorder
+
+BATCH, TIME = 64, 512
+MICRO_BATCHES = 8  # of one step, recorded in a row, as a gradient accumulation does
+STEPS = 30
+TARGET_MICROSECONDS = 50.0
+MEGABYTES = 64
+NAMES = [f"sample {row}" for row in range(BATCH)]
+
+
+def make_batch(seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    random = np.random.default_rng(seed)
+    return {
+        "token_ids": random.integers(0, 150_000, (BATCH, TIME)),
+        "trainer_logprobs": -random.random((BATCH, TIME), np.float32),
+        "rollout_logprobs": -random.random((BATCH, TIME), np.float32),
+        "mask": np.arange(TIME) < random.integers(1, TIME + 1, (BATCH, 1)),
+    }
+
+
+def durations(calls: dict[str, Callable[[int], object]]) -> dict[str, list[float]]:
+    """Seconds of every call, the kinds taking turns; between turns the host computes, so that no cache stays warm for us."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    work = torch.rand(700, 700)
+    for step in range(STEPS):
+        for name, call in calls.items():
+            work = torch.sin(work @ work)
+            for _ in range(MICRO_BATCHES):
+                started = time.perf_counter()
+                call(step)
+                found[name].append(time.perf_counter() - started)
+    return found
+
+
+def call_figures(home: Path) -> list[Figure]:
+    """p50 of a `training` call, against copying the same arrays and against handing copies to a queue."""
+    arrays = make_batch(1)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    queued: queue.Queue[list[Any]] = queue.Queue()
+
+    def put(_: int) -> None:
+        queued.put([np.copy(array) for array in arrays.values()])
+        if queued.qsize() > MICRO_BATCHES:
+            queued.get()
+
+    with Recorder(home, "calls") as recorder:
+        calls: dict[str, Callable[[int], object]] = {
+            "torch": lambda step: recorder.training(step=step, sample_ids=NAMES, **tensors),
+            "numpy": lambda step: recorder.training(step=step, sample_ids=NAMES, **arrays),
+            "copy": lambda _: [np.copy(array) for array in arrays.values()],
+            "put": put,
+        }
+        found = durations(calls)
+    p50 = {name: statistics.median(values) * 1e6 for name, values in found.items()}
+    first = {name: statistics.median(values[::MICRO_BATCHES]) * 1e6 for name, values in found.items()}
+    p99 = {name: statistics.quantiles(values, n=100)[98] * 1e6 for name, values in found.items()}
+    return [
+        Figure(
+            name=f"Recorder.training call, {kind}, {BATCH}×{TIME}, p50",
+            value=p50[kind],
+            unit="µs",
+            target=f"≤ {TARGET_MICROSECONDS:.0f}",
+            met=p50[kind] <= TARGET_MICROSECONDS,
+            baseline="np.copy of the same arrays",
+            baseline_value=p50["copy"],
+            note=f"p99 {p99[kind]:.0f}; first of a step, caches cold: {first[kind]:.0f}, its np.copy {first['copy']:.0f}; "
+            f"queue.put of copies {p50['put']:.0f}",
+        )
+        for kind in ("torch", "numpy")
+    ]
+
+
+def throughput_figure(home: Path) -> Figure:
+    """Tokens per second through a recorder until they are durable, against writing the same arrays as they are."""
+    batches = [make_batch(seed) for seed in range(4)]
+    rounds = 24
+    recorded, plain = [], []
+    with Recorder(home, "throughput") as recorder:
+        for number in range(5):
+            started = time.perf_counter()
+            for turn in range(rounds):
+                recorder.training(step=number, sample_ids=NAMES, **batches[turn % 4])
+            if not recorder.flush():
+                raise RuntimeError(f"the recorder lost data: {recorder.health}")
+            recorded.append(rounds * BATCH * TIME / (time.perf_counter() - started) / 1e6)
+            plain.append(rounds * BATCH * TIME / write_plain(home / f"plain {number}", batches, rounds) / 1e6)
+    return Figure(
+        name="Recorder throughput until durable",
+        value=statistics.median(recorded),
+        unit="Mtok/s",
+        baseline="the same arrays as bytes, written and fsynced every 4 calls",
+        baseline_value=statistics.median(plain),
+        note="padded tokens; the recorder's thread shares the machine with the benchmark's",
+    )
+
+
+def write_plain(path: Path, batches: list[dict[str, np.ndarray[Any, Any]]], rounds: int) -> float:
+    started = time.perf_counter()
+    with path.open("wb") as file:
+        for turn in range(rounds):
+            for array in batches[turn % 4].values():
+                file.write(array.data)
+            if turn % 4 == 3:
+                file.flush()
+                os.fsync(file.fileno())
+    return time.perf_counter() - started
+
+
+def resident() -> float:
+    """MiB of this process."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def memory_figure(home: Path) -> Figure:
+    """Growth of the process while a host floods a recorder for two seconds."""
+    arrays = make_batch(1)
+    with Recorder(home, "warm") as recorder:
+        recorder.training(step=0, sample_ids=NAMES, **arrays)
+    before = highest = resident()
+    calls = refused = 0
+    with Recorder(home, "flood", queue_bytes=MEGABYTES << 20) as recorder:
+        ends = time.monotonic() + 2
+        while time.monotonic() < ends:
+            refused += not recorder.training(step=calls, sample_ids=NAMES, **arrays)
+            calls += 1
+            if calls % 20 == 0:
+                highest = max(highest, resident())
+    bound = MEGABYTES + 48
+    return Figure(
+        name=f"Recorder memory under a flood, queue_bytes = {MEGABYTES} MiB",
+        value=highest - before,
+        unit="MiB",
+        target=f"≤ {bound}",
+        met=highest - before <= bound,
+        baseline="queue_bytes",
+        baseline_value=MEGABYTES,
+        note=f"{calls} calls, {refused} refused",
+    )
+
+
+def measure() -> list[Figure]:
+    """All figures of the recorder."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        return [*call_figures(home), throughput_figure(home), memory_figure(home)]
