@@ -156,4 +156,3 @@ def _cut(times: Sequence[float], changes: list[tuple[float, str | None]]) -> Ite
         yield start, end, version
         start, version = end, next_version
     yield start, len(times), version
-

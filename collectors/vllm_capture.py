@@ -165,6 +165,8 @@ class Capture:
 
     def _finish(self, sequence: Sequence, reason: str) -> None:
         sequence.finish_reason = reason
+        if sequence.session is not None and sequence.prompt is not None:
+            sequence.prompt = sequence.prompt[: sequence.prompt_length]  # the next turn grows this very list
         if sequence.goes_on():
             following = Sequence(sequence.session, turn=sequence.turn + 1)
             following.external_id, following.injected = sequence.external_id, sequence.injected
@@ -197,6 +199,6 @@ def _start(sequence: Sequence, output: Any) -> None:
     rows = output.new_logprobs
     if rows is not None:
         sequence.foreign = rows.logprob_token_ids[:, 0].tolist() != list(output.new_token_ids)
-    if sequence.turn:
+    if sequence.turn and sequence.session is not None:
         sequence.prompt = sequence.session.prompt_token_ids
         sequence.prompt_length = sequence.session.num_prompt_tokens

@@ -53,7 +53,9 @@ _PASSING: Final = re.compile(
     r"(^|_)(instance_id|ports?|ip|addr(ess)?|host|uuid|rank(_local)?|pid)($|_)|_port_list|^traces?_"
     r"|^num_(gpu|cpu)_blocks$|^kv_cache_(size_tokens|max_concurrency)$|ident$|buffer_name$"
 )
-_ENVIRONMENT: Final = re.compile(r"VLLM_|CUBLAS_WORKSPACE_CONFIG|NVIDIA_TF32_OVERRIDE|NCCL_(ALGO|PROTO|NVLS)|TORCH_ALLOW_TF32|OMP_NUM_THREADS")
+_ENVIRONMENT: Final = re.compile(
+    r"VLLM_|CUBLAS_WORKSPACE_CONFIG|NVIDIA_TF32_OVERRIDE|NCCL_(ALGO|PROTO|NVLS)|TORCH_ALLOW_TF32|OMP_NUM_THREADS"
+)
 _DEEPEST: Final = 6
 _LONGEST: Final = 64  # items of a list, characters of a text: × 8
 
@@ -125,8 +127,10 @@ def _plain(value: Any, depth: int) -> Any:
         return value
     if isinstance(value, str):
         return value if len(value) <= _LONGEST * 8 else value[: _LONGEST * 8] + "…"
-    if depth == 0:
-        return _text(value)
+    return _plain_container(value, depth) if depth else _text(value)
+
+
+def _plain_container(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
         return {str(_plain(key, 1)): _plain(item, depth - 1) for key, item in value.items() if not _hidden(key)}
     if isinstance(value, list | tuple | set | frozenset):

@@ -7,6 +7,7 @@ the engine must not.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class Emitter:
         self._marked: dict[str, Mark] = {}  # the last mark of each version
         self._reported: dict[str, int] = {}
         self._written = {"sequences": 0, "tokens": 0}
+        self._last_sampling: dict[str, Any] = {}
+        self._process = os.getpid()  # a forked child must not write what its parent will
         self._one_at_a_time = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logprobe-vllm", daemon=True)
@@ -68,12 +71,12 @@ class Emitter:
 
     def drain(self) -> None:
         """Hand everything that is finished to the recorder now; any thread may call it."""
-        while self._tick():
+        while os.getpid() == self._process and self._tick():
             pass
 
     def close(self) -> None:
         """Write what is left, the unfinished update included, and stop. Later calls do nothing."""
-        if self._closing.is_set():
+        if self._closing.is_set() or os.getpid() != self._process:
             return
         self._closing.set()
         self._observed.updates.end(time.time())
@@ -122,25 +125,42 @@ class Emitter:
                 self._marked[mark.version] = mark
 
     def _write(self, sequences: list[Sequence]) -> None:
-        if not sequences:
-            return
-        self._recorder.rollout(
-            sample_ids=[self._sample_id(sequence) for sequence in sequences],
-            request_ids=[sequence.internal_id for sequence in sequences],
-            token_ids=[np.frombuffer(sequence.tokens, dtype=np.int32) for sequence in sequences],
-            logprobs=[_logprobs(sequence) for sequence in sequences],
-            weight_version=[self._observed.timeline.spans(sequence.times) for sequence in sequences],
-            cached_prefix_tokens=[sequence.cached for sequence in sequences],
-            prompt_lengths=[sequence.prompt_length for sequence in sequences],
-            prompt_hashes=[None if sequence.prompt is None else prompt_hash(sequence.prompt) for sequence in sequences],
-            finish_reasons=[sequence.finish_reason for sequence in sequences],
-            sampling=[sampling_document(sequence.params) for sequence in sequences],
-            engine_config_id=self._observed.engine_config_id,
-            replica=self._observed.replica,
-        )
-        self._written["sequences"] += len(sequences)
-        self._written["tokens"] += sum(len(sequence.tokens) for sequence in sequences)
+        rows: list[dict[str, Any]] = []
+        for sequence in sequences:
+            with Guard(self._health, "vllm_plugin.describe", cost=False):  # one that is not understood costs no other
+                rows.append(self._described(sequence))
+        if rows:
+            columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+            columns["engine_config_id"] = self._observed.engine_config_id
+            self._recorder.rollout(**columns)  # the replica is the recorder's own
+        if len(rows) < len(sequences):
+            lost = len(sequences) - len(rows)
+            self._health.report("sequences_lost", "sequences were not understood and dropped", sequences=lost)
+        self._written["sequences"] += len(rows)
+        self._written["tokens"] += sum(len(row["token_ids"]) for row in rows)
         self._report_missing(sequences)
+
+    def _described(self, sequence: Sequence) -> dict[str, Any]:
+        """Arguments of `Recorder.rollout` for one sequence."""
+        return {
+            "sample_ids": self._sample_id(sequence),
+            "request_ids": sequence.internal_id,
+            "token_ids": np.frombuffer(sequence.tokens, dtype=np.int32),
+            "logprobs": _logprobs(sequence),
+            "weight_version": self._observed.timeline.spans(sequence.times),
+            "cached_prefix_tokens": sequence.cached,
+            "prompt_lengths": sequence.prompt_length,
+            "prompt_hashes": None if sequence.prompt is None else prompt_hash(sequence.prompt),
+            "finish_reasons": sequence.finish_reason,
+            "sampling": self._sampling(sequence.params),
+        }
+
+    def _sampling(self, params: Any) -> dict[str, Any]:
+        """The document of `params`; one object for equal ones in a row, which the recorder then reads once."""
+        document = sampling_document(params)
+        if document != self._last_sampling:
+            self._last_sampling = document
+        return self._last_sampling
 
     def _sample_id(self, sequence: Sequence) -> str:
         request_id, index = split_internal(sequence.internal_id, sequence.external_id)
@@ -215,7 +235,7 @@ class Emitter:
             ),
             resumed_at=_moment(update.resumed_at),
             pause_mode=update.pause_mode,
-            cache_cleared=self._cache_cleared(update.cache_reset),
+            cache_cleared=self._cache_cleared(reset=update.cache_reset),
             tensors=update.tensors,
         )
 
@@ -238,7 +258,7 @@ class Emitter:
         if before == mark.version:
             return
         # The first version names weights that were there before; whether their loading cleared a cache is not known.
-        cleared = None if before is None else self._cache_cleared(None)
+        cleared = None if before is None else self._cache_cleared(reset=None)
         self._recorder.weights(
             mark.version,
             step=mark.step,
@@ -248,7 +268,7 @@ class Emitter:
             cache_cleared=cleared,
         )
 
-    def _cache_cleared(self, reset: bool | None) -> bool | None:
+    def _cache_cleared(self, *, reset: bool | None) -> bool | None:
         """Whether cached prefixes of old weights are gone; None without a prefix cache, where there are none."""
         return bool(reset) if self._observed.caches_prefixes else None
 

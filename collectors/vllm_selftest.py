@@ -77,9 +77,10 @@ def _extraction(*, inject: bool) -> list[str]:
 
 
 def _differences(capture: Capture, request: Any, params: Any, steps: list[Any], *, inject: bool) -> list[str]:
-    [sequence] = capture.take_finished(2) or [None]
-    if sequence is None:
+    finished = capture.take_finished(2)
+    if len(finished) != 1:
         return ["a finished request is not recognised"]
+    sequence = finished[0]
     found = {
         "token ids": sequence.tokens.tolist() == [11, 12, 13],
         "log-probs": sequence.logprobs.tolist() == [-0.5, -1.5, -2.5],

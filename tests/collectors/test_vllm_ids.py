@@ -55,7 +55,9 @@ def test_prefix_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert response_sample_id("chatcmpl-5") == "rank1:chatcmpl-5/0"
 
 
-@pytest.mark.parametrize(("choice", "expected"), [(0, "cmpl-x-0/0"), (2, "cmpl-x-0/2"), (3, "cmpl-x-1/0"), (5, "cmpl-x-1/2")])
+@pytest.mark.parametrize(
+    ("choice", "expected"), [(0, "cmpl-x-0/0"), (2, "cmpl-x-0/2"), (3, "cmpl-x-1/0"), (5, "cmpl-x-1/2")]
+)
 def test_choices_of_several_prompts(choice: int, expected: str) -> None:
     assert response_sample_id("cmpl-x", choice, n=3, prompts=2) == expected
 

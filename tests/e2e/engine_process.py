@@ -30,7 +30,9 @@ def make_models(folder: Path) -> Path:
         "make(old); make(new, seed=1, like=old)"
     )
     command = [sys.executable, "-c", code, str(folder)]
-    subprocess.run(command, cwd=SCENARIOS.parent, env={**os.environ, **ENGINE_ENVIRONMENT}, check=True, capture_output=True)
+    subprocess.run(
+        command, cwd=SCENARIOS.parent, env={**os.environ, **ENGINE_ENVIRONMENT}, check=True, capture_output=True
+    )
     return folder
 
 

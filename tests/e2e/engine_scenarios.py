@@ -221,7 +221,7 @@ async def _in_flight(models: Path) -> Any:
         return described(last)
 
     async def reach(name: str, tokens: int) -> None:
-        while seen.get(name, 0) < tokens:
+        while seen.get(name, 0) < tokens:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     weights.mark(5)
@@ -265,7 +265,9 @@ async def over_http(engine: Any, models: Path) -> list[list[Any]]:
 
     from logprobe.collectors.vllm_ids import response_sample_id
 
-    args = make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", str(models / "old"), "--served-model-name", "tiny"])
+    args = make_arg_parser(FlexibleArgumentParser()).parse_args(
+        ["--model", str(models / "old"), "--served-model-name", "tiny"]
+    )
     tasks = await engine.get_supported_tasks()
     app = build_app(args, tasks)
     await init_app_state(engine, app.state, args, tasks)
@@ -294,7 +296,7 @@ def harmless(models: Path) -> Any:
 
     home = Path(os.environ.pop("TEST_HOME"))
     answers: dict[str, Any] = {"absent": answer(models, {})}
-    answers["untouched"] = "logprobe.collectors.vllm_hooks" not in sys.modules and not hasattr(
+    answers["untouched"] = "logprobe.collectors.vllm_attach" not in sys.modules and not hasattr(
         Scheduler.__init__, "__logprobe__"
     )
     blocked = home.parent / "a-file"
@@ -304,6 +306,7 @@ def harmless(models: Path) -> Any:
     answers["unwritable"] = answer(models, {**watched, "LOGPROBE_RUN": "lost", "LOGPROBE_HOME": str(blocked / "home")})
     answers["nameless"] = answer(models, watched)
     answers["unknown"] = answer(models, {**watched, "LOGPROBE_RUN": "unknown"}, spoil=unknown_vllm)
+    choose_a_foreign_scheduler({**watched, "LOGPROBE_RUN": "foreign"})
     answers["broken"] = answer(models, {**watched, "LOGPROBE_RUN": "broken"}, spoil=broken_capture)
     return answers
 
@@ -336,6 +339,23 @@ def mixed_requests(llm: Any) -> list[dict[str, Any]]:
     asking = SamplingParams(temperature=0.9, max_tokens=12, seed=4, logprobs=2)
     outputs = llm.generate(prompts_of(6), [silent, asking] * 3, use_tqdm=False)
     return [row for output in outputs for row in described(output)]
+
+
+class Foreign:
+    """A scheduler that has nothing to do with vLLM's."""
+
+
+def choose_a_foreign_scheduler(environment: dict[str, str]) -> None:
+    """What the engine core does first with ``scheduler_cls``; a whole engine around it would add nothing."""
+    from types import SimpleNamespace
+
+    from vllm.config import SchedulerConfig
+
+    os.environ.update(environment)
+    config = SimpleNamespace(scheduler_cls=Foreign, async_scheduling=False)
+    assert SchedulerConfig.get_scheduler_cls(config) is Foreign
+    for name in environment:
+        del os.environ[name]
 
 
 @contextmanager

@@ -247,9 +247,18 @@ def test_an_unknown_vllm_is_left_alone_and_reported(harmless: tuple[Path, Any]) 
     assert json.loads(report["details"]) == {"ok": False, "problems": ["log-probs: not as expected"]}
 
 
+def test_a_foreign_scheduler_is_reported(harmless: tuple[Path, Any]) -> None:
+    home, _ = harmless
+    report = health(home, "foreign")["self_test"]
+    assert report["severity"] == "error"
+    assert "Foreign is no Scheduler" in report["message"]
+
+
 def test_errors_in_capture_are_counted(harmless: tuple[Path, Any]) -> None:
     home, _ = harmless
-    assert spooled(home, "broken", "rollout") == []  # a sequence that may lack tokens is not recorded as if it were whole
+    assert (
+        spooled(home, "broken", "rollout") == []
+    )  # a sequence that may lack tokens is not recorded as if it were whole
     events = health(home, "broken")
     assert events["capture_given_up"]["sequences"] == 9
     assert "made to fail" in events["internal_error"]["message"]

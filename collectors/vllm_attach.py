@@ -1,0 +1,183 @@
+"""How the plugin gets into an engine: it waits for a scheduler, tests whether it knows it, and watches it.
+
+`install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, whatever the front-end. When one
+is built and the self-test finds everything as expected, `vllm_hooks` hooks this one engine; else it runs as it is, and a
+`health` record says why.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from logprobe.collectors import vllm_config
+from logprobe.collectors.health import LOGGER, Guard, Health
+from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.versions import MarkFile, home_and_run
+from logprobe.collectors.vllm_capture import Capture
+from logprobe.collectors.vllm_emitter import Emitter, Observed
+from logprobe.collectors.vllm_hooks import Hook, hook_engine_cores, hook_scheduler, wrap
+from logprobe.collectors.vllm_ids import sample_prefix
+from logprobe.collectors.vllm_selftest import self_test
+
+_CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this
+_LIVE: Final[weakref.WeakSet[Attachment]] = weakref.WeakSet()
+
+
+class Attachment:
+    """One watched engine: what is collected and what writes it."""
+
+    def __init__(self, recorder: Recorder, observed: Observed, marks: MarkFile) -> None:
+        self.recorder = recorder
+        self.observed = observed
+        self.health = Health()
+        self.emitter = Emitter(observed, recorder, marks, self.health)
+
+    def guard(self, where: str) -> Guard:
+        """Context of our own work inside a call of vLLM: its errors are counted, never raised."""
+        return Guard(self.health, where)
+
+    def close(self) -> None:
+        """Write what is left; bounded in time. Later calls do nothing."""
+        self.emitter.close()
+        self.recorder.close(_CLOSE_SECONDS)
+
+
+def install() -> None:
+    """Watch every engine that is built in this process from now on. Never raises; may be called again."""
+    health = Health()
+    with Guard(health, "vllm_plugin.register"):
+        from vllm.config import SchedulerConfig  # noqa: PLC0415
+        from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
+
+        wrap(Scheduler, "__init__", _attaching)
+        wrap(SchedulerConfig, "get_scheduler_cls", _choosing(Scheduler))
+    _log(health)
+
+
+def flush(timeout: float) -> bool:
+    """Write what finished in all engines of this process; whether all of it is durable."""
+    done = True
+    for attachment in list(_LIVE):
+        attachment.emitter.drain()
+        done = attachment.recorder.flush(timeout) and done
+    return done
+
+
+def _attaching(original: Hook) -> Hook:
+    def construct(scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        original(scheduler, *args, **kwargs)
+        health = Health()
+        with Guard(health, "vllm_plugin.attach"):
+            _attach(scheduler)
+        _log(health)
+
+    return construct
+
+
+def _choosing(known: type) -> Callable[[Hook], Hook]:
+    """An engine with a scheduler that is none of vLLM's own is never attached to; say so."""
+
+    def make(original: Hook) -> Hook:
+        def get_scheduler_cls(*args: Any, **kwargs: Any) -> Any:
+            chosen = original(*args, **kwargs)
+            if not issubclass(chosen, known):
+                health = Health()
+                with Guard(health, "vllm_plugin.get_scheduler_cls"):
+                    problem = f"its scheduler {chosen.__module__}.{chosen.__qualname__} is no {known.__qualname__}"
+                    _report_unknown(_recorder(None), [problem])
+                _log(health)
+            return chosen
+
+        return get_scheduler_cls
+
+    return make
+
+
+def _recorder(replica: str | None) -> Recorder:
+    """Raises `ConfigurationError` when the environment does not say where and what to record."""
+    home, run = home_and_run()
+    return Recorder(home, run, component="vllm_plugin", replica=replica)
+
+
+def _attach(scheduler: Any) -> None:
+    replica = _replica(scheduler.vllm_config.parallel_config)
+    recorder = _recorder(replica)
+    problems: list[str] = []
+    health = Health()
+    with Guard(health, "vllm_plugin.attach"):
+        problems += self_test(scheduler)
+        if not problems:
+            _watch(scheduler, recorder, replica)
+    problems += [problem.message for problem in health.due()]
+    if problems:
+        _report_unknown(recorder, problems)
+
+
+def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
+    marks = MarkFile(*home_and_run())
+    attachment = Attachment(recorder, _observe(scheduler, recorder, replica), marks)
+    missing = hook_engine_cores()
+    hook_scheduler(scheduler, attachment)  # last: from here on something is collected
+    _keep(attachment)
+    _report_attached(attachment, missing)
+
+
+def _keep(attachment: Attachment) -> None:
+    attachment.emitter.start()
+    _LIVE.add(attachment)
+    atexit.register(_close_if_alive, weakref.ref(attachment))  # after the recorder's own, so it runs before that
+
+
+def _close_if_alive(reference: weakref.ref[Attachment]) -> None:
+    attachment = reference()
+    if attachment is not None:
+        attachment.close()
+
+
+def _observe(scheduler: Any, recorder: Recorder, replica: str | None) -> Observed:
+    inject = os.environ.get("LOGPROBE_VLLM_INJECT", "") in {"1", "true", "yes"}
+    document = vllm_config.engine_document(scheduler.vllm_config, injected=inject)
+    return Observed(
+        capture=Capture(inject=inject),
+        replica=replica,
+        prefix=sample_prefix(),
+        engine_config_id=recorder.config(document, kind="engine_config"),
+        caches_prefixes=document["summary"]["enable_prefix_caching"],
+    )
+
+
+def _replica(parallel_config: Any) -> str | None:
+    """`LOGPROBE_REPLICA`, with the data-parallel rank where there are several."""
+    name = os.environ.get("LOGPROBE_REPLICA") or None
+    if getattr(parallel_config, "data_parallel_size", 1) > 1:
+        rank = f"dp{parallel_config.data_parallel_rank}"
+        return rank if name is None else f"{name}-{rank}"
+    return name
+
+
+def _report_unknown(recorder: Recorder, problems: list[str]) -> None:
+    recorder.report(
+        "self_test",
+        "this vLLM is not as the plugin knows it, so the engine runs unwatched: " + "; ".join(problems),
+        severity="error",
+        details={"ok": False, "problems": problems},
+    )
+    recorder.close(_CLOSE_SECONDS)
+
+
+def _report_attached(attachment: Attachment, missing: list[str]) -> None:
+    attachment.recorder.report(
+        "self_test",
+        "watching this engine" + (f"; not observable in this vLLM: {', '.join(missing)}" if missing else ""),
+        details={"ok": True, "not_observable": missing, "inject": attachment.observed.capture.inject},
+    )
+
+
+def _log(health: Health) -> None:
+    """Problems that came up before there was a recorder to write them."""
+    for problem in health.due():
+        LOGGER.warning("this engine is not watched: %s", problem.message)

@@ -1,0 +1,96 @@
+"""Documents of engines and requests; a real engine's is looked at in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+from logprobe.collectors.vllm_config import engine_document, environment, sampling_document
+
+
+class Mode(Enum):
+    PIECEWISE = 1
+
+
+@dataclass
+class ModelConfig:
+    model: str = "m"
+    dtype: Any = None
+    logprobs_mode: str = "processed_logprobs"
+    hf_config: Any = None
+    hf_token: str = "hf_secret"
+    backends: set[str] = field(default_factory=lambda: {"b", "a"})
+
+
+@dataclass
+class ParallelConfig:
+    tensor_parallel_size: int = 2
+    data_parallel_master_port: int = 29501
+    rank: int = 3
+
+
+@dataclass
+class VllmConfig:
+    model_config: ModelConfig
+    parallel_config: ParallelConfig
+    instance_id: str = "changes-every-time"
+    mode: Mode = Mode.PIECEWISE
+    hook: Any = None
+
+
+def document(**more: Any) -> dict[str, Any]:
+    model = ModelConfig(hf_config=SimpleNamespace(architectures=["Qwen3ForCausalLM"]), **more)
+    return engine_document(VllmConfig(model, ParallelConfig(), hook=object()), injected=True)
+
+
+def test_summary_has_what_decides_about_logprobs() -> None:
+    summary = document()["summary"]
+    assert summary["logprobs_mode"] == "processed_logprobs"
+    assert summary["tensor_parallel_size"] == 2
+    assert summary["architectures"] == ["Qwen3ForCausalLM"]
+    assert summary["kv_cache_dtype"] is None  # this vLLM has no such setting: unknown
+
+
+def test_document_is_json_without_secrets_and_passing_things() -> None:
+    text = json.dumps(document())
+    assert document()["config"]["mode"] == "piecewise"
+    assert document()["config"]["model_config"]["backends"] == ["a", "b"]
+    assert document()["logprobe"] == {"injected_logprobs": True}
+    for unwanted in ("hf_secret", "29501", "changes-every-time", " at 0x", '"rank"'):
+        assert unwanted not in text
+
+
+def test_the_same_setup_gives_the_same_document() -> None:
+    assert document() == document()
+    assert document(model="n") != document()
+
+
+def test_environment_that_steers_numerics() -> None:
+    given = {
+        "VLLM_BATCH_INVARIANT": "1",
+        "VLLM_API_KEY": "secret",
+        "VLLM_HOST_IP": "10.0.0.1",
+        "VLLM_PORT": "8000",
+        "HF_TOKEN": "secret",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "PATH": "/bin",
+    }
+    assert environment(given) == {"NVIDIA_TF32_OVERRIDE": "0", "VLLM_BATCH_INVARIANT": "1"}
+
+
+def test_sampling_params_that_change_the_distribution() -> None:
+    params = SimpleNamespace(temperature=0.7, top_p=0.9, logit_bias={5: -1.0}, stop=["x"], seed=3, max_tokens=17)
+    found = sampling_document(params)
+    assert (found["temperature"], found["top_p"], found["logit_bias"]) == (0.7, 0.9, {"5": -1.0})
+    assert found["min_p"] is None  # not a parameter of this vLLM
+    assert not {"seed", "max_tokens"} & found.keys()  # one document for requests that differ in nothing else
+
+
+def test_long_values_are_cut() -> None:
+    params = SimpleNamespace(allowed_token_ids=list(range(1000)), stop="y" * 9000)
+    found = sampling_document(params)
+    assert found["allowed_token_ids"][-1] == "… 1000 items"
+    assert len(found["stop"]) < 600

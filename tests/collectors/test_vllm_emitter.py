@@ -1,0 +1,233 @@
+"""From captured sequences, marks and observed updates to records in the spool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from spool_contents import by_sample, health_events, rows
+
+from logprobe.collectors import Recorder
+from logprobe.collectors.health import Health
+from logprobe.collectors.versions import Mark, MarkFile
+from logprobe.collectors.vllm_capture import Capture, Sequence
+from logprobe.collectors.vllm_emitter import Emitter, Observed
+
+START = 100.0
+
+
+class Engine:
+    """An engine's collected state, an emitter whose rounds the test calls for, and the marks of a trainer."""
+
+    def __init__(self, home: Path, **observed: Any) -> None:
+        self.home = home
+        self.health = Health()
+        self.observed = Observed(Capture(), started=START, caches_prefixes=True, **observed)
+        self.recorder = Recorder(home, "r", component="vllm_plugin", replica=observed.get("replica"))
+        self.marks = MarkFile(home, "r")
+        self.emitter = Emitter(self.observed, self.recorder, MarkFile(home, "r"), self.health)
+
+    def step(self, now: float) -> None:
+        self.observed.capture.scheduled(SimpleNamespace(), now)
+        self.observed.updates.step(now)
+
+    def finish(self, times: list[float], logprobs: list[float] | None = None, **more: Any) -> None:
+        request = SimpleNamespace(
+            request_id="a-00000000",
+            logprobe_external_id="a",
+            sampling_params=SimpleNamespace(temperature=0.7),
+            prompt_token_ids=[1, 2],
+            num_prompt_tokens=2,
+        )
+        sequence = Sequence(request)
+        for now in times:
+            sequence.add(now, [7], None)
+        if logprobs is not None:
+            sequence.logprobs[:] = type(sequence.logprobs)("f", logprobs)
+            sequence.missing = 0
+        sequence.finish_reason = "length"
+        for name, value in more.items():
+            setattr(sequence, name, value)
+        self.observed.capture.finished.append(sequence)
+
+    def write(self) -> None:
+        """One round, durable."""
+        self.emitter.drain()
+        assert self.recorder.flush()
+
+    def updates(self) -> list[dict[str, Any]]:
+        return rows(self.home, "weights")
+
+
+@pytest.fixture
+def engine(home: Path) -> Iterator[Engine]:
+    engine = Engine(home, replica="east", prefix="p:", engine_config_id="cafe")
+    yield engine
+    engine.recorder.close()
+
+
+def test_a_sequence_with_everything(engine: Engine) -> None:
+    engine.marks.append(Mark("1", 101.0))
+    engine.marks.append(Mark("2", 103.0, replica="east"))
+    engine.marks.append(Mark("3", 103.5, replica="west"))
+    engine.finish([100.5, 102.0, 104.0], [-0.5, -1.0, -1.5], cached=1)
+    engine.write()
+    row = by_sample(engine.home, "rollout")["p:a/0"]
+    assert row["token_ids"] == [7, 7, 7]
+    assert row["logprobs"] == [-0.5, -1.0, -1.5]
+    assert [(s["start"], s["end"], s["version"]) for s in row["spans"]] == [(0, 1, None), (1, 2, "1"), (2, 3, "2")]
+    assert (row["request_id"], row["replica"], row["engine_config_id"]) == ("a-00000000", "east", "cafe")
+    assert (row["prompt_length"], row["cached_prefix_tokens"], row["finish_reason"]) == (2, 1, "length")
+
+
+def test_marks_for_an_earlier_engine_do_not_count(engine: Engine) -> None:
+    engine.marks.append(Mark("40", START - 1))
+    engine.finish([101.0], [-0.5])
+    engine.write()
+    [row] = rows(engine.home, "rollout")
+    assert row["spans"] == [{"start": 0, "end": 1, "version": None}]
+
+
+def test_missing_is_null_and_nan_stays_nan(engine: Engine) -> None:
+    engine.finish([101.0, 101.0], None)
+    engine.finish([101.0, 101.0], [float("nan"), -0.5], internal_id="b-00000000", external_id="b")
+    engine.finish([101.0], [-0.5], internal_id="c-00000000", external_id="c", foreign=True)
+    engine.write()
+    found = by_sample(engine.home, "rollout")
+    assert found["p:a/0"]["logprobs"] == [None, None]
+    first, second = found["p:b/0"]["logprobs"]
+    assert np.isnan(first)
+    assert second == -0.5
+    assert found["p:c/0"]["logprobs"] == [None]
+    events = health_events(engine.home)
+    assert (events["logprobs_missing"][0]["sequences"], events["logprobs_missing"][0]["tokens"]) == (1, 2)
+    assert (events["foreign_columns"][0]["severity"], events["foreign_columns"][0]["tokens"]) == ("error", 1)
+
+
+def test_turns_of_a_session_have_names_of_their_own(engine: Engine) -> None:
+    engine.finish([101.0], [-0.5])
+    engine.finish([101.0], [-0.5], turn=1)
+    engine.write()
+    assert by_sample(engine.home, "rollout").keys() == {"p:a/0", "p:a/0+1"}
+
+
+def test_requests_that_ended_before_their_first_token(engine: Engine) -> None:
+    engine.finish([], [], finish_reason="abort")
+    engine.write()
+    [row] = rows(engine.home, "rollout")
+    assert (row["token_ids"], row["logprobs"], row["spans"], row["finish_reason"]) == ([], [], [], "abort")
+
+
+# --- Weight updates ---
+
+
+def test_a_mark_without_an_observed_load(engine: Engine) -> None:
+    """The framework loaded weights where the plugin cannot see it, and left the prefix cache alone."""
+    engine.step(101.0)
+    engine.marks.append(Mark("1", 102.0, step=1))
+    engine.write()
+    assert engine.updates() == []  # a cache reset might still come
+    engine.step(103.0)
+    engine.marks.append(Mark("2", 104.0, step=2))
+    engine.step(105.0)
+    engine.write()
+    found = [(row["version"], row["step"], row["cache_cleared"], row["source"]) for row in engine.updates()]
+    assert found == [("1", 1, None, "engine"), ("2", 2, False, "engine")]
+
+
+def test_a_mark_with_a_cache_reset_around_it(engine: Engine) -> None:
+    engine.step(101.0)
+    engine.marks.append(Mark("1", 102.0))
+    engine.step(103.0)
+    engine.marks.append(Mark("2", 104.0))
+    engine.observed.updates.cache_reset(successful=True)
+    engine.write()
+    engine.step(105.0)
+    engine.write()
+    assert [(row["version"], row["cache_cleared"]) for row in engine.updates()] == [("1", None), ("2", True)]
+
+
+def test_the_same_version_again_is_no_update(engine: Engine) -> None:
+    for moment in (101.0, 103.0):
+        engine.marks.append(Mark("1", moment))
+        engine.step(moment + 1)
+    engine.write()
+    assert [row["version"] for row in engine.updates()] == ["1"]
+
+
+def test_pausing_alone_is_no_update(engine: Engine) -> None:
+    engine.step(101.0)
+    engine.observed.updates.paused(102.0, "keep")
+    engine.observed.updates.resumed(103.0)
+    engine.step(104.0)
+    engine.write()
+    assert engine.updates() == []
+    [event] = health_events(engine.home)["no_update"]
+    assert event["message"] == "generation was paused without new weights"
+
+
+def test_a_load_without_a_version_is_an_update_to_the_unknown(engine: Engine) -> None:
+    engine.observed.timeline.set(101.0, None)
+    engine.observed.updates.loaded("reload_weights", 101.0, 102.0, None)
+    engine.step(103.0)
+    engine.write()
+    [row] = engine.updates()
+    assert (row["version"], row["cache_cleared"], row["applied_at"].timestamp()) == (None, False, 102.0)
+
+
+def test_without_a_prefix_cache_nothing_can_be_stale(home: Path) -> None:
+    engine = Engine(home)
+    engine.observed.caches_prefixes = False
+    engine.observed.updates.loaded("reload_weights", 101.0, 102.0, None)
+    engine.emitter.close()
+    engine.recorder.close()
+    [row] = engine.updates()
+    assert row["cache_cleared"] is None
+
+
+# --- Trouble ---
+
+
+def test_marks_that_cannot_be_read_leave_versions_unknown(engine: Engine) -> None:
+    engine.marks.path.parent.mkdir(parents=True)
+    engine.marks.path.mkdir()
+    (engine.marks.path / "so that its size is not zero").touch()
+    engine.finish([101.0], [-0.5])
+    engine.write()
+    assert rows(engine.home, "rollout")[0]["spans"] == [{"start": 0, "end": 1, "version": None}]
+    assert health_events(engine.home)["marks_unreadable"]
+
+
+def test_counts_of_capture_become_health_records(engine: Engine) -> None:
+    engine.observed.capture.counts["given_up"] += 3
+    engine.write()
+    engine.write()
+    [event] = health_events(engine.home)["capture_given_up"]
+    assert event["sequences"] == 3
+
+
+def test_a_sequence_that_is_not_understood_costs_no_other(engine: Engine) -> None:
+    engine.finish([101.0], [-0.5], internal_id=None)  # not what vLLM sends
+    engine.finish([102.0], [-0.5])
+    engine.write()
+    assert by_sample(engine.home, "rollout").keys() == {"p:a/0"}
+    events = health_events(engine.home)
+    assert events["sequences_lost"][0]["sequences"] == 1
+    assert "vllm_plugin.describe" in events["internal_error"][0]["message"]
+
+
+def test_what_is_left_is_written_in_the_background_and_at_the_end(engine: Engine) -> None:
+    engine.emitter.start()
+    engine.finish([101.0], [-0.5])
+    engine.observed.updates.labelled(102.0)
+    engine.emitter.close()
+    engine.emitter.close()
+    assert engine.recorder.flush()
+    assert by_sample(engine.home, "rollout").keys() == {"p:a/0"}
+    assert len(engine.updates()) == 1
+    [event] = health_events(engine.home)["detached"]
+    assert '"sequences": 1' in event["details"]
