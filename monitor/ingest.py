@@ -11,6 +11,7 @@ in `health_records`. When the disk is full the spool keeps everything, and the n
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -66,7 +67,7 @@ class Ingester:
         remove_files(store.home, find_orphans(store.home, known))
 
     def run_once(self, *, max_bytes: int | None = None) -> IngestReport:
-        """Ingests what lies in the spool now; with `max_bytes`, stops after the batch that reaches it.
+        """Ingests what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
 
         Raises:
             StoreError: the store or the disk refused. What was committed stays; the rest waits in the spool.
@@ -80,14 +81,11 @@ class Ingester:
         self._tidy(content, report)
         new = self._without_known(content.segments, report)
         with ThreadPoolExecutor(_READERS, thread_name_prefix="logprobe-ingest") as pool:
-            for batch in _read_ahead(pool, _batches(new, self._batch_bytes)):
+            for batch in _read_ahead(pool, _batches(_first_bytes(new, max_bytes), self._batch_bytes)):
                 parts = list(self._parts(batch, report))
                 if parts:
                     self._commit(parts, report)
                 report.remaining -= len(batch)
-                if max_bytes is not None and report.bytes >= max_bytes:
-                    pool.shutdown(cancel_futures=True)
-                    break
         report.seconds = time.perf_counter() - started
         return report
 
@@ -194,6 +192,15 @@ def _count(batch: Batch, report: IngestReport) -> None:
         report.tokens += part.rows.tokens
         report.bytes += part.segment.nbytes
         report.bad_rows += part.rows.bad_rows
+
+
+def _first_bytes(segments: Sequence[Waiting], limit: int | None) -> Sequence[Waiting]:
+    """The oldest segments, up to and including the one that reaches the limit."""
+    if limit is None:
+        return segments
+    sizes = itertools.accumulate(item.nbytes for item in segments)
+    number = sum(1 for _ in itertools.takewhile(lambda size: size < limit, sizes))
+    return segments[: number + 1]
 
 
 def _batches(segments: Sequence[Waiting], limit: int) -> Iterator[list[Waiting]]:
