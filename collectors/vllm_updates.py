@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 # `collective_rpc` carries whatever a framework calls on its workers; these names load weights in vLLM or in a known framework.
-_LOADS: Final = re.compile(r"(load|update|sync|receive|recv|set|reload|swap|finish|start)_?(\w*_)?(weights?|named_params?|params?|model)")
+_LOADS: Final = re.compile(
+    r"(load|update|sync|receive|recv|set|reload|swap|finish|start)_?(\w*_)?(weights?|named_params?|params?|model)"
+)
 _NO_LOADS: Final = re.compile(r"version|checksum|init_|shutdown|destroy|group|get_|add_lora|config|tokenizer")
 
 
