@@ -15,6 +15,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -92,8 +93,10 @@ class Ingester:
     def _tidy(self, content: SpoolContent, report: IngestReport) -> None:
         for foreign in content.foreign:
             self._set_aside(foreign.path, foreign.run, foreign.error, report)
-        for path in content.stale:
-            self._remove([path], report)
+        self._remove(content.stale, report)
+        for folder in content.abandoned:
+            with suppress(OSError):  # it is in use again
+                folder.rmdir()
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Removes segments that stand in the ledger already, and returns the others."""

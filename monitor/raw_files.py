@@ -53,7 +53,7 @@ def raw_dir(home: Home, run: str, kind: str) -> Path:
 def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> RawFile:
     """Writes `table` (`RAW_SCHEMAS[kind]`) to a new file; when this returns it is on disk. Raises `OSError`."""
     folder = raw_dir(home, run, kind)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_durable(folder)
     path = folder / f"{uuid.uuid4().hex}.parquet"
     temporary = path.with_suffix(".tmp")
     try:
@@ -109,6 +109,14 @@ def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
 
 def _is_split(field: pa.Field) -> bool:
     return field.type in (pa.list_(pa.float32()), pa.list_(pa.int32())) and field.name != "advantages"
+
+
+def _make_durable(folder: Path) -> None:
+    """Creates a folder and what is missing above it, so that a crash of the machine cannot take it away again."""
+    if not folder.is_dir():
+        _make_durable(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _fsync(folder.parent)
 
 
 def _fsync(folder: Path) -> None:

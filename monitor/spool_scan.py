@@ -12,6 +12,8 @@ from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.spool import SegmentPath, is_temporary, run_name
 from logprobe.monitor.home import Home
 
+_WRITER_DEPTH: Final = 2  # spool/<run>/<writer>/: nothing of ours lies deeper
+ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writer that has ended
 STALE_SECONDS: Final = 3600.0  # a segment takes milliseconds to write; a temporary file this old has lost its writer
 
 
@@ -40,6 +42,7 @@ class SpoolContent:
     segments: list[Waiting]
     foreign: list[Foreign]
     stale: list[Path]
+    abandoned: list[Path]  # folders of writers that have ended
 
 
 def scan(home: Home, *, now: float) -> SpoolContent:
@@ -47,25 +50,26 @@ def scan(home: Home, *, now: float) -> SpoolContent:
 
     `now`: seconds since the epoch.
     """
-    content = SpoolContent([], [], [])
-    for entry, depth in _walk(home.spool, 0):
+    content = SpoolContent([], [], [], [])
+    for entry, depth in _walk(content, home.spool, 0, now):
         _sort_in(content, home, entry, depth, now)
     content.segments.sort(key=lambda waiting: (waiting.modified, waiting.where.segment_id))
     return content
 
 
-def _walk(folder: Path, depth: int) -> Iterator[tuple[os.DirEntry[str], int]]:
-    """Files below ``spool/<run>/<writer>`` and the levels above; a folder that vanishes meanwhile is empty."""
+def _walk(content: SpoolContent, folder: Path, depth: int, now: float) -> Iterator[tuple[os.DirEntry[str], int]]:
+    """Files of writers and of the levels above, each with its depth; a folder that vanishes meanwhile is empty."""
     try:
         entries = list(os.scandir(folder))
+        if depth == _WRITER_DEPTH and not entries and now - folder.stat().st_mtime > ABANDONED_SECONDS:
+            content.abandoned.append(folder)
     except (FileNotFoundError, NotADirectoryError):
         return
     for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            if depth < 2:  # noqa: PLR2004 - run and writer; nothing of ours lies deeper
-                yield from _walk(Path(entry.path), depth + 1)
-        else:
+        if not entry.is_dir(follow_symlinks=False):
             yield entry, depth
+        elif depth < _WRITER_DEPTH:
+            yield from _walk(content, Path(entry.path), depth + 1, now)
 
 
 def _sort_in(content: SpoolContent, home: Home, entry: os.DirEntry[str], depth: int, now: float) -> None:
@@ -88,6 +92,6 @@ def _sort_in(content: SpoolContent, home: Home, entry: os.DirEntry[str], depth: 
 
 
 def _parse(path: Path, depth: int) -> SegmentPath:
-    if depth != 2:  # noqa: PLR2004 - as above
+    if depth != _WRITER_DEPTH:
         raise SegmentError("foreign", f"{path}: segments lie in spool/<run>/<writer>; remove it from the spool")
     return SegmentPath.parse(path)

@@ -68,8 +68,15 @@ class Store:
         Raises:
             StoreError: the file is missing (`read_only`), in use, damaged, or written by a newer logprobe.
         """
-        settings = {"memory_limit": memory_limit, "threads": threads}
-        return cls(home, read_only=read_only, settings={k: v for k, v in settings.items() if v is not None})
+        given = {"memory_limit": memory_limit, "threads": threads}
+        settings = {name: value for name, value in given.items() if value is not None}
+        store = cls(home, read_only=read_only, settings=settings)
+        if read_only and not store._knows_its_place():
+            store.close()
+            with suppress(StoreError):  # where nothing may be written, everything but raw tokens can still be read
+                cls(home, read_only=False, settings=settings).close()
+            store = cls(home, read_only=True, settings=settings)
+        return store
 
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -184,6 +191,11 @@ class Store:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _knows_its_place(self) -> bool:
+        """Whether the views look for raw files where the home is now; not so after the home was moved."""
+        created = self.query("SELECT sql FROM duckdb_views() WHERE view_name = 'raw_training'")["sql"].to_pylist()
+        return any(views.literal(f"{self.home.path}/") in sql for sql in created)
 
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
         """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""

@@ -21,7 +21,7 @@ from logprobe.monitor import ingest
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.quarantine import quarantine
-from logprobe.monitor.spool_scan import STALE_SECONDS
+from logprobe.monitor.spool_scan import ABANDONED_SECONDS, STALE_SECONDS
 from logprobe.monitor.store import Store
 
 
@@ -412,6 +412,21 @@ def test_temporary_files_are_left_alone_until_their_writer_must_be_dead(store: S
     os.utime(stale, (old, old))
     Ingester(store).run_once()
     assert spool_files(store) == [f"{RUN}/writer/{fresh.name}"]
+
+
+def test_folders_of_writers_that_have_ended_are_removed_in_the_end(store: Store, writer: SpoolWriter, home: Path):
+    other = SpoolWriter(home, RUN, "other")
+    for each in (writer, other):
+        each.write("training", records("training", trained("a")))
+    ingester = Ingester(store)
+    ingester.run_once()
+    old = time.time() - ABANDONED_SECONDS - 1
+    os.utime(writer.directory, (old, old))
+    ingester.run_once()
+    assert not writer.directory.exists()
+    assert other.directory.exists()
+    writer.write("training", records("training", trained("b")))
+    assert ingester.run_once().segments == 1
 
 
 BAD_ROWS = {

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from segments import on_small_disk
+from segments import on_small_disk, records, trained
 
 from logprobe.collectors.errors import QueryError, StoreError
+from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.migrations import migrate
 from logprobe.monitor.sql_files import Migration, migrations
 from logprobe.monitor.store import Store
@@ -102,6 +104,17 @@ def test_a_store_can_be_read_without_writing(store: Store):
         assert values(reader, "SELECT step FROM dirty_steps") == [(1,)]
         with pytest.raises(StoreError, match="write failed"):
             mark(reader, 2)
+
+
+def test_a_home_that_was_moved_finds_its_raw_files_again(tmp_path: Path):
+    with Store.open(Home(tmp_path / "old")) as store:
+        writer = SpoolWriter(store.home.path, "run", "w")
+        writer.write("training", records("training", trained("a")))
+        Ingester(store).run_once()
+    (tmp_path / "old").rename(tmp_path / "it's new")
+    for read_only in (True, False):
+        with Store.open(Home(tmp_path / "it's new"), read_only=read_only) as store:
+            assert values(store, "SELECT count(*) FROM tokens") == [(4,)]
 
 
 def test_a_closed_store_says_so(store: Store):
