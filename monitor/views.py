@@ -1,11 +1,12 @@
 """The views of the store: what plain SQL sees.
 
-Each is the statement in ``sql/view_<name>.sql``. They are created anew at every start, so they follow the code and a home
-that was moved. ``steps`` is wide: it gets a column for every metric and every scalar that the store has seen.
+Each is the statement in ``sql/view_<name>.sql``. They are compared at every start, so they follow the code and a home that
+was moved. ``steps`` is wide: it gets a column for every metric and every scalar that the store has seen.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 import duckdb
@@ -21,13 +22,17 @@ _STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correctio
 
 
 def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Creates or replaces every view, in one transaction."""
+    """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to date."""
+    definitions = {f"raw_{kind}": _raw_view(home, kind) for kind in RAW_KINDS}
+    definitions |= {name: statement(f"view_{name}") for name in VIEWS}
+    mark = hashlib.sha256("".join([*definitions.values(), statement("view_steps")]).encode()).hexdigest()
+    if mark == _mark(cursor):
+        return
     cursor.execute("BEGIN TRANSACTION")
-    for kind in RAW_KINDS:
-        cursor.execute(f"CREATE OR REPLACE VIEW raw_{kind} AS {_raw_view(home, kind)}")
-    for name in VIEWS:
-        cursor.execute(f"CREATE OR REPLACE VIEW {name} AS {statement(f'view_{name}')}")
-    refresh_steps(cursor)
+    for name, sql in definitions.items():
+        cursor.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+    cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(_steps_columns(cursor))}")
+    cursor.execute(f"COMMENT ON VIEW steps IS {literal(mark)}")
     cursor.execute("COMMIT")
 
 
@@ -35,7 +40,15 @@ def refresh_steps(cursor: duckdb.DuckDBPyConnection) -> None:
     """Recreates ``steps`` if metrics or scalars have appeared for which it has no column."""
     wanted = _steps_columns(cursor)
     if [*_STEP_COLUMNS, *wanted] != _columns(cursor, "steps"):
+        mark = _mark(cursor)
         cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(wanted)}")
+        cursor.execute(f"COMMENT ON VIEW steps IS {literal(mark)}")
+
+
+def _mark(cursor: duckdb.DuckDBPyConnection) -> str:
+    """Fingerprint of the definitions that the store's views were created from; empty: there are none."""
+    rows = cursor.execute("SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal").fetchall()
+    return str(rows[0][0]) if rows else ""
 
 
 def _raw_view(home: Home, kind: str) -> str:

@@ -313,6 +313,15 @@ def test_steps_are_wide_and_names_that_collide_stay_apart(store: Store):
     ]
 
 
+def test_views_follow_the_code(store: Store):
+    store.close()
+    with duckdb.connect(str(store.home.database)) as connection:
+        connection.execute("CREATE OR REPLACE VIEW weights AS SELECT 1 AS of_an_older_version")
+        connection.execute("COMMENT ON VIEW steps IS 'of an older version'")
+    with Store.open(store.home) as again:
+        assert "version" in again.query("SELECT * FROM weights").column_names
+
+
 # Files that readers still need
 
 
@@ -391,6 +400,7 @@ store.checkpoint()
 assert count() == committed, (count(), committed)
 print("reopened", store._generation)
 store.close()
+fill()
 assert Store.open(Home(disk / "home")).query("SELECT count(*) AS n FROM dirty_steps")["n"][0].as_py() == committed
 '''
 
