@@ -111,8 +111,17 @@ def write_batch(store: Store, batch: Batch) -> None:
 
 
 def _raw(run: str, kind: str, parts: list[Part]) -> Raw:
-    table = pa.concat_tables([part.rows.table for part in parts])
+    table = pa.concat_tables([_raw_rows(part) for part in parts])
     return Raw(run, kind, table.cast(RAW_SCHEMAS[kind]), sum(part.rows.tokens for part in parts))
+
+
+def _raw_rows(part: Part) -> pa.Table:
+    """A segment's rows as they are kept: a mask that leaves out nothing says no more than none, and costs a fifth of the time."""
+    table = part.rows.table
+    if part.kind != "training" or not pc.all(pc.equal(part.stored["n_expected"], part.stored["n_total"])).as_py():
+        return table
+    place = table.schema.get_field_index("mask")
+    return table.set_column(place, table.schema.field(place), pa.nulls(table.num_rows, table.schema.field(place).type))
 
 
 def _received(table: pa.Table) -> pa.Table:
