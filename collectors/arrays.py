@@ -30,14 +30,11 @@ def as_piece(name: str, value: Any) -> Piece:
     Raises:
         InputError: not an array of numbers.
     """
-    if isinstance(value, np.ndarray):
-        array = value
-    elif torch_bridge.is_tensor(value):
-        if not torch_bridge.on_host(value):
-            return value
-        array = torch_bridge.host_view(value)
-    else:
+    array = value if isinstance(value, np.ndarray) else torch_bridge.view(value)
+    if array is None:
         array, _ = from_list(value)
+    elif array is value and not isinstance(array, np.ndarray):
+        return value
     if array.dtype.kind not in "biufV":
         raise InputError(f"{name}: expected numbers, not {array.dtype} ({type(value).__name__})")
     return array
@@ -94,11 +91,9 @@ def host_list(name: str, value: Any, count: int) -> list[Any]:
     """
     if isinstance(value, list | tuple):
         items = list(value)
-    elif torch_bridge.is_tensor(value):
-        if not torch_bridge.on_host(value):
-            raise InputError(f"{name}: must be on the host, not on {value.device}; pass a list or a CPU tensor")
-        items = value.detach().reshape(-1).tolist()
-    elif isinstance(value, np.ndarray):
+    elif torch_bridge.on_device(value):
+        raise InputError(f"{name}: must be on the host, not on {value.device}; pass a list or a CPU tensor")
+    elif callable(getattr(value, "tolist", None)):
         items = value.reshape(-1).tolist()
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         items = list(value)
@@ -115,7 +110,7 @@ def scalar(name: str, value: Any) -> Any:
     Raises:
         InputError: on a device, where reading it would make the host wait.
     """
-    if torch_bridge.is_tensor(value) and not torch_bridge.on_host(value):
+    if torch_bridge.on_device(value):
         raise InputError(f"{name}: must be a Python number or a CPU tensor, not a tensor on {value.device}")
     item = getattr(value, "item", None)
     return item() if callable(item) else value

@@ -44,7 +44,7 @@ class EngineRoom:
     def _reset(self) -> None:
         settings = self._settings
         self.writer_id = new_writer_id(settings.component)
-        self.intake = Intake(settings.queue_bytes, settings.segment_tokens)
+        self.intake = Intake(settings.queue_bytes)
         self._spool = SpoolWriter(Path(settings.home), settings.run, self.writer_id)
         self._outlet = Outlet(self._spool, self.intake.health)
         self._writer = Writer(

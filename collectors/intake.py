@@ -11,7 +11,9 @@ from logprobe.collectors.buffers import Budget
 from logprobe.collectors.capture import Captured, Capturer
 from logprobe.collectors.health import Health
 
-_WAKE_SHARE: Final = 8  # the thread is woken early once this part of the queue is filled
+# The thread is woken early once this part of the queue is filled, and not before: while a trainer hands over the
+# micro-batches of a step, a thread that already works on them only takes memory bandwidth and the GIL away from it.
+_WAKE_SHARE: Final = 8
 
 
 @dataclass(slots=True)
@@ -26,7 +28,7 @@ class FlushRequest:
 class Intake:
     """The queue. Host threads `offer`, the recorder's thread `drain`s; neither waits for the other."""
 
-    def __init__(self, queue_bytes: int, wake_tokens: int) -> None:
+    def __init__(self, queue_bytes: int) -> None:
         self.budget = Budget(queue_bytes)
         self.capturer = Capturer(self.budget)
         self.health = Health()
@@ -38,9 +40,7 @@ class Intake:
         self.accepted_sequences = 0
         self._items: deque[Captured | FlushRequest] = deque()
         self._lock = threading.Lock()
-        self._wake_tokens = wake_tokens
         self._wake_bytes = queue_bytes // _WAKE_SHARE
-        self._fresh_tokens = 0  # accepted since the thread was last woken
         self.flushed_to = 0
 
     @property
@@ -62,7 +62,7 @@ class Intake:
         if not self._append(item):
             item.release()
             return self.offer(item)
-        if self._fresh_tokens >= self._wake_tokens or self.budget.in_use > self._wake_bytes:
+        if self.budget.in_use > self._wake_bytes and not self.wake.is_set():
             self.wake.set()
         return True
 
@@ -74,7 +74,6 @@ class Intake:
             self.accepted_sequences += item.sequences
             item.number = self.accepted_calls
             self._items.append(item)
-            self._fresh_tokens += item.tokens
             return True
 
     def request_flush(self) -> FlushRequest:
@@ -104,7 +103,6 @@ class Intake:
     def drain(self) -> list[Captured | FlushRequest]:
         """Everything in the queue now, in order."""
         self.wake.clear()
-        self._fresh_tokens = 0
         return [self._items.popleft() for _ in range(len(self._items))]
 
     def _refuse_full(self, item: Captured) -> bool:

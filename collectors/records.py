@@ -56,7 +56,7 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
     for name, value in values.items():
         if value is None:
             continue
-        if torch_bridge.is_tensor(value) and not torch_bridge.on_host(value):
+        if torch_bridge.on_device(value):
             parts.append(_one_element(text(name) or "", value))
         else:
             pairs.append((text(name) or "", _number(name, value)))

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logprobe.collectors.buffers import Block
 from logprobe.collectors.errors import InputError
@@ -15,25 +14,24 @@ from logprobe.collectors.errors import InputError
 BFLOAT16 = np.dtype("V2")
 
 
-def is_tensor(value: object) -> bool:
-    """Whether `value` is a torch tensor."""
+def on_device(value: object) -> bool:
+    """Whether `value` is a torch tensor whose memory the host cannot read without waiting."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return torch is not None and isinstance(value, torch.Tensor) and not value.is_cpu
 
 
-def on_host(tensor: Any) -> bool:
-    """Whether `tensor` lies in ordinary memory, where a copy needs no stream."""
-    return bool(tensor.is_cpu)
-
-
-def host_view(tensor: Any) -> NDArray[Any]:
-    """A CPU tensor's memory as a numpy array, without a copy."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    torch = sys.modules["torch"]
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
-    return tensor.numpy()  # type: ignore[no-any-return]
+def view(value: Any) -> Any:
+    """A CPU tensor's memory as a numpy array, without a copy; a device tensor as it is; None for anything else."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    if not value.is_cpu:
+        return value
+    if value.requires_grad:
+        value = value.detach()
+    if value.dtype is torch.bfloat16:
+        return value.view(torch.int16).numpy().view(BFLOAT16)
+    return value.numpy()
 
 
 def numpy_dtype(tensor: Any) -> np.dtype[Any]:

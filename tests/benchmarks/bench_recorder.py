@@ -35,8 +35,11 @@ def make_batch(seed: int) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-def durations(calls: dict[str, Callable[[int], object]]) -> dict[str, list[float]]:
-    """Seconds of every call, the kinds taking turns; between turns the host computes, so that no cache stays warm for us."""
+def durations(calls: dict[str, Callable[[int], object]], settle: Callable[[], object]) -> dict[str, list[float]]:
+    """Seconds of every call, the kinds taking turns; between turns the host computes, so that no cache stays warm for us.
+
+    `settle` runs after each round: no trainer makes 30 million tokens per second on two cores without a pause.
+    """
     found: dict[str, list[float]] = {name: [] for name in calls}
     work = torch.rand(700, 700)
     for step in range(STEPS):
@@ -46,11 +49,13 @@ def durations(calls: dict[str, Callable[[int], object]]) -> dict[str, list[float
                 started = time.perf_counter()
                 call(step)
                 found[name].append(time.perf_counter() - started)
+        settle()
     return found
 
 
 def call_figures(home: Path) -> list[Figure]:
     """p50 of a `training` call, against copying the same arrays and against handing copies to a queue."""
+    torch.set_num_threads(1)  # idle workers of torch spin, on the core the recorder's thread wants
     arrays = make_batch(1)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     queued: queue.Queue[list[Any]] = queue.Queue()
@@ -67,7 +72,7 @@ def call_figures(home: Path) -> list[Figure]:
             "copy": lambda _: [np.copy(array) for array in arrays.values()],
             "put": put,
         }
-        found = durations(calls)
+        found = durations(calls, recorder.flush)
     p50 = {name: statistics.median(values) * 1e6 for name, values in found.items()}
     first = {name: statistics.median(values[::MICRO_BATCHES]) * 1e6 for name, values in found.items()}
     p99 = {name: statistics.quantiles(values, n=100)[98] * 1e6 for name, values in found.items()}
