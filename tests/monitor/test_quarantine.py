@@ -1,0 +1,217 @@
+"""What cannot be trusted: files are set aside and rows left out, both are counted, and everything else is ingested."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from segments import RUN, records, sampled, trained
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.schema import SCHEMAS
+from logprobe.collectors.spool import SegmentPath, SpoolWriter
+from logprobe.collectors.statistics import COLUMNS
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.quarantine import quarantine
+from logprobe.monitor.spool_scan import ABANDONED_SECONDS, STALE_SECONDS
+from logprobe.monitor.store import Store
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def writer(home: Path) -> SpoolWriter:
+    return SpoolWriter(home, RUN, "writer")
+
+
+def rows(store: Store, sql: str) -> list[dict]:
+    return store.query(sql).to_pylist()
+
+
+def value(store: Store, sql: str):
+    return store.query(sql)[0][0].as_py()
+
+
+def spool_files(store: Store) -> list[str]:
+    return sorted(str(path.relative_to(store.home.spool)) for path in store.home.spool.rglob("*") if path.is_file())
+
+
+def raw_paths(store: Store) -> list[str]:
+    return sorted(store.home.relative(path) for path in store.home.raw.glob("[!!]*/*/*"))
+
+
+def _truncate(where: SegmentPath) -> None:
+    where.path.write_bytes(where.path.read_bytes()[:-20])
+
+
+def _flip(where: SegmentPath) -> None:
+    content = bytearray(where.path.read_bytes())
+    content[len(content) // 2] ^= 1
+    where.path.write_bytes(bytes(content))
+
+
+def _empty(where: SegmentPath) -> None:
+    where.path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(("damage", "reason"), [(_truncate, "truncated"), (_flip, "checksum"), (_empty, "truncated")])
+def test_damaged_segments_are_set_aside_and_the_others_ingested(store: Store, writer: SpoolWriter, damage, reason: str):
+    writer.write("training", records("training", trained("a")))
+    bad = writer.write("training", records("training", trained("b")))
+    writer.write("training", records("training", trained("c")))
+    damage(bad)
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined) == (2, 1)
+    assert spool_files(store) == []
+    (entry,) = rows(store, "SELECT path, origin, run, reason, message FROM quarantine")
+    assert (entry["reason"], entry["run"]) == (reason, RUN)
+    assert entry["origin"] == store.home.relative(bad.path)
+    assert (store.home.path / entry["path"]).is_file()
+    assert value(store, "SELECT event FROM events WHERE kind = 'quarantine'") == reason
+
+
+def _write_segment(home: Path, kind: str, table: pa.Table, name: str = "bad") -> None:
+    SpoolWriter(home, RUN, name).write(kind, table)
+
+
+def test_segments_whose_columns_are_not_the_contract_are_set_aside(store: Store, home: Path):
+    good = records("training", trained("a"))
+    text = good.set_column(good.schema.get_field_index("token_ids"), "token_ids", pa.array([["x"]]))
+    _write_segment(home, "training", text, "wrong-type")
+    _write_segment(home, "training", good.drop_columns("token_ids"), "missing")
+    _write_segment(home, "weather", good, "unknown-kind")
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined) == (0, 3)
+    assert sorted(row["reason"] for row in rows(store, "SELECT reason FROM quarantine")) == [
+        "columns",
+        "columns",
+        "foreign",
+    ]
+
+
+def test_columns_that_an_older_writer_did_not_know_are_null(store: Store, home: Path):
+    table = records("training", trained("a")).drop_columns(["tags", "weight_version", "current_logprobs"])
+    _write_segment(home, "training", table.append_column("of_the_future", pa.array([1])))
+    assert Ingester(store).run_once().segments == 1
+    assert rows(store, "SELECT weight_version, tags FROM training_sequences") == [
+        {"weight_version": None, "tags": None}
+    ]
+
+
+def test_a_future_schema_waits_in_quarantine_for_an_upgrade(store: Store, home: Path, monkeypatch):
+    from logprobe.collectors import schema
+
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 99)
+    _write_segment(home, "training", records("training", trained("a")))
+    report = Ingester(store).run_once()
+    assert report.quarantined == 1
+    assert "upgrade" in value(store, "SELECT message FROM quarantine WHERE reason = 'future_schema'")
+
+
+def test_foreign_files_are_set_aside_wherever_they_lie(store: Store, writer: SpoolWriter):
+    good = writer.write("training", records("training", trained("a")))
+    for name in ("notes.txt", f"{RUN}/core", f"{RUN}/writer/00000009.training.arrow", f"{RUN}/writer/.hidden"):
+        (store.home.spool / name).write_text("not ours")
+    table = pa.table({"a": [1]})
+    with pa.ipc.new_file(good.path.with_name("00000008.training.00000000.arrow"), table.schema) as file:
+        file.write_table(table)
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined) == (1, 4)
+    assert spool_files(store) == [f"{RUN}/writer/.hidden"]
+    assert sorted(row["origin"] for row in rows(store, "SELECT origin FROM quarantine WHERE reason = 'foreign'")) == [
+        "spool/notes.txt", f"spool/{RUN}/core", f"spool/{RUN}/writer/00000009.training.arrow",
+    ]  # fmt: skip
+
+
+def test_quarantine_interrupted_before_the_move_is_finished_and_counted_once(
+    store: Store, writer: SpoolWriter, monkeypatch
+):
+    bad = writer.write("training", records("training", trained("a")))
+    error = SegmentError("checksum", "broken")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        quarantine(store, bad.path, RUN, error)
+    assert bad.path.exists()
+    assert quarantine(store, bad.path, RUN, error)
+    assert value(store, "SELECT count(*) FROM quarantine") == 1
+    again = writer.directory / bad.path.name
+    again.write_bytes(b"another file of that name")
+    assert quarantine(store, again, RUN, error)
+    assert len({row["path"] for row in rows(store, "SELECT path FROM quarantine")}) == 2
+    assert not quarantine(store, again, RUN, error)
+
+
+def test_temporary_files_are_left_alone_until_their_writer_must_be_dead(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training", trained("a")))
+    fresh, stale = (writer.directory / f".0000000{n}.training.tmp" for n in (2, 3))
+    for path in (fresh, stale):
+        path.write_bytes(b"half")
+    old = time.time() - STALE_SECONDS - 1
+    os.utime(stale, (old, old))
+    Ingester(store).run_once()
+    assert spool_files(store) == [f"{RUN}/writer/{fresh.name}"]
+
+
+def test_folders_of_writers_that_have_ended_are_removed_in_the_end(store: Store, writer: SpoolWriter, home: Path):
+    other = SpoolWriter(home, RUN, "other")
+    for each in (writer, other):
+        each.write("training", records("training", trained("a")))
+    ingester = Ingester(store)
+    ingester.run_once()
+    old = time.time() - ABANDONED_SECONDS - 1
+    os.utime(writer.directory, (old, old))
+    ingester.run_once()
+    assert not writer.directory.exists()
+    assert other.directory.exists()
+    writer.write("training", records("training", trained("b")))
+    assert ingester.run_once().segments == 1
+
+
+BAD_ROWS = {
+    "short": {"trainer_logprobs": [-1.0]},
+    "long": {"mask": [True] * 9},
+    "null-id": {"token_ids": [0, None, 2, 3]},
+    "null-mask": {"mask": [True, None, True, True]},
+    "no-step": {"step": None},
+    "no-sample": {"sample_id": None},
+    "no-tokens": {"token_ids": None},
+}
+
+
+def test_rows_that_do_not_fit_together_are_left_out_and_counted(store: Store, writer: SpoolWriter):
+    bad = [trained(name, 5) | fields for name, fields in BAD_ROWS.items()]
+    writer.write("training", records("training", trained("good", 5), *bad, trained("also good", 6)))
+    writer.write("rollout", records("rollout", sampled("good"), sampled("bad", logprobs=[-1.0])))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.rows, report.bad_rows, report.quarantined) == (2, 3, len(bad) + 1, 0)
+    assert rows(store, "SELECT sample_id, row FROM training_sequences ORDER BY row") == [
+        {"sample_id": "good", "row": 0},
+        {"sample_id": "also good", "row": len(bad) + 1},
+    ]
+    found = rows(store, "SELECT component, event, severity, sequences, step FROM health_records ORDER BY sequences")
+    assert found == [
+        {"component": "ingest", "event": "bad_rows", "severity": "error", "sequences": 1, "step": None},
+        {"component": "ingest", "event": "bad_rows", "severity": "error", "sequences": len(bad), "step": 5},
+    ]
+    assert value(store, "SELECT count(*) FROM tokens") == 8
+
+
+def test_a_segment_that_cannot_be_stored_takes_no_other_with_it(store: Store, writer: SpoolWriter):
+    for step in range(3):
+        writer.write("training", records("training", trained("a", step)))
+    broken = {"step": 9, "sample_id": "x", "n_total": 1, "n_expected": 1, "backend": dict.fromkeys(COLUMNS)}
+    writer.write("statistics", pa.Table.from_pylist([broken], schema=SCHEMAS["statistics"]))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined, report.remaining) == (3, 1, 0)
+    assert "cannot be stored" in value(store, "SELECT message FROM quarantine WHERE reason = 'unreadable'")
+    assert value(store, "SELECT count(*) FROM training_sequences") == 3
+    assert value(store, "SELECT count(*) FROM raw_files") == len(raw_paths(store))
