@@ -24,7 +24,7 @@ Raw: TypeAlias = dict[str, NDArray[Any]]
 Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # arrays have no truth value
 class Batch:
     """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] (None: all True).
 

@@ -76,8 +76,9 @@ class EngineRoom:
             details = host_description(self._settings)
             self.intake.health.report("started", "recorder started", severity="info", details=details)
             interval = self._settings.flush_interval
-            self._thread = threading.Thread(target=self._writer.run, args=(interval,), name="logprobe", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._writer.run, args=(interval,), name="logprobe", daemon=True)
+            thread.start()  # fails when the interpreter is about to end
+            self._thread = thread
 
     def guard(self, call: str, step: object = None) -> Guard:
         """Context of one call from the host."""

@@ -30,7 +30,7 @@ class Recorder:
     Safe to use from several threads, to fork (the child writes as a writer of its own), and to pickle (the copy is a new
     recorder with the same settings). Several recorders, processes and machines may write the same run.
 
-    Memory is bounded by `queue_bytes` plus twice the largest call plus 32 MiB.
+    Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB (segments and statistics under way).
 
     Args:
         home: directory of logprobe; default: environment variable ``LOGPROBE_HOME``. Created when missing.

@@ -93,10 +93,11 @@ class Writer:
 
     def _cycle(self) -> None:
         for item in self._intake.drain():
-            if isinstance(item, FlushRequest):
-                self._answer(item)
-            else:
-                self._take(item)
+            with self._guard("thread"):  # one call that goes wrong must not cost those behind it
+                if isinstance(item, FlushRequest):
+                    self._answer(item)
+                else:
+                    self._take(item)
         self._beat()
         self._write_all()
         self._intake.capturer.tend()
@@ -113,8 +114,12 @@ class Writer:
         self._intake.closed_ok = self._pending.empty and self._lost_number <= self._intake.flushed_to
 
     def _answer(self, request: FlushRequest) -> None:
-        self._write_all()
-        self._intake.resolve(request, ok=self._pending.empty and self._lost_number <= request.since)
+        ok = False
+        try:
+            self._write_all()
+            ok = self._pending.empty and self._lost_number <= request.since
+        finally:
+            self._intake.resolve(request, ok=ok)
 
     # --- Taking calls ---
 
@@ -193,7 +198,8 @@ class Writer:
 
     def _write_rows(self, kind: str) -> None:
         rows, self._pending.rows[kind] = self._pending.rows.get(kind, []), []
-        if not rows:
+        if not rows or self._outlet.blocked:
+            self._pending.rows[kind] = rows
             return
         with self._guard("thread"):  # rows that make no table are given up, or they would come back for ever
             if not self._outlet.write(kind, rows_table(kind, rows)):
@@ -202,7 +208,10 @@ class Writer:
     def _write_raw(self, kind: str, batches: list[Batch]) -> None:
         build = self._training_table if kind == "training" else flat.rollout_table
         for group, table in self._tables(kind, batches, build):
-            if self._outlet.write(kind, table):
+            written = False
+            with self._guard("thread"):
+                written = self._outlet.write(kind, table)
+            if written:
                 self._count_written(group)
             else:
                 self._give_up_raw(kind, group)
@@ -234,10 +243,11 @@ class Writer:
         self.tokens_written += sum(batch.tokens for batch in group)
 
     def _give_up_raw(self, kind: str, group: list[Batch]) -> None:
-        reducible = [batch for batch in group if kind == "training" and "rollout_logprobs" in batch.floats]
+        reducible: list[Batch] = []
         for batch in group:
-            if batch in reducible:
+            if kind == "training" and "rollout_logprobs" in batch.floats:
                 self._count_reduction(batch, "raw tokens are reduced to statistics (disk_refused)")
+                reducible.append(batch)
             else:
                 self._lose(batch, "raw_dropped", f"raw {kind} tokens are dropped: {self._outlet.refusal}")
         self._reduce(reducible)
@@ -248,17 +258,21 @@ class Writer:
 
     def _write_statistics(self) -> None:
         waiting = self._pending.statistics
-        if waiting and self._outlet.write("statistics", pa.concat_tables(waiting).combine_chunks()):
-            self.sequences_reduced += sum(table.num_rows for table in waiting)
-            waiting.clear()
-        while len(waiting) > 1 and sum(table.nbytes for table in waiting) > RETAINED_BYTES:
+        if waiting and not self._outlet.blocked:
+            table = pa.concat_tables(waiting).combine_chunks()
+            if self._outlet.write("statistics", table):
+                self.sequences_reduced += table.num_rows
+                waiting.clear()
+        excess = sum(table.nbytes for table in waiting) - RETAINED_BYTES
+        while len(waiting) > 1 and excess > 0:
             oldest = waiting.popleft()
-            self._intake.health.drop(
-                "statistics_dropped",
-                f"statistics kept for a disk that refuses exceed {RETAINED_BYTES >> 20} MiB; the oldest are dropped",
-                sequences=oldest.num_rows,
-                step=oldest["step"][0].as_py(),
-            )
+            excess -= oldest.nbytes
+            self._drop_statistics(oldest)
+
+    def _drop_statistics(self, table: pa.Table) -> None:
+        message = f"statistics kept for a disk that refuses exceed {RETAINED_BYTES >> 20} MiB; the oldest are dropped"
+        step = table["step"][0].as_py()
+        self._intake.health.drop("statistics_dropped", message, sequences=table.num_rows, step=step)
 
     # --- Counting ---
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from spool_contents import by_sample, health_events, rows, segments
 
-from logprobe.collectors import Recorder
+from logprobe.collectors import Recorder, batches
 from logprobe.collectors.errors import ConfigurationError
 
 
@@ -380,6 +380,26 @@ def test_tensors_on_a_device_that_cannot_be_copied_from_are_refused(recorder: Re
     assert recorder.training(**batch(step=torch.empty((), device="meta"))) is False
     assert recorder.health["queue"]["bytes"] == 0
     assert recorder.training(**batch())
+
+
+def test_an_error_of_ours_costs_one_call_and_is_counted(
+    recorder: Recorder, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    decode = batches.decode
+
+    def fail_for_x(captured):
+        if captured.values["sample_ids"] == ["x"]:
+            raise RuntimeError("a bug")
+        return decode(captured)
+
+    monkeypatch.setattr(batches, "decode", fail_for_x)
+    for name in "axb":
+        assert recorder.training(**batch(name))
+    assert recorder.flush() is False
+    assert set(by_sample(home, "training")) == {"a", "b"}
+    assert recorder.health["dropped"]["internal_error"]["sequences"] == 1
+    assert recorder.health["queue"]["bytes"] == 0
+    assert "internal_error" in health_events(home)
 
 
 def test_keyboard_interrupt_belongs_to_the_host(recorder: Recorder):

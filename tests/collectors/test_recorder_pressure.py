@@ -167,6 +167,19 @@ def test_a_home_that_never_can_be_written_ends_in_order(tmp_path: Path, caplog: 
     assert "statistics of 4 sequences unwritten" in caplog.text
 
 
+@pytest.mark.usefixtures("hurried")
+def test_a_large_call_that_the_disk_refuses_is_reduced_whole(tmp_path: Path):
+    blocker = tmp_path / "blocker"
+    blocker.write_text("")
+    home = blocker / "home"
+    with Recorder(home, "run", segment_tokens=60, flush_interval=0.02) as recorder:
+        assert recorder.training(**batch(1, rows_=40, time_=25))  # many parts, two of them to a segment
+        assert recorder.flush() is False
+        blocker.unlink()
+    assert len(by_sample(home, "statistics")) == 40
+    assert recorder.health["dropped"] == {"raw_reduced": {"calls": 0, "sequences": 40, "tokens": 1000}}
+
+
 def test_one_failure_of_a_network_disk_costs_nothing(home: Path, monkeypatch: pytest.MonkeyPatch):
     from logprobe.collectors import spool
 
