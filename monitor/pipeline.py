@@ -23,6 +23,7 @@ from logprobe.monitor.store import Store
 
 Report = dict[str, Any]
 
+_ROUND_BYTES: Final = 4 * BATCH_BYTES  # several batches in a row: the next is read while one is written
 _FOLLOW_EVERY: Final = 1.0  # seconds, while a backlog is worked off
 _COUNTED: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarantined", "bad_rows")
 
@@ -49,7 +50,7 @@ class Pipeline:
         first = last = IngestReport()
         followed = time.monotonic()
         while not self._stopping.is_set():
-            last = self._ingester.run_once(max_bytes=BATCH_BYTES)
+            last = self._ingester.run_once(max_bytes=_ROUND_BYTES)
             first = last if not counts["batches"] else first
             counts.update({name: getattr(last, name) for name in _COUNTED}, batches=1)
             done = not last.remaining or not _advanced(last)
