@@ -1,0 +1,103 @@
+"""PipelineRL: ``rl/*``, of the policy being trained against the one that sampled ("new" against "old")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from logprobe.monitor.peers.inputs import Tokens
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.reductions import Floats, naive_k3, product_means, product_sum
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Names as in PipelineRL's ``finetune.rl``."""
+
+    policy_loss: str = option("ppo", "objective", "ppo", "reinforce", "gspo")
+    epsilon_low: float = option(0.2, "bound of the ratio below 1")
+    epsilon_high: float = option(0.2, "bound of the ratio above 1")
+
+
+def _read(tokens: Tokens, options: Options) -> Reading:
+    if not tokens.valid_BT.any():
+        return Reading({})
+    log_ratio = tokens.newest_BT - tokens.rollout_BT
+    ratio = np.exp(log_ratio)
+    clamped = _clamped(tokens, ratio, log_ratio, options)
+    # The REINFORCE objective overwrites its ratio with the truncated one before it is logged.
+    logged = np.clip(ratio, 0.0, 1 + options.epsilon_high) if options.policy_loss == "reinforce" else ratio
+    total, squares = (float(_selected(values, tokens).sum()) for values in (logged, np.square(logged)))
+    metrics = {
+        "kl_new_old": _sequence_mean(naive_k3(log_ratio), tokens),
+        "mean_abs_log_ratio_new_old": _sequence_mean(np.abs(log_ratio), tokens),
+        "ratio_new_old": _sequence_mean(logged, tokens),
+        "clamp_log_ratio_new_old_indicator": _sequence_mean(clamped, tokens),
+        "ratio_new_old_sum": total,
+        "ratio_new_old_squared_sum": squares,
+        "ess": float(np.divide(total * total, squares * tokens.mask_BT.sum())),
+        "old_logprobs": _sequence_mean(tokens.rollout_BT, tokens),
+        "new_logprobs": _sequence_mean(tokens.newest_BT, tokens),
+    }
+    return Reading({f"rl/{name}": value for name, value in metrics.items()})
+
+
+def _selected(values_BT: Floats, tokens: Tokens) -> Floats:
+    return product_sum(np.where(tokens.valid_BT, values_BT, 0.0), tokens.mask_BT)
+
+
+def _sequence_mean(values_BT: Floats, tokens: Tokens) -> float:
+    """Mean over all sequences, empty ones as 0, of their means."""
+    return float(product_means(np.where(tokens.valid_BT, values_BT, 0.0), tokens.mask_BT).mean())
+
+
+def _clamped(tokens: Tokens, ratio_BT: Floats, log_ratio_BT: Floats, options: Options) -> Floats:
+    """Whether the objective clamps a token's ratio, or its sequence's (GSPO) [B, T]."""
+    lower, upper = 1 - options.epsilon_low, 1 + options.epsilon_high
+    if options.policy_loss == "reinforce":
+        return np.asarray(ratio_BT > upper, ratio_BT.dtype)
+    if options.policy_loss == "gspo":
+        sequences_B = np.exp(product_means(np.where(tokens.valid_BT, log_ratio_BT, 0.0), tokens.mask_BT))
+        ratio_BT = np.broadcast_to(sequences_B[:, None], log_ratio_BT.shape)
+    return np.asarray(np.clip(ratio_BT, lower, upper) != ratio_BT, ratio_BT.dtype)
+
+
+PIPELINERL: Final = Peer(
+    name="pipelinerl",
+    options=Options,
+    read=_read,
+    prefixes=("rl/",),
+    source="pipelinerl/finetune/rl/__init__.py",
+    broken=(
+        "Values under mask = 0 are ignored. A NaN on a valid token makes the means NaN. Sentinels count as data. An empty sequence "
+        "adds 0 and counts in the number of sequences. A batch without a valid token logs none of these."
+    ),
+    differences=(
+        Difference(
+            "rl/kl_new_old",
+            "total.kl_new_old",
+            "exp(d) − d − 1, not clamped; empty sequences add 0",
+            "of the policy of now against the sampler: it holds the mismatch and the update together",
+        ),
+        Difference(
+            "rl/ratio_new_old",
+            "total.ratio_seq_mean",
+            "not clamped; empty sequences add 0; truncated under REINFORCE",
+            "a ratio of 0.9 may be nothing but one masked-out sequence in ten",
+        ),
+        Difference(
+            "rl/ess",
+            "total.ess",
+            "the same, of unclamped ratios",
+            "overflows to NaN with one token beyond d = 354 (float32: 44)",
+        ),
+        Difference(
+            "rl/clamp_log_ratio_new_old_indicator",
+            "total.clamp_log_ratio_new_old_indicator",
+            "the same; empty sequences add 0",
+            "GSPO's bounds (3e-4) and PPO's (0.2) give numbers of different worlds under one key",
+        ),
+    ),
+)

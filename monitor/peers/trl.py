@@ -1,0 +1,81 @@
+"""TRL: ``sampling/*`` of its GRPO trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from logprobe.monitor.peers.inputs import Tokens
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.reductions import Floats
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Names as in TRL's `GRPOConfig`."""
+
+    vllm_importance_sampling_mode: str = option(
+        "sequence_mask", "correction", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    )
+    vllm_importance_sampling_clip_min: float | None = option(None, "lower bound of the ratio")
+    vllm_importance_sampling_clip_max: float | None = option(3.0, "upper bound of the ratio (formerly …_cap)")
+
+
+def _read(tokens: Tokens, options: Options) -> Reading:
+    mode = options.vllm_importance_sampling_mode
+    # A token that vLLM could not score arrives as NaN and counts as ratio 1.
+    log_ratio = np.nan_to_num(tokens.log_ratio_BT * tokens.mask_BT, nan=0.0)
+    if mode.startswith("sequence"):
+        log_ratio = log_ratio.sum(axis=-1, keepdims=True)
+    ratio = _limited(np.exp(log_ratio), options)
+    shown = ratio.ravel() if mode.startswith("sequence") else ratio[tokens.valid_BT]
+    difference = np.abs(tokens.log_ratio_BT)[tokens.valid_BT]
+    metrics = {
+        "sampling/sampling_logp_difference/mean": _or_zero(difference, "mean"),
+        "sampling/sampling_logp_difference/max": _or_zero(difference, "max"),
+        **{f"sampling/importance_sampling_ratio/{of}": _or_zero(shown, of) for of in ("min", "mean", "max")},
+    }
+    return Reading(metrics, np.broadcast_to(ratio, tokens.mask_BT.shape))
+
+
+def _limited(ratio: Floats, options: Options) -> Floats:
+    low, high = options.vllm_importance_sampling_clip_min, options.vllm_importance_sampling_clip_max
+    lower, upper = -np.inf if low is None else low, np.inf if high is None else high
+    if options.vllm_importance_sampling_mode.endswith("truncate"):
+        return np.clip(ratio, lower, upper)
+    return np.where((ratio < lower) | (ratio > upper), 0.0, ratio)
+
+
+def _or_zero(values_N: Floats, of: str) -> float:
+    return float(getattr(values_N, of)()) if values_N.size else 0.0
+
+
+TRL: Final = Peer(
+    name="trl",
+    options=Options,
+    read=_read,
+    prefixes=("sampling/",),
+    source="trl/trainer/grpo_trainer.py",
+    broken=(
+        "A NaN log-prob (a token that vLLM could not score) makes `sampling_logp_difference` NaN and counts as ratio 1, a perfect "
+        "match, in `importance_sampling_ratio`. Sentinels count as data. An empty sequence counts as ratio 1 in sequence modes. "
+        "A batch without a valid token reports a difference of 0."
+    ),
+    differences=(
+        Difference(
+            "sampling/sampling_logp_difference/mean, /max",
+            "backend.logprob_abs_diff_mean, _max",
+            "the same per process; ranks average their means",
+            "ranks with few tokens weigh as much as full ones",
+        ),
+        Difference(
+            "sampling/importance_sampling_ratio/*",
+            "backend.ratio_mean, _min, _max",
+            "after truncation or masking; in sequence modes of the product of a sequence's ratios, unclamped",
+            "a mean near 0 may mean “masked”, a maximum at the bound says nothing about how far beyond it is; in the default mode "
+            "the product falls with length",
+        ),
+    ),
+)

@@ -1,0 +1,186 @@
+"""verl: ``rollout_corr/*``, ``training/rollout_probs_diff_*`` and the policy loss's ``actor/*``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from logprobe.monitor.peers.inputs import Tokens
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option, specification
+from logprobe.monitor.peers.reductions import (
+    SAFETY_BOUND,
+    clamped_exp,
+    clipped_branch,
+    deviation,
+    naive_k3,
+    pearson,
+    perplexities,
+)
+from logprobe.monitor.peers.verl_correction import (
+    importance_weights,
+    rejection,
+    selected_mean,
+    selected_means,
+    selected_sum,
+)
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Names as in verl's ``algorithm.rollout_correction`` and ``actor``."""
+
+    rollout_is: str | None = option(None, "level of the importance weights", None, "token", "sequence")
+    rollout_is_threshold: str | float = specification(2.0, 'upper bound (TIS), or `"lower_upper"` (IcePop)')
+    rollout_is_batch_normalize: bool = option(False, "divide the weights by their mean")
+    rollout_is_metrics: str = option(
+        "before_limits",
+        "weights that `rollout_is_mean` and its like are of; releases with IcePop log them after_limits",
+        "before_limits",
+        "after_limits",
+    )
+    rollout_rs: str | None = specification(
+        None, "rejection: token_k1 … k3, seq_sum_k1 … k3, seq_mean_k1 … k3, seq_max_k2, seq_max_k3, comma-separated"
+    )
+    rollout_rs_threshold: str | float | None = specification(
+        None, 'bound of each criterion; for k1 `"lower_upper"` as ratios'
+    )
+    clip_ratio_low: float = option(0.2, "ε below 1 of the policy loss")
+    clip_ratio_high: float = option(0.2, "ε above 1 of the policy loss")
+    clip_ratio_c: float = option(3.0, "dual-clip bound")
+
+
+def _read(tokens: Tokens, options: Options) -> Reading:
+    if not tokens.valid_BT.any():
+        return Reading(_probabilities(tokens))
+    metrics = {f"rollout_corr/{name}": value for name, value in _off_policy(tokens).items()}
+    weights = mask = None
+    if options.rollout_is is not None:
+        weights, logged = importance_weights(
+            tokens.log_ratio_BT,
+            tokens.mask_BT,
+            level=options.rollout_is,
+            threshold=options.rollout_is_threshold,
+            batch_normalize=options.rollout_is_batch_normalize,
+            after_limits=options.rollout_is_metrics == "after_limits",
+        )
+        metrics |= {f"rollout_corr/{name}": value for name, value in logged.items()}
+    if options.rollout_rs is not None:
+        mask, logged = rejection(
+            tokens.log_ratio_BT,
+            tokens.mask_BT,
+            criteria=options.rollout_rs,
+            threshold=options.rollout_rs_threshold,
+        )
+        metrics |= {f"rollout_corr/{name}": value for name, value in logged.items()}
+    return Reading(metrics | _probabilities(tokens) | _policy_loss(tokens, options), weights, mask)
+
+
+def _off_policy(tokens: Tokens) -> dict[str, float]:
+    """Diagnostics that verl always logs."""
+    mask, log_ratio = tokens.mask_BT, tokens.log_ratio_BT
+    sums_B = np.clip(selected_sum(log_ratio, mask), -SAFETY_BOUND, SAFETY_BOUND)
+    return _perplexities(tokens) | {
+        "kl": selected_mean(-log_ratio, mask),
+        "k3_kl": selected_mean(naive_k3(log_ratio), mask),
+        "chi2_token": selected_mean(np.square(clamped_exp(log_ratio)), mask) - 1.0,
+        "chi2_seq": float(np.exp(2.0 * sums_B).mean() - 1.0),
+    }
+
+
+def _perplexities(tokens: Tokens) -> dict[str, float]:
+    trainer_B, rollout_B = (selected_means(side, tokens.mask_BT) for side in (tokens.trainer_BT, tokens.rollout_BT))
+    return perplexities(trainer_B, rollout_B)
+
+
+def _probabilities(tokens: Tokens) -> dict[str, float]:
+    """The older check, on probabilities; an empty mask gives NaN and valid = 0."""
+    trainer, rollout = np.exp(tokens.trainer_BT[tokens.valid_BT]), np.exp(tokens.rollout_BT[tokens.valid_BT])
+    difference = np.abs(trainer - rollout)
+    some = bool(difference.size)
+    return {
+        "training/rollout_probs_diff_valid": float(some),
+        "training/rollout_probs_diff_max": float(difference.max()) if some else float("nan"),
+        "training/rollout_probs_diff_mean": float(difference.mean()) if some else float("nan"),
+        "training/rollout_probs_diff_std": deviation(difference),
+        "training/rollout_actor_probs_pearson_corr": pearson(trainer, rollout),
+    }
+
+
+def _policy_loss(tokens: Tokens, options: Options) -> dict[str, float]:
+    """What the PPO loss logs, where its inputs are given."""
+    if tokens.current_BT is None:
+        return {}
+    log_ratio = np.clip(tokens.current_BT - tokens.trainer_BT, -SAFETY_BOUND, SAFETY_BOUND)
+    metrics = {"actor/ppo_kl": selected_mean(-log_ratio, tokens.mask_BT)}
+    advantages = tokens.advantages_BT
+    if advantages is None:
+        return metrics
+    ratio = np.exp(log_ratio)
+    clipped = clipped_branch(ratio, advantages, options.clip_ratio_low, options.clip_ratio_high)
+    limited = np.clip(ratio, 1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
+    loss = np.maximum(-advantages * ratio, -advantages * limited)
+    lower = (loss > -advantages * options.clip_ratio_c) & (advantages < 0)
+    return metrics | {
+        "actor/pg_clipfrac": selected_mean(clipped, tokens.mask_BT),
+        "actor/pg_clipfrac_lower": selected_mean(lower, tokens.mask_BT),
+    }
+
+
+VERL: Final = Peer(
+    name="verl",
+    options=Options,
+    read=_read,
+    prefixes=("rollout_corr/", "training/", "actor/"),
+    source="verl/trainer/ppo/rollout_corr_helper.py, verl/utils/debug/metrics.py, verl/trainer/ppo/core_algos.py",
+    broken=(
+        "Values under mask = 0 are ignored, NaN included. A NaN on a valid token makes every mean NaN. Sentinels count as "
+        "data. An empty sequence counts as perplexity 1, weight 0, ratio 1. A batch without a valid token raises an error; "
+        "only `training/rollout_probs_diff_valid` = 0 is left."
+    ),
+    differences=(
+        Difference(
+            "rollout_corr/k3_kl",
+            "backend.k3_kl",
+            "exp(d) − d − 1, not clamped, in float32",
+            "one token at d = 90 makes the step infinite; when the engines nearly agree, rounding is larger than the value",
+        ),
+        Difference(
+            "rollout_corr/training_ppl, rollout_ppl, log_ppl_*, ppl_ratio",
+            "backend.training_ppl …",
+            "empty sequences count, as perplexity 1",
+            "sequences that were masked out pull every one of them towards “no gap”",
+        ),
+        Difference(
+            "rollout_corr/chi2_token",
+            "backend.chi2_token",
+            "divides by n + 1e-8",
+            "−1e-8 instead of 0 for a perfect match; it matters near identity only",
+        ),
+        Difference(
+            "rollout_corr/chi2_seq",
+            "backend.chi2_seq_product",
+            "of the product of ratios, empty sequences as 1; ours of that name is geometric",
+            "grows with length alone; the two are not comparable between frameworks",
+        ),
+        Difference(
+            "rollout_corr/rollout_is_eff_sample_size",
+            "backend.ess",
+            "of weights clamped to [1/threshold, threshold], later to [0, threshold]",
+            "the worse the tail, the more of it is cut off before it is measured",
+        ),
+        Difference(
+            "rollout_corr/rollout_is_mean, _max, _min (token)",
+            "backend.ratio_mean …",
+            'in releases with IcePop of the truncated weights (`rollout_is_metrics="after_limits"`), before of all',
+            "a mean that cannot leave [0, threshold] hides how far the ratios went",
+        ),
+        Difference(
+            "training/rollout_probs_diff_mean",
+            "backend.prob_abs_diff_mean",
+            "the same",
+            "insensitive to rare tokens: t = −20 against r = −9 differs by 1e-4",
+        ),
+    ),
+)
