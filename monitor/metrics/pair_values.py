@@ -93,12 +93,12 @@ def abs_diff_max(pair: PairSums) -> Floats:
 
 def ppl(pair: PairSums, column: str) -> Floats:
     """Mean over sequences of the perplexity of one side."""
-    return pair.sequences.mean(exp_clamped(-pair.mealengths(column)))
+    return pair.sequences.mean(exp_clamped(-pair.per_token(column)))
 
 
 def clamped_indicator(pair: PairSums) -> Floats:
     """Mean over sequences of the fraction of ρ outside the bounds."""
-    return pair.sequences.mean(pair.mealengths("n_above") + pair.mealengths("n_below"))
+    return pair.sequences.mean(pair.per_token("n_above") + pair.per_token("n_below"))
 
 
 def gspo_indicator(pair: PairSums, bounds: Bounds) -> Floats:

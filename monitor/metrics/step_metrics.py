@@ -17,6 +17,12 @@ def _with_lag(function: Callable[[Lag], Floats]) -> Callable[[StepSums], Floats]
     return lambda step: np.full(step.groups.size, np.nan) if step.lag is None else function(step.lag)
 
 
+def _where_countable(function: Callable[[Lag, str], Floats], lag: Lag, unit: str) -> Floats:
+    """Null where a known version cannot be counted: the rest alone would look newer than the step is."""
+    uncounted = lag.known & (lag.tokens > 0) & np.isnan(getattr(lag, unit))
+    return np.where(lag.groups.sum(uncounted) > 0, np.nan, function(lag, unit))
+
+
 def _known(lag: Lag, unit: str) -> tuple[Groups, Floats, Floats]:
     """Rows whose lag is known: their groups, lags and tokens."""
     values: Floats = getattr(lag, unit)
@@ -78,7 +84,7 @@ def _lag_metrics(unit: str, infix: str, what: str) -> tuple[StepMetric, ...]:
             grain="token",
             source="" if infix else "vLLM V0→V1 article, figure 5",
             needs=("weight_version", "spans"),
-            value=_with_lag(lambda lag: value(lag, unit)),
+            value=_with_lag(lambda lag: _where_countable(value, lag, unit)),
         )
 
     lag = f"lag = {what} of the trainer's weights − of the weights that sampled the token"

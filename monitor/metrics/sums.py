@@ -103,7 +103,7 @@ class PairSums:
         """A column of the sequences that have a valid token [V]."""
         return np.asarray(self._statistics[name])[self._valid].astype(np.float64, copy=False)
 
-    def mealengths(self, name: str) -> Floats:
+    def per_token(self, name: str) -> Floats:
         """Mean of a summed column over each sequence's tokens [V]."""
         return self.column(name) / self.lengths
 
@@ -115,7 +115,7 @@ class PairSums:
     @cached_property
     def mean_log_ratio(self) -> Floats:
         """Mean log-ratio of each sequence [V]: the logarithm of its geometric ρ."""
-        return self.mealengths("sum_d")
+        return self.per_token("sum_d")
 
     @cached_property
     def n(self) -> Floats:
@@ -128,7 +128,7 @@ class PairSums:
 
     def sequence_mean(self, name: str) -> Floats:
         """Mean over sequences with a valid token of their means [G]."""
-        return self.sequences.mean(self.mealengths(name))
+        return self.sequences.mean(self.per_token(name))
 
     def counted(self, *names: str) -> Floats:
         """Sum of counts [G], NaN where the pair has no statistics."""

@@ -287,7 +287,8 @@ def span(start: int, end: int, version: str | None) -> dict[str, Any]:
 
 
 def test_weight_records_order_names_and_give_steps_and_seconds(store: Store, job: StepJob) -> None:
-    rollouts = [{"n_tokens": 4, "spans": [span(0, 2, "ckpt-blue"), span(2, 3, "ckpt-red"), span(3, 4, "who?")]}]
+    known = {"n_tokens": 3, "spans": [span(0, 2, "ckpt-blue"), span(2, 3, "ckpt-red")]}
+    stranger = {"n_tokens": 4, "spans": [*known["spans"], span(3, 4, "who?")]}
     with store.transaction() as cursor:
         for name, step, seconds, source in (
             ("ckpt-red", 40, 60, "trainer"),
@@ -298,13 +299,35 @@ def test_weight_records_order_names_and_give_steps_and_seconds(store: Store, job
             time = NOW + timedelta(seconds=seconds)
             row = {"run": "run", "version": name, "step": step, "time": time, "source": source}
             insert(cursor, "weight_records", [row])
-    add(store, 60, [([-1.0] * 4, [-1.1] * 4)], rollouts=rollouts, weight_version="ckpt-green")
+    add(store, 60, [([-1.0] * 3, [-1.1] * 3)], rollouts=[known], weight_version="ckpt-green")
+    add(store, 61, [([-1.0] * 4, [-1.1] * 4)], rollouts=[stranger], weight_version="ckpt-green")
     job.run_once()
     values = stored(store, 60)
     assert values["weight_lag_mean"] == pytest.approx((2 * 2 + 1) / 3)
     assert values["weight_lag_steps_mean"] == pytest.approx((2 * 40 + 20) / 3)
     assert values["weight_lag_seconds_mean"] == pytest.approx((2 * 180 + 120) / 3)
-    assert values["unknown_version_frac"] == 0.0  # "who?" is a version; only its age is unknown
+    assert values["unknown_version_frac"] == 0.0
+    # "who?" is a version; only its age is unknown, and with it that of the step.
+    strange = stored(store, 61)
+    assert strange["unknown_version_frac"] == 0.0
+    assert {value for key, value in strange.items() if key.startswith("weight_lag")} == {None}
+
+
+def test_a_version_without_a_step_is_not_left_out_of_the_lag_in_steps(store: Store, job: StepJob) -> None:
+    """The weights a run starts from are no step's result. Half of the tokens from them, half from the newest: not lag 0."""
+    rollouts = [{"n_tokens": 4, "spans": [span(0, 2, "0"), span(2, 4, "1")]}]
+    with store.transaction() as cursor:
+        for version, step in (("0", None), ("1", 0)):
+            time = NOW + timedelta(seconds=int(version))
+            row = {"run": "run", "version": version, "step": step, "time": time, "source": "trainer"}
+            insert(cursor, "weight_records", [row])
+    add(store, 1, [([-1.0] * 4, [-1.1] * 4)], rollouts=rollouts, weight_version="1")
+    job.run_once()
+    values = stored(store, 1)
+    assert values["weight_lag_mean"] == pytest.approx(0.5)
+    assert values["weight_lag_seconds_mean"] == pytest.approx(0.5)
+    assert values["weight_lag_steps_mean"] is None
+    assert values["weight_lag_steps_newest"] is None
 
 
 def test_an_unknown_version_has_no_lag(store: Store, job: StepJob) -> None:
