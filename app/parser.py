@@ -87,6 +87,13 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list every metric: key, meaning, formula")
     parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
     parser.add_argument("--metric", action="append", metavar="KEY", help="only this metric (may be repeated)")
+    parser.add_argument(
+        "--slice",
+        metavar="DIMENSION",
+        help="by part of the sequences and not by step: weight_lag, length, replica, environment, dataset, cached_prefix, "
+        "finish_reason, rank, tag:NAME",
+    )
+    parser.add_argument("--per-step", action="store_true", help="with --slice: slice every step by itself")
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.set_defaults(usage_error=parser.error)
 

@@ -3,6 +3,8 @@
 The JSON form is public API, one document, unknown is null:
 
     {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
+
+`--slice DIMENSION` shows parts of the sequences instead (see `logprobe.app.slice_report`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.app import tables
+from logprobe.app import slice_report, tables
 from logprobe.app.arguments import home_path, require_run
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
@@ -38,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _list(as_json=arguments.json)
     if arguments.name is None:
         arguments.usage_error("which RUN? `logprobe runs` lists them")
+    if arguments.slice is not None:
+        return slice_report.show(arguments, arguments.metric or (None if arguments.json else _HEADLINE))
+    if arguments.per_step:
+        arguments.usage_error("--per-step goes with --slice")
     steps = _read(arguments)
     if arguments.json:
         lines = ",\n".join(tables.dump(step) for step in steps)

@@ -1,0 +1,54 @@
+"""`logprobe metrics RUN --slice DIMENSION`: the metrics of parts of a run's sequences.
+
+The JSON form is public API, one document, unknown is null; without ``--per-step`` every ``step`` is null, the whole window:
+
+    {"run": …, "dimension": "weight_lag", "slices": [{"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.monitor import slices
+from logprobe.monitor.reader import open_reader
+
+
+def show(arguments: argparse.Namespace, keys: Sequence[str] | None) -> int:
+    """Prints the slices of one run. `keys`: which metrics; None: all."""
+    with open_reader(home_path(arguments)) as reader:
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        table = slices.by(
+            reader, arguments.name, arguments.slice, steps=arguments.steps, metrics=keys, per_step=arguments.per_step
+        )
+    if arguments.json:
+        lines = ",\n".join(map(tables.dump, documents(table)))
+        head = f'"run": {tables.dump(arguments.name)}, "dimension": {tables.dump(arguments.slice)}'
+        sys.stdout.write(f'{{{head}, "slices": [\n{lines}\n]}}\n')
+    elif not table.num_rows:
+        print("no sequences in these steps", file=sys.stderr)
+    else:
+        _print(table if arguments.per_step else table.drop_columns("step"), arguments.slice)
+    return 0
+
+
+def documents(table: pa.Table) -> list[dict[str, Any]]:
+    """One document per row of `logprobe.monitor.slices.by`."""
+    facts = ["step", "slice", "sequences", "tokens"]
+    keys = [name for name in table.column_names if name not in facts]
+    return [
+        {**{name: row[name] for name in facts}, "metrics": {key: row[key] for key in keys}} for row in table.to_pylist()
+    ]
+
+
+def _print(table: pa.Table, dimension: str) -> None:
+    named = table.set_column(
+        table.column_names.index("slice"), dimension, table["slice"].combine_chunks().fill_null("unknown")
+    )
+    print(tables.aligned(named.column_names, tables.rows_of(named)))

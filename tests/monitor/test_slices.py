@@ -1,0 +1,212 @@
+"""Slices of a run: which sequences belong to which, and that a slice's numbers are those of its sequences alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from recorded_home import ingest_recorded
+from segments import RUN, records, sampled, trained
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor import metrics, slices
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A home with two recorded runs, read without a service."""
+    home = tmp_path_factory.mktemp("recorded") / "home"
+    ingest_recorded(home, "late-growth")
+    ingest_recorded(home, "v1-initial", before_step=40)
+    with open_reader(home) as reader:
+        yield reader
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+def feed(store: Store, **kinds: list[dict]) -> None:
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    for kind, rows in kinds.items():
+        writer.write(kind, records(kind, *rows))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+    StepJob(store).run_once()
+
+
+def named(table: pa.Table, column: str = "sequences") -> dict[str | None, float]:
+    """Slice → one column."""
+    return dict(zip(table["slice"].to_pylist(), table[column].to_pylist(), strict=True))
+
+
+# --- Numbers ---
+
+
+@pytest.mark.parametrize("run", ["late-growth", "v1-initial"])
+def test_a_slice_with_every_sequence_has_the_numbers_of_the_step_job(recorded: Reader, run: str) -> None:
+    steps = (0, 39)
+    table = slices.by(recorded, run, "rank", steps=steps, per_step=True)  # no rank was recorded: one slice a step
+    assert table["step"].to_pylist() == list(range(40))
+    wanted = recorded.query("SELECT step, metric, value FROM metrics WHERE run = ? AND step <= 39", [run]).to_pylist()
+    rows = table.to_pylist()
+    assert len(wanted) > 40 * 50
+    for entry in wanted:
+        value = rows[entry["step"]][entry["metric"]]
+        expected = None if entry["value"] is None else pytest.approx(entry["value"], rel=1e-12, abs=1e-15)
+        assert value == expected, entry
+
+
+def test_a_slice_has_the_numbers_of_its_sequences_alone(store: Store) -> None:
+    rng = np.random.default_rng(5)
+    lengths = [3, 3, 9, 17, 2, 8]
+    rollout = [-rng.exponential(1.0, n).astype(np.float32) for n in lengths]
+    trainer = [np.minimum(r + rng.normal(0, 0.1, len(r)), 0).astype(np.float32) for r in rollout]
+    trainer[2][4] = np.nan  # a broken token stays visible in its slice, and in no other
+    fields = [
+        {
+            "rollout_logprobs": r.tolist(),
+            "trainer_logprobs": t.tolist(),
+            "reward": float(i),
+            "tags": [("dataset", "ab"[i % 2])],
+        }
+        for i, (r, t) in enumerate(zip(rollout, trainer, strict=True))
+    ]
+    feed(
+        store, training=[trained(str(i), n=n, **more) for i, (n, more) in enumerate(zip(lengths, fields, strict=True))]
+    )
+    for dimension, members in {
+        "length": {"2–3": [0, 1, 4], "8–15": [2, 5], "16–31": [3]},
+        "dataset": {"a": [0, 2, 4], "b": [1, 3, 5]},
+        "tag:dataset": {"a": [0, 2, 4], "b": [1, 3, 5]},
+    }.items():
+        rows = slices.by(store, RUN, dimension).to_pylist()
+        assert [row["slice"] for row in rows] == list(members)
+        for row, chosen in zip(rows, members.values(), strict=True):
+            alone = metrics.compute(
+                [rollout[i] for i in chosen], [trainer[i] for i in chosen], rewards=[float(i) for i in chosen]
+            )
+            assert row["step"] is None
+            assert row["tokens"] == sum(lengths[i] for i in chosen)
+            for key in ("backend.k3_kl", "backend.chi2_seq", "backend.calibration_z", "backend.coverage", "reward"):
+                assert row[key] == (None if alone[key] is None else pytest.approx(alone[key], rel=1e-12)), (row, key)
+    by_length = named(slices.by(store, RUN, "length"), "backend.nonfinite_tokens")
+    assert by_length == {"2–3": 0, "8–15": 1, "16–31": 0}
+
+
+@pytest.mark.parametrize("dimension", slices.DIMENSIONS)
+@pytest.mark.parametrize("per_step", [False, True])
+def test_slices_are_a_partition(recorded: Reader, dimension: str, per_step: bool) -> None:
+    table = slices.by(recorded, "v1-initial", dimension, metrics=["backend.kl"], per_step=per_step)
+    (whole,) = recorded.query(
+        "SELECT sum(tokens) AS t, sum(sequences) AS s FROM steps WHERE run = 'v1-initial'"
+    ).to_pylist()
+    assert sum(table["tokens"].to_pylist()) == whole["t"]
+    assert sum(table["sequences"].to_pylist()) == whole["s"]
+    keys = list(zip(table["step"].to_pylist(), table["slice"].to_pylist(), strict=True))
+    assert len(set(keys)) == len(keys)
+
+
+# --- What recorded runs show ---
+
+
+def test_staleness_explains_the_late_growth(recorded: Reader) -> None:
+    k3 = named(slices.by(recorded, "late-growth", "weight_lag", metrics=["backend.k3_kl"]), "backend.k3_kl")
+    assert list(k3) == [str(lag) for lag in range(13)]
+    assert k3["0"] < 1e-9 < k3["1"] < k3["2"] < k3["3"] < k3["7"]
+    order = np.argsort(np.argsort(list(k3.values())))
+    assert np.corrcoef(order, range(13))[0, 1] > 0.9
+
+
+def test_the_mean_lag_within_a_slice_is_the_lag_it_is_named_after(recorded: Reader) -> None:
+    lag = named(slices.by(recorded, "late-growth", "weight_lag", metrics=["weight_lag_mean"]), "weight_lag_mean")
+    assert {name: float(name) for name in lag} == lag
+
+
+# --- Which slice ---
+
+
+def test_what_is_unknown_is_a_slice_of_its_own_and_comes_last(store: Store) -> None:
+    known = {"start": 0, "end": 4, "version": "3"}
+    half = [{"start": 0, "end": 2, "version": "3"}, {"start": 2, "end": 4, "version": None}]
+    mixed = [{"start": 0, "end": 2, "version": "3"}, {"start": 2, "end": 4, "version": "4"}]
+    feed(
+        store,
+        rollout=[
+            sampled("a", spans=[known], replica="b", cached_prefix_tokens=16, finish_reason="stop"),
+            sampled("b", spans=half, replica="a", cached_prefix_tokens=0, finish_reason="length"),
+            sampled("c", spans=mixed),
+        ],
+        training=[trained(name, received=False, weight_version="5") for name in "abc"] + [trained("d", rank=1)],
+    )
+    assert named(slices.by(store, RUN, "weight_lag")) == {"2": 2, None: 2}  # 1.5 rounds up; one unknown token is enough
+    assert list(named(slices.by(store, RUN, "replica"))) == ["a", "b", None]
+    assert named(slices.by(store, RUN, "cached_prefix")) == {"no": 1, "yes": 1, None: 2}
+    assert named(slices.by(store, RUN, "finish_reason")) == {"length": 1, "stop": 1, None: 2}
+    assert named(slices.by(store, RUN, "rank")) == {"0": 3, "1": 1}
+    assert named(slices.by(store, RUN, "dataset")) == {None: 4}
+    table = slices.by(store, RUN, "weight_lag", metrics=["unknown_version_frac", "weight_lag_mean"])
+    assert table["unknown_version_frac"].to_pylist() == [0, 0.75]
+    assert table["weight_lag_mean"].to_pylist() == [1.75, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("lag", "name"), [(-2, "-2"), (0, "0"), (16, "16"), (17, "17–32"), (32, "17–32"), (33, "33–64"), (64, "33–64")]
+)
+def test_large_lags_share_a_slice(store: Store, lag: int, name: str) -> None:
+    spans = [{"start": 0, "end": 4, "version": "100"}]
+    feed(store, rollout=[sampled("a", spans=spans)], training=[trained("a", weight_version=str(100 + lag))])
+    assert named(slices.by(store, RUN, "weight_lag")) == {name: 1}
+
+
+@pytest.mark.parametrize(("tokens", "name"), [(0, "0"), (1, "1"), (2, "2–3"), (3, "2–3"), (4, "4–7"), (64, "64–127")])
+def test_lengths_are_bucketed_by_powers_of_two(store: Store, tokens: int, name: str) -> None:
+    mask = [index < tokens for index in range(70)]
+    feed(store, training=[trained("a", n=70, mask=mask)])
+    assert named(slices.by(store, RUN, "length"), "tokens") == {name: tokens}
+
+
+def test_sequences_without_statistics_count_and_measure_nothing(store: Store) -> None:
+    feed(store, training=[trained("a", received=False), trained("b", rank=1)])
+    rows = slices.by(store, RUN, "rank").to_pylist()
+    assert [(row["slice"], row["backend.k3_kl"] is None, row["backend.coverage"]) for row in rows] == [
+        ("0", True, 0.0),
+        ("1", False, 1.0),
+    ]
+
+
+def test_a_window_without_sequences_has_no_slice(store: Store) -> None:
+    feed(store, training=[trained("a", step=3)])
+    for dimension in (*slices.DIMENSIONS, "tag:x"):
+        table = slices.by(store, RUN, dimension, steps=(4, None))
+        assert table.num_rows == 0
+        assert table.column_names == ["step", "slice", "sequences", "tokens", *metrics.KEYS]
+    assert slices.by(store, RUN, "rank", steps=(None, 3)).num_rows == 1
+
+
+def test_what_does_not_exist_is_refused_with_what_does(store: Store) -> None:
+    with pytest.raises(ConfigurationError, match="weight_lag"):
+        slices.by(store, RUN, "lag")
+    with pytest.raises(ConfigurationError, match=r"tag:NAME"):
+        slices.by(store, RUN, "tag:")
+    with pytest.raises(ConfigurationError, match=r"backend\.k3_kl"):
+        slices.by(store, RUN, "rank", metrics=["backend.k3"])
+
+
+def test_values_are_finite_or_null(recorded: Reader) -> None:
+    table = slices.by(recorded, "v1-initial", "environment")
+    values = [value for key in metrics.KEYS for value in table[key].to_pylist()]
+    assert all(value is None or math.isfinite(value) for value in values)

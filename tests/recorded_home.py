@@ -1,0 +1,33 @@
+"""Homes that hold shipped runs, brought in through the real spool, ingest and join."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.recorded import RecordedRun
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+SAMPLE_DATA = Path(__file__).resolve().parent.parent / "sample_data"
+
+
+def ingest_recorded(folder: Path, *names: str, before_step: int | None = None) -> None:
+    """Ingests shipped runs, or their first steps, into the home `folder`."""
+    for name in names:
+        recorded = RecordedRun(SAMPLE_DATA / name)
+        writer = SpoolWriter(folder, name, "replay")
+        for kind in recorded.kinds:
+            table = recorded.table(kind)
+            if before_step is not None and kind in {"training", "step"}:
+                table = table.filter(pc.less(table["step"], before_step))
+            writer.write(kind, table)
+    with Store.open(Home(folder)) as store:
+        Ingester(store).run_once()
+        Joiner(store).run_once()
+        StepJob(store).run_once()
