@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import (
     SAFETY_BOUND,
     Floats,
@@ -35,7 +35,7 @@ class Options(CommonOptions):
         "sequence_truncate",
         "sequence_mask",
     )
-    rollout_importance_sampling_threshold: float = option(2.0, "upper bound of the weights")
+    rollout_importance_sampling_threshold: float = bound(2.0, "upper bound of the weights")
     off_policy_sequence_mask_delta: float | None = option(
         None, "drop sequences of negative advantage whose mean(r − c) is above"
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import Floats, naive_k3, product_sum
 
 _EPSILON: Final = 1e-8  # NeMo-RL adds it to every denominator
@@ -30,7 +30,7 @@ class Options(CommonOptions):
 
     reference_policy_kl_type: str = option("k3", "estimator of both KL errors", "k1", "k2", "k3")
     sequence_level_importance_ratios: bool = option(False, "one ratio per sequence (GSPO)")
-    truncated_importance_sampling_ratio: float | None = option(None, "upper bound of the weights; None: no limit")
+    truncated_importance_sampling_ratio: float | None = bound(None, "upper bound of the weights; None: no limit")
     truncated_importance_sampling_type: str = option("tis", "what happens beyond it", "tis", "icepop", "seq-mask-tis")
     truncated_importance_sampling_ratio_min: float | None = option(None, "lower bound, for icepop and seq-mask-tis")
     ratio_clip_min: float = option(0.2, "ε below 1 of the policy loss")

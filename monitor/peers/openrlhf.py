@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import SAFETY_BOUND, Floats, product_mean, product_means
 
 
@@ -18,7 +18,7 @@ class Options(CommonOptions):
 
     vllm_is_correction_type: str = option("tis", "correction", "tis", "icepop", "seq-mask-tis")
     vllm_is_truncated_threshold_low: float = option(0.5, "first of vllm_is_truncated_threshold")
-    vllm_is_truncated_threshold_high: float = option(5.0, "second of vllm_is_truncated_threshold")
+    vllm_is_truncated_threshold_high: float = bound(5.0, "second of vllm_is_truncated_threshold")
     eps_clip_low: float = option(0.2, "ε below 1 of the policy loss")
     eps_clip_high: float = option(0.2, "ε above 1 of the policy loss")
 

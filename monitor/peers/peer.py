@@ -37,6 +37,11 @@ def option(default: Any, words: str, *choices: Any) -> Any:
     return field(default=default, metadata={"words": words, "choices": choices})
 
 
+def bound(default: Any, words: str) -> Any:
+    """A field of a peer's options: a number above 0, or None where the default says so or the framework allows it."""
+    return field(default=default, metadata={"words": words, "choices": (), "positive": True})
+
+
 def specification(default: Any, words: str) -> Any:
     """A field of a peer's options that the framework reads as text itself, such as ``"0.5_2.0"``."""
     return field(default=default, metadata={"words": words, "choices": (), "text": True})
@@ -102,17 +107,23 @@ def described(options: type[CommonOptions]) -> list[tuple[str, Any, Sequence[Any
 
 
 def _check(peer: str, name: str, value: Any, default: Any, about: Mapping[str, Any]) -> None:
+    wanted = _wanted(value, default, about)
+    if wanted:
+        raise ConfigurationError(f"{peer}: {name}={value!r}; it is {wanted}")
+
+
+def _wanted(value: Any, default: Any, about: Mapping[str, Any]) -> str:
+    """What the value should have been; empty where it is that."""
     choices = about["choices"]
     if choices:
-        if value not in choices:
-            raise ConfigurationError(f"{peer}: {name}={value!r}; it is one of {', '.join(map(repr, choices))}")
-    elif isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ConfigurationError(f"{peer}: {name}={value!r}; it is True or False")
-    elif (
-        not about.get("text") and value is not None and (isinstance(value, bool) or not isinstance(value, int | float))
-    ):
-        raise ConfigurationError(f"{peer}: {name}={value!r}; it is a number or None")
+        return "" if value in choices else f"one of {', '.join(map(repr, choices))}"
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "True or False"
+    if about.get("text") or value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "a number or None"
+    return "a number above 0" if about.get("positive") and not value > 0 else ""
 
 
 def _from_text(text: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import (
     Floats,
     clamped_exp,
@@ -30,17 +30,17 @@ class Options(CommonOptions):
     tis_level: str = option("token", "level of the weights", *_LEVELS)
     tis_mode: str = option("truncate", "what happens beyond the bounds", "truncate", "clip", "mask")
     tis_lower_bound: float | None = option(0.5, "lower bound; None: 1 / upper")
-    tis_upper_bound: float = option(2.0, "upper bound")
+    tis_upper_bound: float = bound(2.0, "upper bound")
     tis_batch_normalize: bool = option(False, "divide the weights by their mean")
     use_rs: bool = option(False, "reject outliers; needs use_tis, as in slime")
     rs_level: str | None = option(None, "level of rejection; None: tis_level", None, *_LEVELS)
     rs_lower_bound: float | None = option(None, "lower bound of rejection; None: that of tis")
-    rs_upper_bound: float | None = option(None, "upper bound of rejection; None: that of tis")
-    rs_veto_threshold: float | None = option(None, "reject sequences with a token whose ratio is below")
+    rs_upper_bound: float | None = bound(None, "upper bound of rejection; None: that of tis")
+    rs_veto_threshold: float | None = bound(None, "reject sequences with a token whose ratio is below")
     rs_trust_region: str | None = option(None, "reject sequences by k2 max or k3 avg", None, "max", "avg")
-    rs_tr_threshold: float | None = option(None, "bound of rs_trust_region")
+    rs_tr_threshold: float | None = bound(None, "bound of rs_trust_region")
     custom_tis_function: bool = option(True, "the mismatch helper; False: slime's built-in TIS (`train/tis*`)")
-    tis_clip: float = option(2.0, "upper bound of the built-in TIS")
+    tis_clip: float = bound(2.0, "upper bound of the built-in TIS")
     tis_clip_low: float = option(0.0, "lower bound of the built-in TIS")
     calculate_per_token_loss: bool = option(False, "average over all tokens, not over sequences")
     eps_clip: float = option(0.2, "ε below 1 of the policy loss")

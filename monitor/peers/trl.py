@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import Floats
 
 
@@ -20,7 +20,7 @@ class Options(CommonOptions):
         "sequence_mask", "correction", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     )
     vllm_importance_sampling_clip_min: float | None = option(None, "lower bound of the ratio")
-    vllm_importance_sampling_clip_max: float | None = option(3.0, "upper bound of the ratio (formerly …_cap)")
+    vllm_importance_sampling_clip_max: float | None = bound(3.0, "upper bound of the ratio (formerly …_cap)")
 
 
 def _read(tokens: Tokens, options: Options) -> Reading:

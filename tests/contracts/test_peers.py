@@ -1,0 +1,385 @@
+"""A peer's view of a batch is what that framework reports for it, to 1e-6."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logprobe.collectors.errors import ConfigurationError, InputError
+from logprobe.monitor import peers
+from logprobe.monitor.metrics import KEYS
+from logprobe.monitor.peers.docs_page import page
+
+GOLDEN = json.loads(gzip.decompress((Path(__file__).parent.parent / "data" / "peer_views.json.gz").read_bytes()))
+CASES = GOLDEN["cases"]
+SMALL = GOLDEN["modes"]  # one batch of three sequences, the last of them without a token; references have six decimals
+SMALL_TOLERANCE = 6e-7
+
+NOT_OURS = {"rllm", "miles", "sky", "areal", "roll", "oi", "tinker"}  # frameworks of the reference that have no view
+NEWER_VERL = {"rollout_is_metrics": "after_limits"}
+
+
+def arguments(case: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    inputs = case["inputs"]
+    named = {"current_logprobs": inputs["current_logprobs"], "advantages": inputs["advantages"]}
+    return (inputs["rollout_logprobs"], inputs["trainer_logprobs"], inputs["mask"]), named
+
+
+def small(peer: str, **options: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    inputs = SMALL["input"]
+    positional = (peer, inputs["rollout_logprobs"], inputs["train_logprobs"], inputs["mask"])
+    return positional, {"advantages": inputs["advantages"], **options}
+
+
+def asked(report: str, reference: Any) -> tuple[str, dict[str, Any]]:
+    """Which peer, with which options, a report of the reference belongs to."""
+    name, *rest = report.split("/")
+    if name == "slime":
+        return "slime", reference["args"]
+    if report.startswith("verl/is/"):
+        level, threshold, normalized = rest[1:]
+        return "verl", {
+            "rollout_is": level,
+            "rollout_is_threshold": float(threshold),
+            "rollout_is_batch_normalize": normalized == "bn=True",
+        }
+    if report.startswith("verl/rs/"):
+        return "verl", {"rollout_rs": rest[1], "rollout_rs_threshold": rest[2]}
+    if report.startswith("swift/is/"):
+        return "ms-swift", {
+            "rollout_importance_sampling_mode": rest[1],
+            "rollout_importance_sampling_threshold": float(rest[2]),
+        }
+    if report.startswith("swift/off_policy_sequence_mask/"):
+        return "ms-swift", {"off_policy_sequence_mask_delta": float(rest[1])}
+    if name == "trl" and "clip_max" in report:
+        return "trl", {"vllm_importance_sampling_mode": rest[0]}
+    known = {
+        "verl/offpolicy": ("verl", {}),
+        "swift/offpolicy": ("ms-swift", {}),
+        "trl/sampling_logp_difference": ("trl", {}),
+        "pipelinerl/ppo_eps0.2": ("pipelinerl", {}),
+        "pipelinerl/gspo_eps3e-4_4e-4": ("pipelinerl", {"epsilon_low": 3e-4, "epsilon_high": 4e-4}),
+    }
+    return known[report]
+
+
+def metrics_of(report: str, reference: Any) -> dict[str, float]:
+    if "metrics" in reference:
+        return reference["metrics"]
+    if report.startswith("trl/sampling"):
+        return {f"sampling/sampling_logp_difference/{key}": value for key, value in reference.items()}
+    if report.startswith("pipelinerl"):
+        keys = {"ess_from_sums": "rl/ess"}
+        return {keys.get(key, key): value for key, value in reference.items() if "indicator/" not in key}
+    return reference if report.endswith("offpolicy") else {}
+
+
+def same(expected: Any, tolerance: float = 1e-12) -> Any:
+    return pytest.approx(expected, rel=1e-6, abs=tolerance, nan_ok=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_every_metric_of_the_reference_is_reproduced(case: dict[str, Any]) -> None:
+    positional, named = arguments(case)
+    compared = 0
+    for report, reference in case["reference"].items():
+        peer, options = asked(report, reference)
+        values = peers.view(peer, *positional, **named, **options)
+        for key, expected in metrics_of(report, reference).items():
+            assert values[key] == same(expected), (report, key)
+            compared += 1
+    assert compared > 250
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_every_correction_of_the_reference_is_reproduced(case: dict[str, Any]) -> None:
+    positional, named = arguments(case)
+    mask = np.array(case["inputs"]["mask"])
+    compared = 0
+    for report, reference in case["reference"].items():
+        peer, options = asked(report, reference)
+        found = peers.correction(peer, *positional, **named, **options)
+        if report.startswith("swift/off_policy_sequence_mask"):
+            assert (found.mask_BT == mask * np.array(reference)[:, None]).all(), report
+            compared += 1
+            continue
+        weights = reference.get("weights", reference.get("ratio"))
+        if weights is not None:
+            assert (found.weights_BT * mask).ravel() == same((weights * mask).ravel()), report
+            compared += 1
+        if "mask" in reference:
+            assert (found.mask_BT == np.array(reference["mask"])).all(), report
+            compared += 1
+    assert compared > 100
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@pytest.mark.parametrize("report", ["pipelinerl/ppo_eps0.2", "pipelinerl/gspo_eps3e-4_4e-4"])
+@pytest.mark.parametrize("loss", ["ppo", "gspo"])
+def test_each_objective_counts_its_own_clamps(case: dict[str, Any], report: str, loss: str) -> None:
+    positional, named = arguments(case)
+    peer, options = asked(report, case["reference"][report])
+    values = peers.view(peer, *positional, **named, **options, policy_loss=loss)
+    expected = case["reference"][report][f"clamp_log_ratio_new_old_indicator/{loss}"]
+    assert values["rl/clamp_log_ratio_new_old_indicator"] == same(expected)
+
+
+SMALL_METRICS = {
+    "verl": ("verl", NEWER_VERL | {"rollout_is": "token"}),
+    "swift": ("ms-swift", {"rollout_importance_sampling_mode": "token_truncate"}),
+    "slime": ("slime", {"use_tis": True}),
+    "nemo": ("nemo-rl", {}),
+    "nemo_k1": ("nemo-rl", {"reference_policy_kl_type": "k1"}),
+    "nemo_k2": ("nemo-rl", {"reference_policy_kl_type": "k2"}),
+    "prime": ("prime-rl", {}),
+    "pipe": ("pipelinerl", {}),
+    "trl": ("trl", {}),
+    "orlhf": ("openrlhf", {}),
+}
+
+
+@pytest.mark.parametrize("framework", sorted(SMALL["metrics"].keys() - NOT_OURS))
+def test_every_metric_of_the_small_batch_is_reproduced(framework: str) -> None:
+    peer, options = SMALL_METRICS[framework]
+    positional, named = small(peer, **options)
+    values = peers.view(*positional, **named)
+    for key, expected in SMALL["metrics"][framework].items():
+        assert values[key.rpartition(":")[2]] == same(expected, SMALL_TOLERANCE), key
+
+
+def mode_options(mode: str) -> tuple[str, dict[str, Any]] | None:
+    """Which peer, with which options, a mode of the reference belongs to; None: a framework without a view."""
+    framework, _, what = mode.partition("/")
+    normalize = what.endswith("+ batch_normalize")
+    words = what.removesuffix("+ batch_normalize").split()
+    if framework == "verl" and words[0] == "IS":
+        named = {"rollout_is": words[1], "rollout_is_threshold": words[3], "rollout_is_batch_normalize": normalize}
+        return "verl", named | NEWER_VERL
+    if framework == "verl":
+        return "verl", {"rollout_rs": words[1], "rollout_rs_threshold": words[2]}
+    if framework == "ms-swift":
+        return "ms-swift", {"rollout_importance_sampling_mode": words[0]}
+    if framework == "slime mis":
+        tis = {"use_tis": True, "tis_level": words[0], "tis_mode": words[1].partition("+")[0]}
+        rs = {"use_rs": True, "rs_level": "token", "rs_veto_threshold": 1e-4} if "RS" in what else {}
+        return "slime", tis | rs | {"tis_batch_normalize": normalize}
+    if framework == "TRL":
+        low, high = (None if word.endswith("None") else float(word.partition("=")[2]) for word in words[1:])
+        bounds = {"vllm_importance_sampling_clip_min": low, "vllm_importance_sampling_clip_max": high}
+        return "trl", {"vllm_importance_sampling_mode": words[0]} | bounds
+    if framework == "OpenRLHF":
+        return "openrlhf", {"vllm_is_correction_type": words[0]}
+    return ("prime-rl", {}) if framework == "prime-rl" else None
+
+
+@pytest.mark.parametrize("mode", [mode for mode in SMALL["modes"] if mode_options(mode)])
+def test_every_mode_of_the_small_batch_is_reproduced(mode: str) -> None:
+    found = mode_options(mode)
+    assert found is not None
+    positional, named = small(found[0], **found[1])
+    reference, values, corrected = (
+        SMALL["modes"][mode],
+        peers.view(*positional, **named),
+        peers.correction(*positional, **named),
+    )
+    for key, expected in reference.get("metrics", {}).items():
+        assert values[key] == same(expected, SMALL_TOLERANCE), key
+    if "weights" in reference:
+        weights = np.broadcast_to(np.array(reference["weights"]), corrected.weights_BT.shape)
+        assert corrected.weights_BT.ravel() == same(weights.ravel(), SMALL_TOLERANCE)
+    if "mask" in reference:
+        assert (corrected.mask_BT == np.array(reference["mask"])).all()
+
+
+def test_every_framework_with_a_view_is_in_the_reference() -> None:
+    assert {peer for peer, _ in SMALL_METRICS.values()} == set(peers.PEERS)
+
+
+# --- Where the frameworks differ from us, and from each other ---
+
+ROLLOUT = [[-1.0, -2.0, -0.5], [-0.5, -1.0, 0.0]]
+TRAINER = [[-1.1, -1.8, -0.5], [-0.4, -1.5, 0.0]]
+MASK = [[1, 1, 1], [1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("peer", "key", "value"),
+    [
+        ("verl", "rollout_corr/kl", False),
+        ("pipelinerl", "rl/kl_new_old", False),
+        ("prime-rl", "mismatch_kl/mean", False),
+        ("trl", "sampling/sampling_logp_difference/mean", False),
+        ("ms-swift", "rollout_correction/kl", True),
+        ("slime", "train/mis_kl", True),
+        ("nemo-rl", "train/gen_kl_error", True),
+        ("openrlhf", "train/vllm_kl", True),
+    ],
+)
+def test_nan_under_the_mask_spoils_those_who_multiply(peer: str, key: str, value: bool) -> None:
+    rollout = [ROLLOUT[0], [-0.5, -1.0, math.nan]]
+    spoiled = peers.view(peer, rollout, TRAINER, MASK)[key]
+    assert math.isnan(spoiled) is value
+    if not value:
+        assert spoiled == peers.view(peer, ROLLOUT, TRAINER, MASK)[key]
+
+
+@pytest.mark.parametrize(
+    ("peer", "expected"),
+    [
+        ("verl", {"training/rollout_probs_diff_valid": 0.0}),
+        ("ms-swift", {"rollout_correction/training_ppl": 1.0, "rollout_correction/kl": 0.0}),
+        ("slime", {"train/mis_training_ppl": 0.0, "train/mis_kl": 0.0}),
+        ("trl", {"sampling/sampling_logp_difference/mean": 0.0, "sampling/importance_sampling_ratio/mean": 1.0}),
+        ("nemo-rl", {"train/gen_kl_error": 0.0, "train/token_mult_prob_error": 0.0}),
+        ("prime-rl", {"mismatch_kl/mean": math.nan}),
+        ("openrlhf", {"train/vllm_kl": 0.0}),
+    ],
+)
+def test_a_batch_without_a_valid_token_looks_as_it_does_there(peer: str, expected: dict[str, float]) -> None:
+    values = peers.view(peer, ROLLOUT, TRAINER, np.zeros((2, 3)))
+    assert {key: values[key] for key in expected} == pytest.approx(expected, nan_ok=True)
+
+
+def test_pipelinerl_logs_nothing_without_a_valid_token() -> None:
+    assert peers.view("pipelinerl", ROLLOUT, TRAINER, np.zeros((2, 3))) == {}
+
+
+@pytest.mark.parametrize("peer", peers.PEERS)
+def test_no_sequences_give_no_numbers(peer: str) -> None:
+    assert peers.view(peer, np.zeros((0, 4)), np.zeros((0, 4))) == {}
+
+
+def test_trl_takes_an_unscored_token_for_a_perfect_match() -> None:
+    rollout, trainer = [[math.nan, -1.0]], [[-9.0, -1.0]]
+    values = peers.view("trl", rollout, trainer)
+    assert values["sampling/importance_sampling_ratio/mean"] == 1.0
+    assert math.isnan(values["sampling/sampling_logp_difference/mean"])
+
+
+def test_nemo_rl_takes_a_broken_token_for_weight_zero() -> None:
+    rollout, trainer = [[math.nan, -1.0]], [[-9.0, -1.0]]
+    assert peers.view("nemo-rl", rollout, trainer)["sampling_importance_ratio"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [
+        ("tis", [[0.5, 4.0], [1.0, 1.0]]),
+        ("icepop", [[0.5, 0.0], [1.0, 1.0]]),
+        ("seq-mask-tis", [[0.0, 0.0], [1.0, 1.0]]),
+    ],
+)
+def test_nemo_rl_limits_its_weights(kind: str, weights: list[list[float]]) -> None:
+    trainer = np.log([[0.25, 0.99], [0.5, 0.5]])
+    rollout = trainer - np.log([[0.5, 40.0], [1.0, 1.0]])
+    options = {
+        "truncated_importance_sampling_type": kind,
+        "truncated_importance_sampling_ratio": 4.0,
+        "truncated_importance_sampling_ratio_min": 0.25,
+    }
+    found = peers.correction("nemo-rl", rollout, trainer, **options)
+    assert found.weights_BT.ravel() == pytest.approx(np.ravel(weights))
+
+
+def test_float32_shows_the_rounding_near_identity() -> None:
+    trainer = np.full((1, 8), -2.0)
+    rollout = trainer - 1e-5
+    exact, rounded = (peers.view("verl", rollout, trainer, dtype=name)["k3_kl"] for name in ("float64", "float32"))
+    assert exact == pytest.approx(5e-11, rel=1e-3)
+    assert rounded != pytest.approx(exact, rel=0.5)
+
+
+def test_one_runaway_token_is_infinite_where_nothing_is_clamped() -> None:
+    rollout, trainer = [[-800.0, -1.0]], [[0.0, -1.0]]
+    assert peers.view("verl", rollout, trainer)["k3_kl"] == math.inf
+    assert peers.view("ms-swift", rollout, trainer)["k3_kl"] == 5.0  # clamped to 10 per token
+
+
+@pytest.mark.parametrize("peer", peers.PEERS)
+def test_layouts_and_types_agree(peer: str) -> None:
+    torch = pytest.importorskip("torch")
+    expected = peers.view(peer, ROLLOUT, TRAINER, MASK)
+    tensors = [torch.tensor(values, dtype=torch.float64) for values in (ROLLOUT, TRAINER, MASK)]
+    assert peers.view(peer, *tensors) == same(expected)
+    ragged = [[np.array(row[:length]) for row, length in zip(side, (3, 2), strict=True)] for side in (ROLLOUT, TRAINER)]
+    assert peers.view(peer, *ragged) == same(expected)
+    halves = [tensor.to(torch.bfloat16) for tensor in tensors[:2]]
+    widened = [half.to(torch.float64) for half in halves]
+    assert peers.view(peer, *halves, tensors[2]) == same(peers.view(peer, *widened, tensors[2]))
+
+
+def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
+    values = peers.view("verl", ROLLOUT, TRAINER, MASK)
+    assert values["kl"] == values["rollout_corr/kl"]
+    with pytest.raises(KeyError, match="did you mean 'rollout_corr/kl'"):
+        values["rollout_corr/kll"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "options", "message"),
+    [
+        ("ver", {}, "no peer 'ver'; did you mean 'verl'?"),
+        ("tinker-cookbook", {}, "no peer 'tinker-cookbook'; there is verl"),
+        (
+            "verl",
+            {"rollout_is_treshold": 2.0},
+            "verl has no option 'rollout_is_treshold'; did you mean 'rollout_is_threshold'?",
+        ),
+        ("verl", {"rollout_is": "geometric"}, "rollout_is='geometric'; it is one of None, 'token', 'sequence'"),
+        ("verl", {"rollout_is": "token", "rollout_is_threshold": "2_1"}, "the lower bound is above the upper"),
+        ("verl", {"rollout_is": "token", "rollout_is_threshold": "x"}, "'x' is no number above 0"),
+        ("verl", {"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2}, "no criterion 'seq_max_k1'; did you mean"),
+        ("verl", {"rollout_rs": "token_k1"}, "give one bound, or one for each of token_k1"),
+        ("verl", {"rollout_is_batch_normalize": "yes"}, "it is True or False"),
+        ("trl", {"vllm_importance_sampling_clip_max": "3"}, "it is a number or None"),
+        ("slime", {"use_tis": True, "tis_level": "geometric", "tis_batch_normalize": True}, "not geometric"),
+        ("slime", {"use_tis": True, "use_rs": True, "rs_trust_region": "max"}, "needs rs_tr_threshold"),
+        (
+            "nemo-rl",
+            {"truncated_importance_sampling_ratio": 5.0, "truncated_importance_sampling_type": "icepop"},
+            "needs",
+        ),
+        ("ms-swift", {"rollout_importance_sampling_threshold": 0}, "it is a number above 0"),
+        ("openrlhf", {"dtype": "float16"}, "it is one of 'float64', 'float32'"),
+    ],
+)
+def test_what_a_peer_does_not_take_is_refused(peer: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message.replace("?", r"\?")):
+        peers.view(peer, ROLLOUT, TRAINER, MASK, **options)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        ([[-1.0, -2.0]], r"trainer_logprobs: \[batch, time\] is \[1, 2\] where rollout_logprobs is \[2, 3\]"),
+        (None, "trainer_logprobs: a peer's view needs it"),
+        (np.zeros((1, 2, 3)), "must be"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(trainer: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        peers.view("verl", ROLLOUT, trainer, MASK)
+
+
+def test_the_documentation_says_what_the_modules_say() -> None:
+    written = Path(__file__).parent.parent.parent / "docs" / "peers.md"
+    assert written.read_text() == page()
+
+
+def test_differences_name_metrics_that_exist() -> None:
+    named = {
+        word.removesuffix(",")
+        for peer in peers.PEERS.values()
+        for difference in peer.differences
+        for word in difference.ours.replace("(", " ").split()
+        if word.partition(".")[0] in {"backend", "update", "total"}
+    }
+    assert named
+    assert named <= set(KEYS)
