@@ -1,14 +1,17 @@
 -- Runs a dashboard can show, newest first, with what is needed to judge whether they live.
 -- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records. Parameters: none.
 -- `revision` grows whenever a step of the run was computed anew; `writers` are its collectors.
+-- A collector's clock may run ahead of ours: nothing it recorded is newer than its arrival here, and a sign of life is seen when
+-- it arrives.
 WITH arrivals AS (
-    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments GROUP BY run, writer
+    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at,
+           max(ingested_at) FILTER (kind IN ('training', 'statistics', 'rollout', 'step')) AS last_data_at
+    FROM segments GROUP BY run, writer
 ), signs AS (
-    SELECT run, writer, max(time) AS last_at, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
+    SELECT run, writer, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
 ), writers AS (
-    SELECT run, min(first_at) AS first_at,
-           list({'name': writer, 'last_seen': greatest(arrivals.last_at, signs.last_at), 'closed': coalesce(closed, false)})
-               AS writers
+    SELECT run, min(first_at) AS first_at, max(last_data_at) AS last_data_at,
+           list({'name': writer, 'last_seen': arrivals.last_at, 'closed': coalesce(closed, false)}) AS writers
     FROM arrivals LEFT JOIN signs USING (run, writer) GROUP BY run
 ), paced AS (
     SELECT *, epoch(time - lag(time) OVER (PARTITION BY run ORDER BY step)) AS seconds FROM step_summaries
@@ -20,6 +23,8 @@ WITH arrivals AS (
     SELECT run, max(time) AS last_at FROM rollout_sequences GROUP BY run
 )
 SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
-       coalesce(revision, 0) AS revision, greatest(steps.last_at, rollouts.last_at) AS last_record_at
+       coalesce(revision, 0) AS revision,
+       if(greatest(steps.last_at, rollouts.last_at) IS NULL, NULL,
+          least(greatest(steps.last_at, rollouts.last_at), last_data_at)) AS last_record_at
 FROM writers LEFT JOIN steps USING (run) LEFT JOIN rollouts USING (run)
 ORDER BY first_at DESC, run

@@ -1,0 +1,68 @@
+"""Liveness of what real records say when the clocks of the machines disagree."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from segments import records, trained
+
+from logprobe.alerts.liveness import Liveness, State
+from logprobe.app.data import runs_of
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.home import Home
+from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.store import Store
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home).create()) as opened:
+        yield opened
+
+
+def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...] = ("heartbeat",), data: bool = True):
+    """Records of a machine whose clock differs from ours by `ahead` arrive now."""
+    theirs = datetime.now(UTC) + ahead
+    writer = SpoolWriter(home, "run", "trainer-1")
+    if data:
+        writer.write("training", records("training", *(trained(f"s{n}", n, time=theirs) for n in range(3))))
+    health = [{"time": theirs, "event": event, "component": "trainer", "severity": "info"} for event in events]
+    writer.write("health", records("health", *health))
+    pipeline = Pipeline(store, threading.Event())
+    pipeline.ingest(lambda _: None)
+    pipeline.compute_steps()
+
+
+def judged(store: Store, *, later: timedelta) -> Liveness:
+    (run,) = runs_of(store.read("app_runs"), datetime.now(UTC) + later)
+    return run.liveness
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), 2 * HOUR, timedelta(days=400)])
+def test_a_run_that_was_killed_is_missed_however_its_clock_went(store: Store, home: Path, ahead: timedelta) -> None:
+    arrive(store, home, ahead=ahead)
+    assert judged(store, later=timedelta(0)).state is State.LIVE
+    assert judged(store, later=2 * MINUTE).state is State.IDLE
+    assert judged(store, later=11 * MINUTE).state is State.STALE
+
+
+def test_a_clock_that_is_behind_does_not_declare_a_run_dead(store: Store, home: Path) -> None:
+    arrive(store, home, ahead=-HOUR)
+    assert judged(store, later=timedelta(0)).state is State.IDLE  # late by its own clock, but it gave a sign of life
+
+
+def test_a_run_that_ended_is_told_from_one_that_was_killed(store: Store, home: Path) -> None:
+    arrive(store, home, ahead=2 * HOUR, events=("heartbeat", "closed"))
+    assert judged(store, later=11 * MINUTE).state is State.ENDED
+
+
+def test_heartbeats_are_no_data(store: Store, home: Path) -> None:
+    arrive(store, home, ahead=2 * HOUR, data=False)
+    assert judged(store, later=timedelta(0)).state is State.NO_DATA
