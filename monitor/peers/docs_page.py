@@ -34,12 +34,12 @@ Log-probs and mask are padded arrays [batch, time] or lists of 1-D arrays, from 
 micro-batches log the mean of such views. `correction` gives the importance weights and the loss mask that the framework applies.
 
 Every framework computes in float32; views do in float64, unless `dtype="float32"` asks for the rounding, too. It matters when engine
-and trainer nearly agree: exp(d) − d − 1 in float32 has lost its last digit at |d| = 1e-3, where K3 is 5e-7.
+and trainer nearly agree: exp(d) − d − 1 in float32 keeps one digit at |d| = 1e-3, where K3 is 5e-7, and none at 1e-4.
 
 Three differences run through all of them, and our catalog decides them the other way on purpose:
 
-- **Broken tokens count.** No framework knows sentinels (−9999, +1.0, an exact 0.0); most let one NaN take the whole step, some take it
-  for a perfect match. We count broken tokens by kind, leave them out, and lower `coverage`.
+- **Broken tokens count.** None of them knows sentinels (−9999, +1.0, an exact 0.0); most let one NaN take the whole step, three take
+  it for a perfect match or weight 0. We count broken tokens by kind, leave them out, and lower `coverage`.
 - **Empty sequences count**, as perplexity 1, ratio 1 or 0: a step with more masked-out sequences looks healthier. We skip them.
 - **Corrected numbers are logged** under names that sound raw: an ESS or a mean ratio after truncation cannot get worse than its
   bound. Ours are before any correction.
@@ -87,8 +87,13 @@ def _written(value: Any) -> str:
 
 
 def _code(names: str) -> str:
-    """Keys and paths as code; the words between them stay words."""
-    return ", ".join(f"`{part}`" if "/" in part or "." in part or "_" in part else part for part in names.split(", "))
+    """Keys and paths as code; the words after them stay words."""
+    return ", ".join(_first_as_code(part) for part in names.split(", "))
+
+
+def _first_as_code(part: str) -> str:
+    name, space, words = part.partition(" ")
+    return part if name == "–" else f"`{name}`{space}{words}"
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -124,31 +124,31 @@ MS_SWIFT: Final = Peer(
     ),
     differences=(
         Difference(
-            "k3_kl",
+            "rollout_correction/k3_kl",
             "backend.k3_kl",
             "clamped to 10 per token",
             "all tokens with d above 2.6 look alike: a token at d = 3 and one at d = 20 count the same",
         ),
         Difference(
-            "training_ppl, rollout_ppl, log_ppl_*, ppl_ratio",
+            "rollout_correction/training_ppl, rollout_ppl, log_ppl_*, ppl_ratio",
             "backend.training_ppl …",
             "empty sequences count, as perplexity 1",
             "masked-out sequences pull the means towards “no gap”",
         ),
         Difference(
-            "chi2_seq",
+            "rollout_correction/chi2_seq",
             "backend.chi2_seq",
             "the same (geometric), empty sequences as ratio 1",
             "not comparable with verl's key of the same name, which multiplies the ratios",
         ),
         Difference(
-            "ess",
+            "rollout_correction/ess",
             "backend.ess",
             "of weights clamped to [1/threshold, threshold]",
             "with threshold 2 it cannot fall below 0.64, however bad the tail",
         ),
         Difference(
-            "is_weight_mean, clipped_frac",
+            "rollout_correction/is_weight_mean, clipped_frac",
             "backend.ratio_mean, backend.clip_fraction_high",
             "of the applied weights; masked ones count as 0",
             "0 weights and small weights cannot be told apart in the mean",

@@ -9,7 +9,7 @@ import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
 from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
-from logprobe.monitor.peers.reductions import Floats, naive_k3, product_means, product_sum
+from logprobe.monitor.peers.reductions import Floats, naive_k3, product_means
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def _read(tokens: Tokens, options: Options) -> Reading:
     clamped = _clamped(tokens, ratio, log_ratio, options)
     # The REINFORCE objective overwrites its ratio with the truncated one before it is logged.
     logged = np.clip(ratio, 0.0, 1 + options.epsilon_high) if options.policy_loss == "reinforce" else ratio
-    total, squares = (float(_selected(values, tokens).sum()) for values in (logged, np.square(logged)))
+    total, squares = (float(_filled_sum(values, tokens).sum()) for values in (logged, np.square(logged)))
     metrics = {
         "kl_new_old": _sequence_mean(naive_k3(log_ratio), tokens),
         "mean_abs_log_ratio_new_old": _sequence_mean(np.abs(log_ratio), tokens),
@@ -44,13 +44,15 @@ def _read(tokens: Tokens, options: Options) -> Reading:
     return Reading({f"rl/{name}": value for name, value in metrics.items()})
 
 
-def _selected(values_BT: Floats, tokens: Tokens) -> Floats:
-    return product_sum(np.where(tokens.valid_BT, values_BT, 0.0), tokens.mask_BT)
+def _filled_sum(values_BT: Floats, tokens: Tokens) -> Floats:
+    """Σ of each sequence's tokens [B]; PipelineRL takes NaN as 0 and an infinity as the largest number there is."""
+    return np.asarray(np.nan_to_num(values_BT * tokens.mask_BT).sum(axis=-1))
 
 
 def _sequence_mean(values_BT: Floats, tokens: Tokens) -> float:
     """Mean over all sequences, empty ones as 0, of their means."""
-    return float(product_means(np.where(tokens.valid_BT, values_BT, 0.0), tokens.mask_BT).mean())
+    lengths_B1 = np.maximum(tokens.mask_BT.sum(axis=-1, keepdims=True), 1.0)
+    return float(_filled_sum(values_BT / lengths_B1, tokens).mean())
 
 
 def _clamped(tokens: Tokens, ratio_BT: Floats, log_ratio_BT: Floats, options: Options) -> Floats:
@@ -71,8 +73,9 @@ PIPELINERL: Final = Peer(
     prefixes=("rl/",),
     source="pipelinerl/finetune/rl/__init__.py",
     broken=(
-        "Values under mask = 0 are ignored. A NaN on a valid token makes the means NaN. Sentinels count as data. An empty sequence "
-        "adds 0 and counts in the number of sequences. A batch without a valid token logs none of these."
+        "Values under mask = 0 are ignored. A NaN on a valid token counts as 0, a perfect match in `kl_new_old` (and as clamped). "
+        "Sentinels count as data. An empty sequence adds 0 and counts in the number of sequences. A batch without a valid token "
+        "logs none of these."
     ),
     differences=(
         Difference(
@@ -91,7 +94,7 @@ PIPELINERL: Final = Peer(
             "rl/ess",
             "total.ess",
             "the same, of unclamped ratios",
-            "overflows to NaN with one token beyond d = 354 (float32: 44)",
+            "one token beyond d = 44 overflows float32 and is taken as the largest number there is",
         ),
         Difference(
             "rl/clamp_log_ratio_new_old_indicator",

@@ -36,7 +36,7 @@ class Options(CommonOptions):
     rollout_is_batch_normalize: bool = option(False, "divide the weights by their mean")
     rollout_is_metrics: str = option(
         "before_limits",
-        "weights that `rollout_is_mean` and its like are of; releases with IcePop log them after_limits",
+        "what `rollout_is_mean` and its like are of; after_limits in releases with IcePop",
         "before_limits",
         "after_limits",
     )
@@ -173,7 +173,7 @@ VERL: Final = Peer(
         Difference(
             "rollout_corr/rollout_is_mean, _max, _min (token)",
             "backend.ratio_mean …",
-            'in releases with IcePop of the truncated weights (`rollout_is_metrics="after_limits"`), before of all',
+            "of the truncated weights in releases with IcePop, of all weights before (`rollout_is_metrics`)",
             "a mean that cannot leave [0, threshold] hides how far the ratios went",
         ),
         Difference(

@@ -263,6 +263,11 @@ def test_trl_takes_an_unscored_token_for_a_perfect_match() -> None:
     assert math.isnan(values["sampling/sampling_logp_difference/mean"])
 
 
+def test_pipelinerl_takes_a_broken_token_for_a_perfect_match() -> None:
+    rollout, trainer = [[math.nan, -1.0]], [[-9.0, -2.0]]
+    assert peers.view("pipelinerl", rollout, trainer)["kl_new_old"] == pytest.approx(math.exp(-1) / 2)
+
+
 def test_nemo_rl_takes_a_broken_token_for_weight_zero() -> None:
     rollout, trainer = [[math.nan, -1.0]], [[-9.0, -1.0]]
     assert peers.view("nemo-rl", rollout, trainer)["sampling_importance_ratio"] == pytest.approx(0.5)
