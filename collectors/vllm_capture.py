@@ -120,14 +120,23 @@ class Capture:
         self._scheduled_at[id(step)] = now
 
     def processed(self, step: Any, outputs_by_client: dict[int, Any]) -> None:
-        """A step's outputs are ready to leave the engine."""
+        """A step's outputs are ready to leave the engine: take what is in them, and strip what nobody asked for."""
         now = self._scheduled_at.pop(id(step), self.last_scheduled)
         sequences = self.open
         for outputs in outputs_by_client.values():
             for output in outputs.outputs:
                 sequence = sequences.get(output.request_id)
-                if sequence is not None:
+                if sequence is None:
+                    continue
+                tokens, rows = output.new_token_ids, output.new_logprobs
+                # Nearly every output is one more token of a running request; that case costs no further call.
+                if len(tokens) == 1 and rows is not None and sequence.started and output.finish_reason is None:
+                    sequence.tokens.append(tokens[0])
+                    sequence.logprobs.append(rows.logprobs.item(0))
+                    sequence.times.append(now)
+                else:
                     self._take(sequence, output, now)
+        self.strip(outputs_by_client)
 
     def strip(self, outputs_by_client: dict[int, Any]) -> None:
         """Remove the rows of requests that did not ask; their front-end must never see any."""
@@ -142,15 +151,10 @@ class Capture:
 
     def _take(self, sequence: Sequence, output: Any, now: float) -> None:
         tokens = output.new_token_ids
-        rows = output.new_logprobs
-        if not sequence.started and tokens:
-            _start(sequence, output)
-        if len(tokens) == 1 and rows is not None:
-            sequence.tokens.append(tokens[0])
-            sequence.logprobs.append(rows.logprobs.item(0))
-            sequence.times.append(now)
-        elif tokens:
-            sequence.add(now, tokens, rows)
+        if tokens:
+            if not sequence.started:
+                _start(sequence, output)
+            sequence.add(now, tokens, output.new_logprobs)
         if output.finish_reason is not None:
             self._finish(sequence, str(output.finish_reason))
 

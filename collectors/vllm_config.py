@@ -96,9 +96,14 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def sampling_settings(params: Any) -> tuple[Any, ...]:
+    """What `sampling_document` would say, cheap to get and to compare."""
+    return tuple([getattr(params, name, None) for name in _SAMPLING])
+
+
 def sampling_document(params: Any) -> dict[str, Any]:
     """The effective sampling params of a request, as far as they matter to a log-prob, as a JSON-ready document."""
-    return {name: _plain(getattr(params, name, None), 3) for name in _SAMPLING}
+    return {name: _plain(value, 3) for name, value in zip(_SAMPLING, sampling_settings(params), strict=True)}
 
 
 def _look_up(root: Any, path: str) -> Any:

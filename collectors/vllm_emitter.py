@@ -20,7 +20,7 @@ from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder import Recorder
 from logprobe.collectors.versions import Mark, MarkFile, Timeline
 from logprobe.collectors.vllm_capture import Capture, Sequence
-from logprobe.collectors.vllm_config import sampling_document
+from logprobe.collectors.vllm_config import sampling_document, sampling_settings
 from logprobe.collectors.vllm_ids import prompt_hash, sample_id, split_internal
 from logprobe.collectors.vllm_updates import Update, UpdateObserver
 
@@ -59,7 +59,7 @@ class Emitter:
         self._marked: dict[str, Mark] = {}  # the last mark of each version
         self._reported: dict[str, int] = {}
         self._written = {"sequences": 0, "tokens": 0}
-        self._last_sampling: dict[str, Any] = {}
+        self._last_sampling: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._process = os.getpid()  # a forked child must not write what its parent will
         self._one_at_a_time = threading.Lock()
         self._closing = threading.Event()
@@ -157,10 +157,10 @@ class Emitter:
 
     def _sampling(self, params: Any) -> dict[str, Any]:
         """The document of `params`; one object for equal ones in a row, which the recorder then reads once."""
-        document = sampling_document(params)
-        if document != self._last_sampling:
-            self._last_sampling = document
-        return self._last_sampling
+        settings = sampling_settings(params)
+        if settings != self._last_sampling[0]:
+            self._last_sampling = settings, sampling_document(params)
+        return self._last_sampling[1]
 
     def _sample_id(self, sequence: Sequence) -> str:
         request_id, index = split_internal(sequence.internal_id, sequence.external_id)

@@ -72,13 +72,11 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
 
     def update_from_output(*args: Any, **kwargs: Any) -> Any:
         outputs = original(*args, **kwargs)
-        complete = False
         with guard("vllm_plugin.update_from_output"):
             capture.processed(args[0] if args else kwargs["scheduler_output"], outputs)
-            complete = True
-        with guard("vllm_plugin.strip"):
-            if not complete:
-                capture.give_up()
+            return outputs
+        with guard("vllm_plugin.recover"):  # only after an error in there
+            capture.give_up()
             capture.strip(outputs)
         return outputs
 

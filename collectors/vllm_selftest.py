@@ -72,7 +72,6 @@ def _extraction(*, inject: bool) -> list[str]:
         outputs = {0: EngineCoreOutputs(outputs=[output])}
         capture.scheduled(step, float(number))
         capture.processed(step, outputs)
-        capture.strip(outputs)
     return _differences(capture, request, params, steps, inject=inject)
 
 

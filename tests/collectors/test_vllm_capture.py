@@ -41,9 +41,7 @@ def step(capture: Capture, now: float, *outputs: SimpleNamespace) -> None:
 
 
 def finish(capture: Capture, scheduled: Any, *outputs: SimpleNamespace) -> None:
-    by_client = {0: SimpleNamespace(outputs=list(outputs))}
-    capture.processed(scheduled, by_client)
-    capture.strip(by_client)
+    capture.processed(scheduled, {0: SimpleNamespace(outputs=list(outputs))})
 
 
 def only(capture: Capture) -> Sequence:
