@@ -69,6 +69,21 @@ class Batch:
             values={name: values[first:last] for name, values in self.values.items()},
         )
 
+    def take(self, keep_S: NDArray[np.bool_]) -> Batch:
+        """Those sequences, as a copy that does not keep the others' memory."""
+        lengths = np.diff(self.offsets)
+        keep_N = np.repeat(keep_S, lengths)
+        rows = np.flatnonzero(keep_S).tolist()
+        return replace(
+            self,
+            offsets=arrays.offsets_of(lengths[keep_S]),
+            token_ids=self.token_ids[keep_N],
+            floats={name: values[keep_N] for name, values in self.floats.items()},
+            missing={name: values[keep_N] for name, values in self.missing.items()},
+            mask=None if self.mask is None else self.mask[keep_N],
+            values={name: [values[row] for row in rows] for name, values in self.values.items()},
+        )
+
     def parts(self, tokens: int) -> Iterator[Batch]:
         """Cut into parts of at most `tokens` tokens, or one sequence."""
         if self.tokens <= tokens:

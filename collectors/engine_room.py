@@ -22,6 +22,7 @@ from logprobe.collectors.capture import Captured
 from logprobe.collectors.health import Guard
 from logprobe.collectors.intake import Intake
 from logprobe.collectors.outlet import Outlet
+from logprobe.collectors.sampling import RawSample
 from logprobe.collectors.settings import Settings
 from logprobe.collectors.spool import SpoolWriter
 from logprobe.collectors.writer import Writer
@@ -53,7 +54,7 @@ class EngineRoom:
             rank=settings.rank,
             component=settings.component,
             segment_tokens=settings.segment_tokens,
-            raw=settings.raw,
+            raw_sample=RawSample(settings.raw_fraction, settings.worst_sequences),
             snapshot=self.snapshot,
         )
         self._thread: threading.Thread | None = None
@@ -172,6 +173,8 @@ def host_description(settings: Settings) -> dict[str, Any]:
         "host": socket.gethostname(),
         "rank": settings.rank,
         "replica": settings.replica,
+        "raw_fraction": settings.raw_fraction,
+        "worst_sequences": settings.worst_sequences,
         "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
         "python": platform.python_version(),
         "versions": {"logprobe": _own_version(), **_loaded_versions()},

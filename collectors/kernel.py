@@ -1,8 +1,8 @@
 """Arithmetic of the sufficient statistics: one cache-sized run of tokens at a time.
 
 A chunk is a few thousand tokens of one pair, converted to float64 once and passed over while it lies in the processor's
-cache; per-array passes over the whole batch are ten times slower. Chunks are cut into *pieces*, the parts of sequences
-that lie in them, and every column gets one value per piece; `statistics` merges pieces into sequences.
+cache; per-array passes over the whole batch are ten times slower. Chunks consist of *pieces*, sequences or parts
+of long ones, and every column gets one value per piece; `statistics` merges pieces into sequences.
 
 Dimensions: ``_K`` tokens of a chunk, ``_P`` pieces.
 """

@@ -41,7 +41,9 @@ class Recorder:
         flush_interval: seconds after which what was recorded is on disk at the latest.
         segment_tokens: tokens per spool segment.
         queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to statistics.
-        raw: False: always write statistics instead of raw tokens for training calls that carry both log-probs.
+        raw_fraction: share of the sequences, chosen by sample id, of which raw tokens are written; of all others that carry
+            both log-probs only statistics are, made in the recorder's thread. Default: ``LOGPROBE_RAW_FRACTION``, else 1.
+        worst_sequences: of each step, so many with the largest mismatch keep their raw tokens whatever the fraction.
 
     Raises:
         ConfigurationError: an argument is missing or makes no sense.
@@ -58,7 +60,8 @@ class Recorder:
         flush_interval: float = 1.0,
         segment_tokens: int = 131_072,
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
-        raw: bool = True,
+        raw_fraction: float | None = None,
+        worst_sequences: int = 4,
     ) -> None:
         self._settings = Settings.resolve(
             home=home,
@@ -69,7 +72,8 @@ class Recorder:
             flush_interval=flush_interval,
             segment_tokens=segment_tokens,
             queue_bytes=queue_bytes,
-            raw=raw,
+            raw_fraction=raw_fraction,
+            worst_sequences=worst_sequences,
         )
         self._room = EngineRoom(self._settings)
         self._room.start()

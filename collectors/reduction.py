@@ -1,11 +1,12 @@
-"""Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot be.
+"""Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot or need not be.
 
-About 2 % of the raw bytes, and everything the metrics need.
+About 2 % of the raw bytes, and everything the metrics need: bit for bit what ingest would compute from the raw tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from logprobe.collectors.arrays import offsets_of
 from logprobe.collectors.batches import Batch, trainer_columns
 from logprobe.collectors.columns import column
 from logprobe.collectors.schema import STATISTICS
-from logprobe.collectors.statistics import DEFAULT_BOUNDS, sequence_statistics
+from logprobe.collectors.statistics import DEFAULT_BOUNDS, Statistics, sequence_statistics
 from logprobe.collectors.token_hash import token_hash
 
 # pair → (behaviour, policy)
@@ -27,14 +28,34 @@ _PAIRS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A batch as rows of the `statistics` kind, and the statistics [S] of every pair its call carried."""
+
+    table: pa.Table
+    pairs: dict[str, Statistics]
+
+    def rows(self, keep_S: NDArray[np.bool_]) -> pa.Table:
+        """Those rows of the table, copied: `Table.filter` would import pyarrow.compute in the recorder's thread."""
+        edges = np.flatnonzero(np.diff(keep_S.astype(np.int8), prepend=0, append=0)).reshape(-1, 2).tolist()
+        slices = [self.table.slice(first, last - first) for first, last in edges]
+        return pa.concat_tables(slices or [self.table.slice(0, 0)]).combine_chunks()
+
+
 def statistics_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
     """One row per sequence: what the store keeps of it, and the sufficient statistics of every pair its call carried."""
-    tables = [_table(batch, rank) for batch in batches]
+    tables = [reduce(batch, rank).table for batch in batches]
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _table(batch: Batch, rank: int | None) -> pa.Table:
+def reduce(batch: Batch, rank: int | None) -> Reduced:
+    """The statistics of one batch.
+
+    Raises:
+        InputError: a value per sequence is not of its column's type.
+    """
     mask = batch.full_mask()
+    pairs = {pair: sums for pair in _PAIRS if (sums := _sums_of_pair(batch, mask, pair)) is not None}
     expected = _sums(mask, batch.offsets).astype(np.int64)
     entropy_sum, entropy_n = _finite_sums(batch, "entropy", mask)
     advantage_abs_sum, _ = _finite_sums(batch, "advantages", mask, absolute=True)
@@ -46,17 +67,16 @@ def _table(batch: Batch, rank: int | None) -> pa.Table:
         "entropy_sum": entropy_sum,
         "entropy_n": entropy_n,
         "token_hash": column(token_hash(batch.token_ids[mask], offsets_of(expected)), pa.uint64()),
-        **{pair: _pair(batch, mask, pair) for pair in _PAIRS},
+        **{pair: _structs(pair, pairs.get(pair), batch.sequences) for pair in _PAIRS},
     }
-    return pa.Table.from_arrays([data[name] for name in STATISTICS.names], schema=STATISTICS)
+    return Reduced(pa.Table.from_arrays([data[name] for name in STATISTICS.names], schema=STATISTICS), pairs)
 
 
-def _pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> pa.Array:
+def _sums_of_pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> Statistics | None:
     behaviour, policy = (batch.floats.get(name) for name in _PAIRS[pair])
-    kind = STATISTICS.field(pair).type
     if behaviour is None or policy is None:
-        return pa.nulls(batch.sequences, kind)
-    sums = sequence_statistics(
+        return None
+    return sequence_statistics(
         behaviour,
         policy,
         mask,
@@ -64,6 +84,12 @@ def _pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> pa.Array:
         bounds=DEFAULT_BOUNDS[pair],
         advantages_N=batch.floats.get("advantages"),
     )
+
+
+def _structs(pair: str, sums: Statistics | None, sequences: int) -> pa.Array:
+    kind = STATISTICS.field(pair).type
+    if sums is None:
+        return pa.nulls(sequences, kind)
     return pa.StructArray.from_arrays([column(sums[field.name], field.type) for field in kind], fields=list(kind))
 
 

@@ -29,7 +29,8 @@ class Settings:
     flush_interval: float
     segment_tokens: int
     queue_bytes: int
-    raw: bool
+    raw_fraction: float
+    worst_sequences: int
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments that make an equal recorder."""
@@ -49,6 +50,7 @@ class Settings:
                 "run": _run(given["run"], environment),
                 "rank": _rank(given["rank"], environment),
                 "replica": None if given["replica"] is None else str(given["replica"]),
+                "raw_fraction": _raw_fraction(given["raw_fraction"], environment),
             }
         )
         settings._check()
@@ -59,6 +61,8 @@ class Settings:
             raise ConfigurationError(f"component={self.component!r}: use 1 to 40 letters, digits and underscores")
         _require_number("flush_interval", self.flush_interval, above=0, below=3600)
         _require_number("segment_tokens", self.segment_tokens, above=0, below=2**31)
+        if type(self.worst_sequences) is not int or self.worst_sequences < 0:
+            raise ConfigurationError(f"worst_sequences={self.worst_sequences!r}: must be a whole number ≥ 0")
         _require_number("queue_bytes", self.queue_bytes, above=_SMALLEST_QUEUE - 1, below=2**48)
 
 
@@ -102,3 +106,15 @@ def _rank(given: object, environment: Mapping[str, str]) -> int | None:
         source = "rank" if given is not None else "environment variable RANK"
         raise ConfigurationError(f"{source}={rank!r}: must be a whole number ≥ 0; pass Recorder(rank=...)")
     return int(number)
+
+
+def _raw_fraction(given: object, environment: Mapping[str, str]) -> float:
+    value = given if given is not None else environment.get("LOGPROBE_RAW_FRACTION") or 1.0
+    source = "raw_fraction" if given is not None else "environment variable LOGPROBE_RAW_FRACTION"
+    try:
+        fraction = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        fraction = -1.0
+    if isinstance(value, bool) or not 0 <= fraction <= 1:
+        raise ConfigurationError(f"{source}={value!r}: must be a number from 0 (statistics only) to 1 (all raw tokens)")
+    return fraction

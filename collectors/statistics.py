@@ -21,7 +21,7 @@ Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` group
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -195,13 +195,33 @@ def sequence_statistics(
     offsets_S1 = np.asarray(offsets_S1, np.int64)
     tokens = _checked_tokens(behaviour_N, policy_N, mask_N, advantages_N)
     _check_offsets(offsets_S1, len(tokens))
-    starts = offsets_S1[:-1][np.diff(offsets_S1) > 0]
-    chunks = np.arange(0, len(tokens), kernel.CHUNK)
-    pieces = np.sort(np.concatenate([starts, chunks]))
-    pieces = pieces[np.diff(pieces, prepend=-1) > 0]  # np.union1d imports numpy.ma, here in the thread of a recorder
+    pieces, first = _pieces(offsets_S1)
     table = empty(len(pieces))
     _fill(table, pieces, tokens, (bounds.lower, bounds.upper), threads)
-    return _pieces_to_sequences(table, np.searchsorted(pieces, starts), offsets_S1)
+    return _pieces_to_sequences(table, first, offsets_S1)
+
+
+def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts of the pieces, and the first piece of each sequence that has tokens.
+
+    Sequences are cut at multiples of a chunk from their own start. So their sums do not depend, in any bit, on what stands
+    around them: not on the batch, the shard or the segment they came in.
+    """
+    lengths = np.diff(offsets_S1)
+    starts, lengths = offsets_S1[:-1][lengths > 0], lengths[lengths > 0]
+    counts = -(-lengths // kernel.CHUNK)
+    first = np.cumsum(counts) - counts
+    within = np.arange(counts.sum()) - np.repeat(first, counts)
+    return np.repeat(starts, counts) + within * kernel.CHUNK, first
+
+
+def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Consecutive pieces, as many as fit into a chunk."""
+    first = 0
+    while first < len(pieces):
+        last = int(np.searchsorted(ends, pieces[first] + kernel.CHUNK, side="right"))
+        yield first, last
+        first = last
 
 
 def _checked_tokens(
@@ -231,12 +251,13 @@ def _fill(
     def fill(chunks: Sequence[tuple[int, int]]) -> None:
         work = kernel.Workspace()
         with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
-            for start, end in chunks:
-                rows = slice(*np.searchsorted(pieces, (start, end)).tolist())
-                table = kernel.Table(columns, rows, pieces[rows] - start)
+            for first, last in chunks:
+                start, end = int(pieces[first]), int(ends[last - 1])
+                table = kernel.Table(columns, slice(first, last), pieces[first:last] - start)
                 kernel.accumulate(table, tokens[start:end], limits, work)
 
-    chunks = [(start, min(start + kernel.CHUNK, len(tokens))) for start in range(0, len(tokens), kernel.CHUNK)]
+    ends = np.append(pieces[1:], len(tokens))
+    chunks = list(_chunks(pieces, ends))
     if min(threads, len(chunks)) > 1:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(fill, (chunks[i::threads] for i in range(threads))))
@@ -244,7 +265,7 @@ def _fill(
         fill(chunks)
 
 
-def _pieces_to_sequences(table: Statistics, first: NDArray[np.intp], offsets_S1: NDArray[np.int64]) -> Statistics:
+def _pieces_to_sequences(table: Statistics, first: NDArray[np.int64], offsets_S1: NDArray[np.int64]) -> Statistics:
     filled = np.diff(offsets_S1) > 0
     result = empty(len(filled))
     if filled.any():

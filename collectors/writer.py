@@ -2,6 +2,7 @@
 
 Raw tokens go first: when the disk refuses or the queue is more than half full, training calls are reduced to statistics.
 These, and small records, are kept in memory (bounded) and retried until the disk takes them.
+With a `raw_fraction` below 1 they are reduced at once, all but a sample; that is no loss, and not counted as one.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.health import LOGGER, Guard, Problem
 from logprobe.collectors.intake import FlushRequest, Intake
 from logprobe.collectors.outlet import Outlet
-from logprobe.collectors.reduction import statistics_table
+from logprobe.collectors.reduction import reduce, statistics_table
+from logprobe.collectors.sampling import RawSample
 from logprobe.collectors.schema import SCHEMAS
 
 HEARTBEAT_SECONDS: Final = 10.0
 RETAINED_BYTES: Final = 16 << 20  # statistics kept while the disk refuses: some 60,000 sequences
 _RETAINED_ROWS: Final = 20_000  # of each small kind
+_STATISTICS_TOKENS: Final = 64  # a sequence's statistics weigh as much as so many raw tokens
 _WRONG_CONTENT: Final = (InputError, pa.ArrowException, ValueError, TypeError, OverflowError)
+_SAMPLED: Final = "raw tokens are sampled (raw_fraction); of all other sequences statistics are kept, nothing is lost"
 Build: TypeAlias = Callable[[Sequence[Batch]], pa.Table]
 
 
@@ -60,7 +64,7 @@ class Writer:
         rank: int | None,
         component: str,
         segment_tokens: int,
-        raw: bool,
+        raw_sample: RawSample,
         snapshot: Callable[[], dict[str, Any]],
     ) -> None:
         self.tokens_written = 0
@@ -73,7 +77,7 @@ class Writer:
         self._rank = rank
         self._component = component
         self._segment_tokens = segment_tokens
-        self._raw = raw
+        self._raw_sample = raw_sample
         self._snapshot = snapshot
         self._pending = Pending()
         self._bfloat16_noted = False
@@ -145,18 +149,43 @@ class Writer:
             return
         batch = flat.decode(item)
         self._note_bfloat16(batch)
-        target = self._pending.rollout if item.kind == "rollout" else self._training_target(batch, crowded=crowded)
+        if item.kind == "rollout":
+            self._keep(batch, self._pending.rollout)
+        elif "rollout_logprobs" in batch.floats:
+            self._store_reducible(batch, crowded=crowded)
+        else:
+            self._keep(batch, self._pending.training)  # its r comes with the rollout records, token by token
+
+    def _keep(self, batch: Batch, target: list[Batch]) -> None:
         target.extend(batch.parts(self._segment_tokens))
         self._pending.tokens += batch.tokens
 
-    def _training_target(self, batch: Batch, *, crowded: bool) -> list[Batch]:
-        reducible = "rollout_logprobs" in batch.floats
-        if not reducible or (self._raw and not crowded and self._outlet.refusal is None):
-            return self._pending.training
-        if self._raw:
-            reason = "disk_refused" if self._outlet.refusal else "queue_half_full"
-            self._count_reduction(batch, f"raw tokens are reduced to statistics ({reason})")
-        return self._pending.reduced
+    def _store_reducible(self, batch: Batch, *, crowded: bool) -> None:
+        pressure = "disk_refused" if self._outlet.refusal is not None else "queue_half_full" if crowded else None
+        if not self._raw_sample.everything:
+            batch = self._reduce_unsampled(batch)
+        if not batch.sequences:
+            return
+        if pressure is None:
+            self._keep(batch, self._pending.training)
+        else:
+            self._count_reduction(batch, f"raw tokens are reduced to statistics ({pressure})")
+            self._keep(batch, self._pending.reduced)
+
+    def _reduce_unsampled(self, batch: Batch) -> Batch:
+        """Turn all but the sample into statistics; → what stays raw. Each sequence is in one of the two, never in both."""
+        reduced = reduce(batch, self._rank)
+        raw_S = self._raw_sample.choose(batch, reduced.pairs["backend"])
+        sampled = batch.take(raw_S)
+        sequences, tokens = batch.sequences - sampled.sequences, batch.tokens - sampled.tokens
+        if sequences:
+            self._pending.statistics.append(reduced.rows(~raw_S))
+            self._pending.tokens += sequences * _STATISTICS_TOKENS
+            self.tokens_reduced += tokens
+            self._intake.health.report(
+                "raw_sampled", _SAMPLED, severity="info", sequences=sequences, tokens=tokens, step=batch.step
+            )
+        return sampled
 
     def _training_table(self, batches: Sequence[Batch]) -> pa.Table:
         return flat.training_table(batches, self._rank)

@@ -74,7 +74,7 @@ assert recorder.rollout(sample_ids=["a"], token_ids=[[1]], logprobs=[[None]], we
 assert recorder.step(1, loss=1.0) and recorder.weights(1, applied_at=time.time()) and recorder.report("e", "m", details=[1])
 recorder.training(step="wrong", sample_ids=0, token_ids=0, trainer_logprobs=0)
 assert recorder.flush() and recorder.close()
-with Recorder(home, "reduced", raw=False) as reduced:
+with Recorder(home, "reduced", raw_fraction=0.5, worst_sequences=1) as reduced:
     record(reduced, "c")
 print(sorted(set(sys.modules) - before))
 """
