@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
 from logprobe.app.data import runs_of
+from logprobe.app.gaps import measured
+from logprobe.monitor import identity
 from logprobe.monitor.reader import open_reader
 
 
@@ -41,6 +44,8 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "tokens": facts.tokens,
         "sequences": facts.sequences,
         "last_record_at": facts.last_record,
+        "measured": next(iter(reader.read("cli_gaps", run=run).to_pylist()), None),
+        "on_policy": asdict(identity.judge(identity.facts_of(reader.read("slice_identity", run=run)))),
         "steps_to_compute": behind["dirty_steps"],
         "quarantined": behind["quarantined"],
         "quarantine_reasons": behind["quarantine_reasons"],
@@ -62,11 +67,13 @@ def words(document: dict[str, Any]) -> str:
         ("state", f"{document['state']}: {document['reason']}"),
         ("last step", document["last_step"]),
         ("recorded", _recorded(document)),
+        ("measured", measured(document["measured"]) if document["measured"] else None),
+        ("on-policy", "{verdict}: {reason}".format(**document["on_policy"])),
         ("behind", _behind(document)),
         ("quarantined", _quarantined(document)),
     ]
-    lines = [f"{name:<12} {value if isinstance(value, str) else tables.cell(value)}" for name, value in facts]
-    lines += [f"{'job':<12} {name} fails: {error}" for name, error in document["service"]["jobs"].items()]
+    facts += [("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items()]
+    lines = [f"{name:<12} {_fact(value)}" for name, value in facts]
     for title, rows in (("collectors", document["collectors"]), ("problems", document["problems"])):
         if rows:
             lines += [
@@ -77,6 +84,10 @@ def words(document: dict[str, Any]) -> str:
         else:
             lines += [f"{title:<12} none reported"]
     return "\n".join(lines) + "\n"
+
+
+def _fact(value: Any) -> str:
+    return tables.harmless(value) if isinstance(value, str) else tables.cell(value)
 
 
 def _short(value: Any) -> Any:

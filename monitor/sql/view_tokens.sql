@@ -1,7 +1,8 @@
 -- Every raw token that is still kept. Grain: one row per token of a training record, `position` counting from 0, masked ones
 -- included. Inputs: raw_training; for what the trainer did not receive, the rollout record that the join job found (raw_rollout).
 -- `rollout_logprob`: as the trainer received it, else from the rollout record; null where nothing is known or tokens disagree.
--- `weight_version`: that of the engine when it sampled the token.
+-- `weight_version`: that of the engine when it sampled the token. `broken`: why a token under the mask is left out of every mean,
+-- by the rules of logprobe.collectors.kernel; null: it is not, or one of the two log-probs is missing.
 WITH placed AS (
     SELECT
         t.*,
@@ -52,6 +53,13 @@ SELECT
     run, step, rank, sample_id, group_id, position::INTEGER AS position, token_id, mask,
     rollout_logprob, trainer_logprob, current_logprob,
     trainer_logprob::DOUBLE - rollout_logprob::DOUBLE AS log_ratio,
+    CASE
+        WHEN NOT mask OR rollout_logprob IS NULL OR trainer_logprob IS NULL THEN NULL
+        WHEN NOT isfinite(rollout_logprob) OR NOT isfinite(trainer_logprob) THEN 'nonfinite'
+        WHEN least(rollout_logprob, trainer_logprob) <= -9999 OR rollout_logprob = 1 OR trainer_logprob = 1 THEN 'sentinel'
+        WHEN greatest(rollout_logprob, trainer_logprob) > 1e-6 THEN 'positive'
+        WHEN rollout_logprob = 0 AND trainer_logprob < -1 THEN 'zero'
+    END AS broken,
     entropy, advantage,
     list_filter(spans, lambda s: s."start" < place AND place <= s."end")[1]."version" AS weight_version,
     trainer_weight_version, rollout_source, segment_id, row

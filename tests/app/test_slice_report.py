@@ -63,3 +63,11 @@ def test_errors_say_what_to_do(ingested: Path, capsys: pytest.CaptureFixture[str
         run(ingested, "--per-step")
     assert end.value.code == 2
     assert "--per-step goes with --slice" in capsys.readouterr().err
+
+
+def test_status_says_whether_the_log_probs_are_identical(ingested: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", "toy-run", "--json", "--home", str(ingested)]) == 0
+    found = json.loads(capsys.readouterr().out)["on_policy"]
+    assert (found["verdict"], found["since_step"]) == ("different", 0)
+    assert cli.main(["status", "toy-run", "--home", str(ingested)]) == 0
+    assert f"different: {found['reason']}" in capsys.readouterr().out

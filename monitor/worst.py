@@ -1,0 +1,34 @@
+"""The worst of each step: the sequences and tokens that a gap is made of, for somebody who wants to look at them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+
+from logprobe.monitor.slices import Source, Steps
+
+Pair = Literal["backend", "update", "total"]
+
+
+def sequences(
+    source: Source, run: str, *, steps: Steps = (None, None), count: int = 10, pair: Pair = "backend"
+) -> pa.Table:
+    """The `count` worst sequences of each step, from statistics: every step of the run has them.
+
+    Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What stands beside them
+    (replica, weight spans, cached prefix, …) is null where no rollout record was joined; see ``sql/slice_worst_sequences.sql``.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    return source.read("slice_worst_sequences", run=run, first=steps[0], last=steps[1], count=count, pair=pair)
+
+
+def tokens(source: Source, run: str, *, steps: Steps, count: int = 10) -> pa.Table:
+    """The `count` worst tokens of each step by |t − r|, broken ones first; only of steps whose raw tokens are kept.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    return source.read("slice_worst_tokens", run=run, first=steps[0], last=steps[1], count=count)

@@ -1,0 +1,138 @@
+"""The worst sequences and tokens of a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_home import ingest_recorded
+from segments import RUN, records, sampled, trained
+
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor import worst
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.store import Store
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    home = tmp_path_factory.mktemp("recorded") / "home"
+    ingest_recorded(home, "v1-initial", before_step=6)
+    with open_reader(home) as reader:
+        yield reader
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+def feed(store: Store, **kinds: list[dict]) -> None:
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    for kind, rows in kinds.items():
+        writer.write(kind, records(kind, *rows))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+
+
+def test_sequences_are_ranked_by_what_they_add_to_k3(recorded: Reader) -> None:
+    table = worst.sequences(recorded, "v1-initial", steps=(2, 3), count=3)
+    assert table["step"].to_pylist() == [2, 2, 2, 3, 3, 3]
+    assert table["place"].to_pylist() == [1, 2, 3, 1, 2, 3]
+    sums = recorded.query(
+        "SELECT step, sample_id, sum_k3, sum(sum_k3) OVER (PARTITION BY step) AS whole FROM sequences "
+        "WHERE run = 'v1-initial' AND step IN (2, 3) ORDER BY step, sum_k3 DESC"
+    ).to_pylist()
+    wanted = [row for step in (2, 3) for row in [row for row in sums if row["step"] == step][:3]]
+    assert table["sample_id"].to_pylist() == [row["sample_id"] for row in wanted]
+    assert table["share"].to_pylist() == pytest.approx([row["sum_k3"] / row["whole"] for row in wanted])
+    assert all(spans for spans in table["spans"].to_pylist())
+
+
+def test_tokens_are_ranked_by_their_gap(recorded: Reader) -> None:
+    table = worst.tokens(recorded, "v1-initial", steps=(2, 3), count=4)
+    gaps = recorded.query(
+        "SELECT step, abs(log_ratio) AS gap FROM tokens WHERE run = 'v1-initial' AND mask"
+    ).to_pylist()
+    for step in (2, 3):
+        largest = sorted((row["gap"] for row in gaps if row["step"] == step), reverse=True)[:4]
+        found = [row for row in table.to_pylist() if row["step"] == step]
+        assert [abs(row["log_ratio"]) for row in found] == largest
+        assert [row["place"] for row in found] == [1, 2, 3, 4]
+
+
+def test_broken_comes_first(store: Store) -> None:
+    far = [-1.0, -90.0, -3.0, -4.0]
+    broken = [-1.0, -2.0, math.nan, -4.0]
+    feed(
+        store,
+        training=[trained("far", trainer_logprobs=far), trained("broken", trainer_logprobs=broken), trained("fine")],
+    )
+    rows = worst.sequences(store, RUN).to_pylist()
+    assert [row["sample_id"] for row in rows] == ["broken", "far", "fine"]
+    assert [row["broken"] for row in rows] == [1, 0, 0]
+    rows = worst.tokens(store, RUN, steps=(0, 0), count=2).to_pylist()
+    assert [(row["sample_id"], row["position"], row["broken"]) for row in rows] == [
+        ("broken", 2, "nonfinite"),
+        ("far", 1, None),
+    ]
+
+
+def test_sequences_without_any_valid_token_have_no_values(store: Store) -> None:
+    feed(store, training=[trained("a", trainer_logprobs=[math.nan] * 4)])
+    (row,) = worst.sequences(store, RUN).to_pylist()
+    assert (row["tokens"], row["broken"], row["k3_kl"], row["log_ratio_min"], row["share"]) == (0, 4, None, None, None)
+
+
+def test_other_pairs(store: Store) -> None:
+    current = [-1.0, -2.0, -3.0, -4.0]
+    feed(store, training=[trained("a", current_logprobs=current), trained("b")])
+    (row,) = worst.sequences(store, RUN, pair="update").to_pylist()
+    assert (row["sample_id"], row["log_ratio_mean"]) == ("a", -0.5)
+
+
+@pytest.mark.parametrize(
+    ("r", "t", "kind"),
+    [
+        (-1.0, math.nan, "nonfinite"),
+        (-math.inf, -1.0, "nonfinite"),
+        (-9999.0, -1.0, "sentinel"),
+        (-1.0, 1.0, "sentinel"),
+        (0.25, -1.0, "positive"),
+        (0.0, -8.0, "zero"),
+        (0.0, -0.5, None),
+        (5e-7, -0.5, None),
+        (-9998.0, -0.5, None),
+    ],
+)
+def test_tokens_are_broken_by_the_rules_of_the_statistics(store: Store, r: float, t: float, kind: str | None) -> None:
+    feed(
+        store,
+        rollout=[sampled("a", n=2, logprobs=[-0.5, r])],
+        training=[trained("a", n=2, received=False, trainer_logprobs=[-0.5, t])],
+    )
+    by_token = store.query("SELECT broken FROM tokens ORDER BY position")["broken"].to_pylist()
+    assert by_token == [None, kind]
+    (row,) = store.query(
+        "SELECT n_nonfinite_behaviour + n_nonfinite_policy AS nonfinite, n_sentinel_behaviour + "
+        "n_sentinel_policy AS sentinel, n_positive_behaviour + n_positive_policy AS positive, "
+        "n_zero_behaviour AS zero FROM sequences"
+    ).to_pylist()
+    assert row == {name: int(name == kind) for name in row}
+
+
+def test_masked_and_missing_tokens_are_not_ranked(store: Store) -> None:
+    mask = np.array([True, False, True, True]).tolist()
+    feed(
+        store,
+        training=[trained("a", mask=mask, trainer_logprobs=[-1.0, -90.0, -3.0, -4.0]), trained("b", received=False)],
+    )
+    rows = worst.tokens(store, RUN, steps=(None, None)).to_pylist()
+    assert [(row["sample_id"], row["position"]) for row in rows] == [("a", 0), ("a", 2), ("a", 3)]
