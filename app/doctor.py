@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from logprobe.app.gaps import faults_of, gaps_of
+from logprobe.app.tables import harmless
 from logprobe.collectors.errors import LogprobeError
 
 Level = Literal["ok", "note", "problem"]
@@ -72,9 +74,9 @@ def words(findings: list[Finding]) -> str:
         if finding.section != section:
             section = finding.section
             lines += ["", section] if lines else [section]
-        lines.append(f"  {marks[finding.level]} {finding.text}")
+        lines.append(f"  {marks[finding.level]} {harmless(finding.text)}")
         if finding.remedy:
-            lines.append(f"      → {finding.remedy}")
+            lines.append(f"      → {harmless(finding.remedy)}")
     return "\n".join(lines) + "\n"
 
 
@@ -209,68 +211,14 @@ def _self_tests(reader: Any) -> Iterator[Finding]:
 
 
 def _gaps(reader: Any) -> Iterator[Finding]:
-    rows = reader.read("cli_gaps").to_pylist()
+    rows = reader.read("cli_gaps", run=None).to_pylist()
     if not rows:
         yield Finding("runs", "note", "nothing was ingested yet")
     for row in rows:
-        gaps = list(gaps_of(row))
-        if not gaps:
+        faults, gaps = list(faults_of(row)), list(gaps_of(row))
+        if not faults and not gaps:
             yield Finding("runs", "ok", f"{row['run']}: everything can be measured")
+        for text, remedy in faults:
+            yield Finding("runs", "problem", f"{row['run']}: {text}", remedy)
         for text, remedy in gaps:
             yield Finding("runs", "note", f"{row['run']}: {text}", remedy)
-
-
-# Column of `cli_gaps`, what is missing, what that makes unknown, remedy. Fractions are of sequences.
-_TRAINING_GAPS: Final = (
-    (
-        "without_rollout_logprobs",
-        "neither received nor recorded rollout log-probs",
-        "all `backend` and `total` metrics",
-        "pass rollout_logprobs=, or record the engine under the same sample ids",
-    ),
-    (
-        "unaligned",
-        "tokens that differ from the engine's",
-        "all `backend` and `total` metrics",
-        "look for re-tokenization",
-    ),
-    (
-        "without_trainer_version",
-        "no trainer weight version",
-        "the weight lag",
-        "pass weight_version= to Recorder.training",
-    ),
-    ("without_entropy", "no entropy", "entropy (entropy_sampled stands in)", "pass entropy= to Recorder.training"),
-    ("without_reward", "no reward", "reward", "pass rewards= to Recorder.training"),
-    ("without_raw_tokens", "no raw tokens, statistics only", "anything per token", "see `logprobe status` for why"),
-)
-
-
-def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What one run (a row of `cli_gaps`) cannot have measured, and what to do about it."""
-    if not row["trained"]:
-        yield "no trainer side: no metric can be computed", "call Recorder.training in the trainer"
-        return
-    for column, missing, unknown, remedy in _TRAINING_GAPS:
-        if row[column]:
-            yield f"{_share(row[column], row['trained'])} with {missing}; unknown: {unknown}", remedy
-    if not row["with_current_logprobs"]:
-        yield (
-            "no current log-probs; unknown: all `update` and `total` metrics",
-            "pass current_logprobs= to Recorder.training",
-        )
-    if not row["sampled"]:
-        yield (
-            "no rollout side; unknown: weight lag, token and length mismatch, cached prefixes",
-            "set up the vLLM plugin",
-        )
-    elif row["without_rollout_version"]:
-        share = _share(row["without_rollout_version"], row["sampled"], "rollouts")
-        yield (
-            f"{share} without weight version; unknown: the weight lag",
-            "call logprobe.collectors.weights.mark(version)",
-        )
-
-
-def _share(part: int, whole: int, noun: str = "sequences") -> str:
-    return f"all {noun}" if part == whole else f"{part} of {whole} {noun}"

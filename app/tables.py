@@ -24,12 +24,16 @@ def cell(value: Any) -> str:
         return f"{value:.5g}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    text = str(value).translate(_CONTROL)
+    text = harmless(str(value))
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
-# Names and messages come from outside; they must not steer a terminal.
 _CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd")
+
+
+def harmless(text: str) -> str:
+    """Names and messages come from outside; without control characters they cannot steer a terminal."""
+    return text.translate(_CONTROL)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

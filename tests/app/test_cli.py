@@ -323,7 +323,7 @@ def test_doctor_says_what_cannot_be_measured_and_why(ingested) -> None:
     gaps = [finding for finding in findings if finding["section"] == "runs"]
     texts = " / ".join(gap["text"] for gap in gaps)
     assert "toy-run: all sequences with no entropy" in texts
-    assert "toy-run: no current log-probs; unknown: all `update` and `total` metrics" in texts
+    assert "toy-run: all sequences with no current log-probs; unknown: all `update` and `total` metrics" in texts
     assert "toy-run: no rollout side" in texts
     assert "reward" not in texts
     assert all(gap["remedy"] for gap in gaps)
