@@ -94,6 +94,19 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
         "finish_reason, rank, tag:NAME",
     )
     parser.add_argument("--per-step", action="store_true", help="with --slice: slice every step by itself")
+    parser.add_argument(
+        "--as",
+        dest="peer",
+        metavar="FRAMEWORK",
+        help="what another framework would log, from raw tokens: verl, ms-swift, slime, trl, pipelinerl, nemo-rl, prime-rl, "
+        "openrlhf",
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        metavar="NAME=VALUE",
+        help="with --as: a setting of it (docs/peers.md; may be repeated)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.set_defaults(usage_error=parser.error)
 

@@ -4,7 +4,8 @@ The JSON form is public API, one document, unknown is null:
 
     {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
 
-`--slice DIMENSION` shows parts of the sequences instead (see `logprobe.app.slice_report`).
+`--slice DIMENSION` shows parts of the sequences instead (see `logprobe.app.slice_report`), `--as FRAMEWORK` what another
+framework would log (see `logprobe.app.peer_report`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.app import slice_report, tables
+from logprobe.app import peer_report, slice_report, tables
 from logprobe.app.arguments import home_path, require_run
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
@@ -40,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _list(as_json=arguments.json)
     if arguments.name is None:
         arguments.usage_error("which RUN? `logprobe runs` lists them")
+    if arguments.peer is not None:
+        return peer_report.show(arguments)
+    if arguments.option:
+        arguments.usage_error("--option goes with --as")
     if arguments.slice is not None:
         return slice_report.show(arguments, arguments.metric or (None if arguments.json else _HEADLINE))
     if arguments.per_step:

@@ -100,7 +100,7 @@ def _padded(name: str, value: Any, dtype: np.dtype[np.floating[Any]]) -> Floats:
         rows = [_floats(name, row, dtype) for row in value]
         if any(row.ndim != 1 for row in rows):
             raise InputError(f"{name}: the items of a list must be 1-D")
-        array = np.zeros((len(rows), max(map(len, rows))), dtype)
+        array = np.zeros((len(rows), max(1, *map(len, rows))), dtype)
         for row, items in zip(array, rows, strict=True):
             row[: len(items)] = items
         return array

@@ -116,6 +116,13 @@ MS_SWIFT: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("rollout_correction/",),
+    headline=(
+        "rollout_correction/kl",
+        "rollout_correction/k3_kl",
+        "rollout_correction/ppl_ratio",
+        "rollout_correction/chi2_token",
+        "rollout_correction/chi2_seq",
+    ),
     source="swift/trainers/rlhf_trainer/grpo_trainer.py",
     broken=(
         "A NaN anywhere, also under mask = 0, makes the means NaN; ranks that are NaN are left out of the mean over ranks, so it "

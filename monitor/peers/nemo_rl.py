@@ -140,6 +140,13 @@ NEMO_RL: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("train/", "train/token_"),
+    headline=(
+        "train/token_mult_prob_error",
+        "train/gen_kl_error",
+        "train/policy_kl_error",
+        "train/js_divergence_error",
+        "train/sampling_importance_ratio",
+    ),
     source="nemo_rl/algorithms/loss_functions.py",
     broken=(
         "A NaN anywhere, also under mask = 0, makes the error metrics NaN; in `sampling_importance_ratio` NaN and infinite weights "

@@ -58,6 +58,7 @@ OPENRLHF: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("train/",),
+    headline=("train/vllm_kl",),
     source="openrlhf/models/loss.py",
     broken=(
         "A NaN anywhere, also under mask = 0, makes `vllm_kl` NaN. Sentinels count as data. Empty sequences have no tokens and so "

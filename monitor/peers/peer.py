@@ -67,6 +67,7 @@ class Peer:
     options: type[CommonOptions]
     read: Callable[[Tokens, Any], Reading]
     prefixes: tuple[str, ...]  # its logger puts these before the names in its code
+    headline: tuple[str, ...]  # what a table shows when nobody chose
     source: str  # where in its repository the formulas stand
     differences: tuple[Difference, ...]
     broken: str  # what it makes of NaN, sentinels and empty sequences

@@ -71,6 +71,12 @@ PIPELINERL: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("rl/",),
+    headline=(
+        "rl/kl_new_old",
+        "rl/ratio_new_old",
+        "rl/clamp_log_ratio_new_old_indicator",
+        "rl/ess",
+    ),
     source="pipelinerl/finetune/rl/__init__.py",
     broken=(
         "Values under mask = 0 are ignored. A NaN on a valid token counts as 0, a perfect match in `kl_new_old` (and as clamped). "

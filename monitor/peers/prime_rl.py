@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,21 @@ def _read(tokens: Tokens, options: Options) -> Reading:
     if advantages is None:
         return Reading(metrics)
     low, high, dropped = _masked(tokens, advantages, options)
-    for name, flags in (("is_masked", dropped), ("is_masked_low", low), ("is_masked_high", high)):
-        metrics |= _statistics(name, flags[valid].astype(divergence.dtype), ("mean",))
-    metrics |= _statistics("masked_mismatch_kl", divergence[valid & dropped], ("mean",))
-    metrics |= _statistics("unmasked_mismatch_kl", divergence[valid & ~dropped], ("mean",))
+    for name, values, subset in (
+        ("is_masked", dropped, valid),
+        ("is_masked_low", low, valid),
+        ("is_masked_high", high, valid),
+        ("masked_mismatch_kl", divergence, valid & dropped),
+        ("unmasked_mismatch_kl", divergence, valid & ~dropped),
+    ):
+        metrics |= _statistics(name, _means(values, subset))
     return Reading(metrics, None, tokens.mask_BT * ~dropped)
+
+
+def _means(values_BT: NDArray[Any], subset_BT: NDArray[np.bool_]) -> Floats:
+    """Mean of each sequence's subset of tokens [B], 0 for an empty one."""
+    sums_B = np.where(subset_BT, values_BT, 0.0).sum(axis=-1)
+    return np.asarray(sums_B / np.maximum(subset_BT.sum(axis=-1), 1))
 
 
 def _masked(
@@ -46,20 +56,17 @@ def _masked(
     return fell & (advantages < 0), rose & (advantages > 0), np.where(advantages > 0, rose, fell)
 
 
-def _statistics(
-    name: str, values_N: Floats, kinds: tuple[str, ...] = ("mean", "median", "std", "min", "max")
-) -> dict[str, float]:
-    """Of all tokens of the step; NaN without any."""
-    if not values_N.size:
-        return {f"{name}/{kind}": float("nan") for kind in kinds}
-    values = {
-        "mean": float(values_N.mean()),
-        "median": lower_median(values_N),
-        "std": deviation(values_N),
-        "min": float(values_N.min()),
-        "max": float(values_N.max()),
+def _statistics(name: str, values: Floats) -> dict[str, float]:
+    """Of all tokens or sequences of the step; NaN without any."""
+    if not values.size:
+        return {f"{name}/{kind}": float("nan") for kind in ("mean", "median", "std", "min", "max")}
+    return {
+        f"{name}/mean": float(values.mean()),
+        f"{name}/median": lower_median(values),
+        f"{name}/std": deviation(values),
+        f"{name}/min": float(values.min()),
+        f"{name}/max": float(values.max()),
     }
-    return {f"{name}/{kind}": values[kind] for kind in kinds}
 
 
 PRIME_RL: Final = Peer(
@@ -67,16 +74,22 @@ PRIME_RL: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("mismatch_kl/",),
+    headline=(
+        "mismatch_kl/mean",
+        "mismatch_kl/median",
+        "mismatch_kl/max",
+    ),
     source="src/prime_rl/trainer/rl/loss.py, src/prime_rl/trainer/utils.py",
     broken=(
         "Values under mask = 0 are ignored. A NaN on a valid token makes every statistic NaN, and that token is kept in the loss. "
-        "Sentinels count as data. Empty sequences have no tokens and so no effect. A batch without a valid token gives NaN."
+        "Sentinels count as data. Empty sequences have no tokens and no effect on `mismatch_kl`; the others average over "
+        "sequences and count them as 0. A batch without a valid token gives NaN."
     ),
     differences=(
         Difference(
             "mismatch_kl/mean",
             "total.k3_kl (backend.k3_kl where the step has one update)",
-            "exp(d) − d − 1, not clamped, in float32",
+            "exp(d) − d − 1, not clamped, in float32; `mismatch_kl/all/*` in newer releases, a mean of sequence means in old ones",
             "infinite from d = 89 on; holds the update where a step has several",
         ),
         Difference(
@@ -88,7 +101,7 @@ PRIME_RL: Final = Peer(
         Difference(
             "is_masked/mean",
             "update.pg_clip_fraction",
-            "share of tokens whose probability moved by more than 0.2 against the sign of the advantage",
+            "share of tokens whose probability moved by more than 0.2 along the sign of the advantage, averaged over sequences",
             "on probabilities, not ratios: rare tokens are never masked",
         ),
     ),

@@ -237,6 +237,13 @@ SLIME: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("train/mis_", "train/"),
+    headline=(
+        "train/mis_kl",
+        "train/mis_k3_kl",
+        "train/mis_ppl_ratio",
+        "train/mis_chi2_token",
+        "train/train_rollout_logprob_abs_diff",
+    ),
     source="examples/train_infer_mismatch_helper/mis.py, slime/backends/megatron_utils/loss.py",
     broken=(
         "A NaN anywhere in a sequence, also under mask = 0, makes every mean NaN. Sentinels count as data. An empty sequence "

@@ -57,6 +57,11 @@ TRL: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("sampling/",),
+    headline=(
+        "sampling/sampling_logp_difference/mean",
+        "sampling/sampling_logp_difference/max",
+        "sampling/importance_sampling_ratio/mean",
+    ),
     source="trl/trainer/grpo_trainer.py",
     broken=(
         "A NaN log-prob (a token that vLLM could not score) makes `sampling_logp_difference` NaN and counts as ratio 1, a perfect "

@@ -133,6 +133,14 @@ VERL: Final = Peer(
     options=Options,
     read=_read,
     prefixes=("rollout_corr/", "training/", "actor/"),
+    headline=(
+        "rollout_corr/kl",
+        "rollout_corr/k3_kl",
+        "rollout_corr/ppl_ratio",
+        "rollout_corr/chi2_token",
+        "training/rollout_probs_diff_mean",
+        "training/rollout_actor_probs_pearson_corr",
+    ),
     source="verl/trainer/ppo/rollout_corr_helper.py, verl/utils/debug/metrics.py, verl/trainer/ppo/core_algos.py",
     broken=(
         "Values under mask = 0 are ignored, NaN included. A NaN on a valid token makes every mean NaN. Sentinels count as "

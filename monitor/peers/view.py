@@ -40,7 +40,10 @@ class Report(dict[str, float]):
         for prefix in self._prefixes:
             if prefix + key in self:
                 return self[prefix + key]
-        raise KeyError(f"{key}{suggestion(key, self)}")
+        raise KeyError(f"{key}{suggestion(self._short(key), map(self._short, self))}")
+
+    def _short(self, key: str) -> str:
+        return next((key.removeprefix(prefix) for prefix in self._prefixes if key.startswith(prefix)), key)
 
 
 @dataclass(frozen=True)

@@ -293,6 +293,18 @@ def test_nemo_rl_limits_its_weights(kind: str, weights: list[list[float]]) -> No
     assert found.weights_BT.ravel() == pytest.approx(np.ravel(weights))
 
 
+def test_prime_rl_counts_dropped_tokens_sequence_by_sequence() -> None:
+    rollout = np.log([[0.5, 0.5, 0.5, 0.5], [0.5, 0.9, 0.5, 0.5]])
+    trainer = np.log([[0.9, 0.1, 0.5, 0.5], [0.5, 0.1, 0.5, 0.5]])
+    mask = [[1, 1, 1, 1], [1, 1, 0, 0]]
+    values = peers.view("prime-rl", rollout, trainer, mask, advantages=[1.0, -1.0])
+    assert values["is_masked/mean"] == (1 / 4 + 1 / 2) / 2
+    assert (values["is_masked_high/mean"], values["is_masked_low/mean"]) == (1 / 8, 1 / 4)
+    divergence = [9 / 5 - math.log(9 / 5) - 1, 1 / 9 - math.log(1 / 9) - 1]
+    assert values["masked_mismatch_kl/mean"] == pytest.approx(sum(divergence) / 2)
+    assert values["masked_mismatch_kl/max"] == pytest.approx(max(divergence))
+
+
 def test_float32_shows_the_rounding_near_identity() -> None:
     trainer = np.full((1, 8), -2.0)
     rollout = trainer - 1e-5
@@ -323,7 +335,7 @@ def test_layouts_and_types_agree(peer: str) -> None:
 def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
     values = peers.view("verl", ROLLOUT, TRAINER, MASK)
     assert values["kl"] == values["rollout_corr/kl"]
-    with pytest.raises(KeyError, match="did you mean 'rollout_corr/kl'"):
+    with pytest.raises(KeyError, match="did you mean 'kl'"):
         values["rollout_corr/kll"]
 
 

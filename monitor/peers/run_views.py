@@ -1,0 +1,75 @@
+"""A peer's view of the steps of a recorded run, from the raw tokens that are still kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import QueryError
+from logprobe.monitor.peers.view import Report, named, view
+from logprobe.monitor.reader import Reader
+
+
+@dataclass(frozen=True)
+class StepView:
+    """What a peer would have logged for one step."""
+
+    step: int
+    sequences: int  # of the step
+    seen: int  # of them, those whose raw tokens are kept with both sides; the view is of these
+    report: Report
+
+
+def run_views(
+    reader: Reader, run: str, peer: str, *, first: int | None = None, last: int | None = None, **options: Any
+) -> Iterator[StepView]:
+    """The view of each computed step between `first` and `last`, both included; one step's tokens in memory at a time.
+
+    Raises:
+        ConfigurationError: an unknown peer or option.
+        QueryError: raw tokens are kept for none of these steps.
+    """
+    named(peer).parse(options)
+    steps = reader.read("cli_steps", run=run, first=first, last=last).to_pylist()
+    seen = 0
+    for row in steps:
+        found = _step_view(reader, run, peer, row, options)
+        seen += found.seen
+        yield found
+    if steps and not seen:
+        raise QueryError(
+            f"run {run!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a view of {peer} "
+            "needs them; `logprobe up --keep-gib` says how many are kept"
+        )
+
+
+def _step_view(reader: Reader, run: str, peer: str, row: dict[str, Any], options: dict[str, Any]) -> StepView:
+    tokens = reader.read("peer_tokens", run=run, step=row["step"])
+    if not tokens.num_rows:
+        return StepView(row["step"], row["sequences"], 0, Report({}, named(peer).prefixes))
+    report = view(
+        peer,
+        _lists(tokens["rollout"]),
+        _lists(tokens["trainer"]),
+        _lists(tokens["mask"]),
+        current_logprobs=_lists_or_none(tokens["current"]),
+        advantages=_lists_or_none(tokens["advantage"]),
+        **options,
+    )
+    return StepView(row["step"], row["sequences"], tokens.num_rows, report)
+
+
+def _lists(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:
+    """One array per sequence; null as NaN."""
+    return [np.asarray(item.values.cast(pa.float64()).to_numpy(zero_copy_only=False)) for item in column]
+
+
+def _lists_or_none(column: pa.ChunkedArray) -> list[NDArray[np.float64]] | None:
+    """As `_lists`; None where nothing is known."""
+    lists = _lists(column)
+    return None if all(np.isnan(values).all() for values in lists) else lists
