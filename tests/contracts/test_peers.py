@@ -305,6 +305,73 @@ def test_prime_rl_counts_dropped_tokens_sequence_by_sequence() -> None:
     assert values["masked_mismatch_kl/max"] == pytest.approx(max(divergence))
 
 
+def test_verl_compares_probabilities_as_others_do() -> None:
+    positional, named = small("verl")
+    values, reference = peers.view(*positional, **named), SMALL["metrics"]["rllm"]
+    assert values["rollout_probs_diff_mean"] == same(reference["offpolicy/prob_abs_diff/mean"], SMALL_TOLERANCE)
+    assert values["rollout_probs_diff_max"] == same(reference["offpolicy/prob_abs_diff/max"], SMALL_TOLERANCE)
+    assert values["rollout_actor_probs_pearson_corr"] == same(reference["offpolicy/prob_pearson_corr"], SMALL_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("peer", "clipped", "moved"),
+    [
+        ("verl", "actor/pg_clipfrac", "actor/ppo_kl"),
+        ("slime", "train/pg_clipfrac", "train/ppo_kl"),
+        ("openrlhf", "train/ppo_clip_ratio", "train/ppo_kl"),
+    ],
+)
+def test_the_policy_loss_clips_where_the_advantage_says(peer: str, clipped: str, moved: str) -> None:
+    trainer = np.full((1, 5), -1.0)
+    current = trainer + np.array([0.5, 0.5, -0.5, -0.5, 0.1])
+    values = peers.view(peer, trainer, trainer, current_logprobs=current, advantages=[[1.0, -1.0, 1.0, -1.0, 1.0]])
+    assert values[clipped] == pytest.approx(2 / 5)  # up where it is good, down where it is bad
+    assert values[moved] == pytest.approx(-0.1 / 5)
+
+
+def test_verl_dual_clips_what_ran_away() -> None:
+    trainer = np.full((1, 2), -3.0)
+    values = peers.view(
+        "verl", trainer, trainer, current_logprobs=trainer + np.array([1.5, 1.0]), advantages=[[-1.0, -1.0]]
+    )
+    assert values["actor/pg_clipfrac_lower"] == pytest.approx(1 / 2)  # e^1.5 > 3 > e^1
+
+
+def test_nemo_rl_reports_its_policy_ratio() -> None:
+    trainer, moved = np.full((1, 2), -2.0), np.array([[0.1, -0.5]])
+    values = peers.view("nemo-rl", trainer, trainer, current_logprobs=trainer + moved)
+    ratios = np.exp(moved).ravel()
+    assert values["probs_ratio"] == pytest.approx(ratios.mean())
+    assert values["probs_ratio_clamped"] == pytest.approx((ratios[0] + 0.8) / 2)
+    assert (values["probs_ratio_min"], values["probs_ratio_max"]) == pytest.approx((ratios[1], ratios[0]))
+    assert values["approx_entropy"] == pytest.approx(-(ratios * (trainer + moved).ravel()).mean())
+
+
+def test_slimes_built_in_truncation() -> None:
+    rollout, trainer = [[-1.0, -1.0, -3.0]], [[-1.0, -2.0, -1.0]]
+    values = peers.view("slime", rollout, trainer, use_tis=True, custom_tis_function=False)
+    ratios = np.exp([0.0, -1.0, 2.0])
+    assert values["train/tis"] == pytest.approx(ratios.mean())
+    assert values["train/tis_abs"] == pytest.approx(np.abs(ratios - 1).mean())
+    assert values["train/tis_clipfrac"] == pytest.approx(1 / 3)
+    assert "train/mis_kl" not in values
+
+
+@pytest.mark.parametrize(("region", "kept"), [("max", [1, 0]), ("avg", [1, 0])])
+def test_slimes_trust_region_drops_whole_sequences(region: str, kept: list[int]) -> None:
+    rollout, trainer = [[-1.0, -1.0], [-1.0, -1.0]], [[-1.1, -1.0], [-2.0, -1.0]]
+    options = {
+        "use_tis": True,
+        "use_rs": True,
+        "rs_lower_bound": 0.01,
+        "rs_trust_region": region,
+        "rs_tr_threshold": 0.1,
+    }
+    assert peers.correction("slime", rollout, trainer, **options).mask_BT.tolist() == [[keep] * 2 for keep in kept]
+    values = peers.view("slime", rollout, trainer, **options)
+    assert values["train/mis_rs_trust_region_reject_fraction"] == 0.5
+
+
 def test_float32_shows_the_rounding_near_identity() -> None:
     trainer = np.full((1, 8), -2.0)
     rollout = trainer - 1e-5
