@@ -307,11 +307,18 @@ def harmless(models: Path) -> Any:
     answers["nameless"] = answer(models, watched)
     answers["unknown"] = answer(models, {**watched, "LOGPROBE_RUN": "unknown"}, spoil=unknown_vllm)
     choose_a_foreign_scheduler({**watched, "LOGPROBE_RUN": "foreign"})
-    answers["broken"] = answer(models, {**watched, "LOGPROBE_RUN": "broken"}, spoil=broken_capture)
+    with broken_capture():
+        answers["broken"] = answer(models, {**watched, "LOGPROBE_RUN": "broken"})
+    # Last: on this backend no engine can be started in a process that once had one with n-grams.
+    answers["speculative"] = answer(
+        models, {**watched, "LOGPROBE_RUN": "speculative"}, requests=repetitive_requests, speculative_config=NGRAMS
+    )
     return answers
 
 
-def answer(models: Path, environment: dict[str, str], *, spoil: Any = None) -> list[dict[str, Any]]:
+def answer(
+    models: Path, environment: dict[str, str], *, spoil: Any = None, requests: Any = None, **more: Any
+) -> list[dict[str, Any]]:
     """What an engine with these settings tells its callers."""
     from contextlib import nullcontext
 
@@ -322,8 +329,8 @@ def answer(models: Path, environment: dict[str, str], *, spoil: Any = None) -> l
     os.environ.update(environment)
     vllm_plugin.register()  # vLLM does so once per process, and this process has several engines
     with spoil() if spoil else nullcontext():
-        llm = LLM(**engine_arguments(models))
-    rows = mixed_requests(llm)
+        llm = LLM(**engine_arguments(models, **more))
+    rows = (requests or mixed_requests)(llm)
     vllm_plugin.flush()
     llm.llm_engine.engine_core.shutdown()
     for name in environment:
@@ -338,6 +345,18 @@ def mixed_requests(llm: Any) -> list[dict[str, Any]]:
     silent = SamplingParams(temperature=0.9, max_tokens=12, n=2, seed=3)
     asking = SamplingParams(temperature=0.9, max_tokens=12, seed=4, logprobs=2)
     outputs = llm.generate(prompts_of(6), [silent, asking] * 3, use_tqdm=False)
+    return [row for output in outputs for row in described(output)]
+
+
+NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+
+
+def repetitive_requests(llm: Any) -> list[dict[str, Any]]:
+    """What a guesser of n-grams gets right often: greedy decoding of a small model runs in circles."""
+    from vllm import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=60, logprobs=0, ignore_eos=True)
+    outputs = llm.generate([{"prompt_token_ids": [5, 6, 7, 8] * 6}] * 2, params, use_tqdm=False)
     return [row for output in outputs for row in described(output)]
 
 
@@ -377,14 +396,18 @@ def unknown_vllm() -> Iterator[None]:
 
 @contextmanager
 def broken_capture() -> Iterator[None]:
-    """Capture that fails at every step, once the self-test is over; the last scenario, since it stays so."""
-    from logprobe.collectors import vllm_capture
+    """Capture that fails at every step, once the self-test is over."""
+    from logprobe.collectors import vllm_attach, vllm_capture
 
     def fail(*_: Any) -> None:
         raise KeyError("made to fail")
 
-    yield
-    vllm_capture.Capture._take = fail
+    known, known_test = vllm_capture.Capture._take, vllm_attach.self_test
+    vllm_capture.Capture._take, vllm_attach.self_test = fail, lambda _scheduler: []
+    try:
+        yield
+    finally:
+        vllm_capture.Capture._take, vllm_attach.self_test = known, known_test
 
 
 if __name__ == "__main__":

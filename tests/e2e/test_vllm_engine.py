@@ -239,6 +239,15 @@ def test_injection_measures_what_nobody_asked_for(harmless: tuple[Path, Any]) ->
         assert row["logprobs"] in (None, found["logprobs"])
 
 
+def test_speculative_steps_bring_several_tokens(harmless: tuple[Path, Any]) -> None:
+    home, told = harmless
+    recorded = by_sample(spooled(home, "speculative", "rollout"))
+    for row in told["speculative"]:
+        assert_as_told(recorded[row["sample_id"]], row)
+    cost = json.loads(health(home, "speculative")["detached"]["details"])
+    assert cost["hook_calls"] < cost["tokens"], "the scenario must speculate: steps of several tokens"
+
+
 def test_an_unknown_vllm_is_left_alone_and_reported(harmless: tuple[Path, Any]) -> None:
     home, _ = harmless
     assert spooled(home, "unknown", "rollout") == []
