@@ -43,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing may complain at interpreter shutdown
         return 1
     except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
+        if _is_interrupt(error):
+            return 130
         return _fail(f"unexpected {type(error).__name__}: {error}; LOGPROBE_DEBUG=1 shows where, please report it")
 
 
@@ -58,6 +60,11 @@ def _run(arguments: argparse.Namespace) -> int:
             f"`logprobe {arguments.command}` needs the package {error.name!r}; pip install 'logprobe[{extra}]'"
         ) from error
     return code
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """DuckDB answers Ctrl-C in the middle of a statement with an error of its own, without a cause or a class."""
+    return type(error) is RuntimeError and str(error) == "Query interrupted"
 
 
 def _fail(message: str) -> int:

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
@@ -194,6 +196,17 @@ def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch, capsys) -> None:
     line = capsys.readouterr().err
     assert line.startswith("logprobe: unexpected ZeroDivisionError: division by zero; LOGPROBE_DEBUG=1")
     assert line.count("\n") == 1
+
+
+def test_ctrl_c_in_the_middle_of_a_query_is_no_error_message(ingested) -> None:
+    endless = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b"
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        done = logprobe("sql", endless, "--home", ingested, code=130)
+    finally:
+        timer.join()
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_a_closed_pipe_is_no_error_message(ingested) -> None:
