@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import shlex
 import subprocess
 import sys
 import threading
@@ -210,7 +211,8 @@ def test_ctrl_c_in_the_middle_of_a_query_is_no_error_message(ingested) -> None:
 
 
 def test_a_closed_pipe_is_no_error_message(ingested) -> None:
-    command = f"{sys.executable} -m logprobe.app.cli metrics toy-run --json --home {ingested} | head -c 10"
+    words = [sys.executable, "-m", "logprobe.app.cli", "metrics", "toy-run", "--json", "--home", str(ingested)]
+    command = f"{shlex.join(words)} | head -c 10"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == '{"run": "t'
     assert done.stderr == ""

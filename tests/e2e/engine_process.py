@@ -19,6 +19,9 @@ ENGINE_ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    # vLLM compiles one small function per process. Without that, an engine starts sooner, needs no C++ compiler, and works in a
+    # checkout with a space in its path, which torch does not hand to the compiler in one piece.
+    "TORCHDYNAMO_DISABLE": "1",
 }
 
 

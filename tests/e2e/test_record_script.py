@@ -26,7 +26,7 @@ class Script:
     @classmethod
     def start(cls, repository: Path, name: str, *arguments: str) -> Script:
         command = [sys.executable, str(repository / "sample_data" / name), *arguments]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}  # see engine_process
         pipe = subprocess.PIPE
         return cls(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
 
