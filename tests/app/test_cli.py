@@ -6,8 +6,8 @@ import csv
 import io
 import json
 import os
-import signal
 import shlex
+import signal
 import subprocess
 import sys
 import threading
