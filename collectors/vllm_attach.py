@@ -50,11 +50,13 @@ def install() -> None:
     """Watch every engine that is built in this process from now on. Never raises; may be called again."""
     health = Health()
     with Guard(health, "vllm_plugin.register"):
-        from vllm.config import SchedulerConfig  # noqa: PLC0415
         from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
 
         wrap(Scheduler, "__init__", _attaching)
-        wrap(SchedulerConfig, "get_scheduler_cls", _choosing(Scheduler))
+        from vllm.config import SchedulerConfig  # noqa: PLC0415
+
+        if "get_scheduler_cls" in vars(SchedulerConfig):
+            wrap(SchedulerConfig, "get_scheduler_cls", _choosing(Scheduler))
     _log(health)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -218,6 +219,20 @@ def test_a_sequence_that_is_not_understood_costs_no_other(engine: Engine) -> Non
     events = health_events(engine.home)
     assert events["sequences_lost"][0]["sequences"] == 1
     assert "vllm_plugin.describe" in events["internal_error"][0]["message"]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_writes_nothing_of_its_parents(engine: Engine) -> None:
+    engine.finish([101.0], [-0.5])
+    child = os.fork()
+    if child == 0:
+        engine.emitter.drain()
+        engine.emitter.close()
+        engine.recorder.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    engine.write()
+    assert by_sample(engine.home, "rollout").keys() == {"p:a/0"}  # fails when a sample was recorded twice
 
 
 def test_what_is_left_is_written_in_the_background_and_at_the_end(engine: Engine) -> None:
