@@ -63,11 +63,17 @@ class Problem:
             "severity": self.severity,
             "message": self.message,
             "count": max(self.count, 1),
-            "sequences": self.sequences,
-            "tokens": self.tokens,
-            "step": self.step,
+            "sequences": _storable(self.sequences) or 0,
+            "tokens": _storable(self.tokens) or 0,
+            "step": _storable(self.step),
             "details": self.details if details is None else json.dumps(details, default=str),
         }
+
+
+def _storable(number: object) -> int | None:
+    """A number that a host gave, if a record can hold it: one that cannot must not cost the records beside it."""
+    whole = number if isinstance(number, int) else None
+    return whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None
 
 
 @dataclass(slots=True)

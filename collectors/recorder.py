@@ -167,7 +167,7 @@ class Recorder:
         Args:
             sample_ids: a name per sequence, unique in the run.
             token_ids: the sampled tokens.
-            logprobs: r, the log-probability the engine reported for each of them; None in a list: not reported.
+            logprobs: r, the log-probability the engine reported for each of them; None among the numbers of a list: not reported.
             weight_version: one for all, one per sequence, or per sequence spans ``[(start, end, version), …]`` in sampled
                 tokens, end excluded; None: unknown.
             cached_prefix_tokens: prompt tokens taken from the prefix cache; one per sequence.

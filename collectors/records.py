@@ -6,22 +6,30 @@ import math
 import operator
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from logprobe.collectors import arrays, torch_bridge
 from logprobe.collectors.capture import Part
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.labels import text
 
+_SMALLEST: Final = -(1 << 63)
+_LARGEST: Final = (1 << 63) - 1
+
 
 def whole_number(name: str, value: Any) -> int:
-    """`value` as an int.
+    """`value` as an int that fits 64 bits.
 
     Raises:
-        InputError: not a whole number, or a tensor on a device.
+        InputError: not a whole number, too large for a record, or a tensor on a device.
     """
-    if type(value) is int:
-        return value
+    number = value if type(value) is int else _index(name, value)
+    if not _SMALLEST <= number <= _LARGEST:
+        raise InputError(f"{name}={value!r}: does not fit 64 bits")
+    return number
+
+
+def _index(name: str, value: Any) -> int:
     number = arrays.scalar(name, value)
     if isinstance(number, float) and number.is_integer():
         return int(number)

@@ -192,3 +192,15 @@ def test_any_whole_step_number_is_a_step(home: Path, step: int) -> None:
     metrics, status, _ = told(home)
     assert list(metrics) == [step]
     assert status["last_step"] == step
+
+
+def test_a_number_that_no_record_can_hold_costs_only_its_own_call(home: Path) -> None:
+    with Recorder(home, "run") as recorder:
+        Sender(recorder).send()
+        assert not recorder.step(2**63, loss=1.0)
+        assert not recorder.step(-(2**63) - 1, loss=1.0)
+        assert not recorder.weights(1, step=2**70)
+        assert recorder.report("odd", "numbers from elsewhere", step=2**64, tokens=2**64)
+    _, status, _ = told(home)
+    assert status["state"] == "ended"  # the recorder's last words arrived
+    assert [(problem["event"], problem["times"]) for problem in status["problems"]] == [("bad_input", 3)]
