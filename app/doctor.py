@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from logprobe.app.gaps import faults_of, gaps_of
+from logprobe.app.gaps import faults_of, gaps_of, raw_sampled
 from logprobe.app.tables import harmless
 from logprobe.collectors.errors import LogprobeError
 
@@ -222,3 +222,5 @@ def _gaps(reader: Any) -> Iterator[Finding]:
             yield Finding("runs", "problem", f"{row['run']}: {text}", remedy)
         for text, remedy in gaps:
             yield Finding("runs", "note", f"{row['run']}: {text}", remedy)
+        if words_on_raw := raw_sampled(row):
+            yield Finding("runs", "ok", f"{row['run']}: {words_on_raw}")

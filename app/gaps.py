@@ -93,5 +93,13 @@ def measured(row: Mapping[str, Any]) -> str:
     return f"{row['measured_tokens']:,} of {row['tokens']:,} tokens under the mask" + (f"; {why}" if why else "")
 
 
+def raw_sampled(row: Mapping[str, Any]) -> str:
+    """What a recorder's `raw_fraction` left out, which is no loss; empty where it left out nothing."""
+    if not row["raw_sampled"]:
+        return ""
+    share = _share(row["raw_sampled"], row["trained"])
+    return f"raw tokens are sampled, not lost: {share} with statistics only, as raw_fraction asked for"
+
+
 def _share(part: int, whole: int, noun: str = "sequences") -> str:
     return f"all {noun}" if part == whole else f"{part:,} of {whole:,} {noun}"

@@ -12,7 +12,7 @@ from typing import Any
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
 from logprobe.app.data import runs_of
-from logprobe.app.gaps import measured
+from logprobe.app.gaps import measured, raw_sampled
 from logprobe.monitor import identity
 from logprobe.monitor.reader import open_reader
 
@@ -72,6 +72,8 @@ def words(document: dict[str, Any]) -> str:
         ("behind", _behind(document)),
         ("quarantined", _quarantined(document)),
     ]
+    if document["measured"] and (words_on_raw := raw_sampled(document["measured"])):
+        facts.append(("sampling", words_on_raw))
     facts += [("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items()]
     lines = [f"{name:<12} {_fact(value)}" for name, value in facts]
     for title, rows in (("collectors", document["collectors"]), ("problems", document["problems"])):

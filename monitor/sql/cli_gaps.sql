@@ -1,7 +1,20 @@
 -- What each run lacks of the inputs that metrics need, as counts of sequences; and of its tokens under the mask, how many of them
 -- are broken and how many have no pair of log-probs at all.
--- Grain: run. Inputs: training_sequences, rollout_sequences, statistics. Parameters: $run (null: all).
-WITH trained AS (
+-- `raw_sampled`: statistics only because a recorder was told to keep raw tokens of a sample (raw_fraction), which loses nothing;
+-- not part of `without_raw_tokens`.
+-- Grain: run. Inputs: training_sequences, segments, rollout_sequences, statistics, health_records. Parameters: $run (null: all).
+WITH reduced AS (
+    SELECT t.run, count(*) AS sequences
+    FROM training_sequences AS t JOIN segments AS s ON s.segment_id = t.segment_id AND s.kind = 'statistics'
+    WHERE t.run = coalesce($run, t.run) GROUP BY t.run
+), reasons AS (
+    SELECT run, bool_or(event = 'raw_sampled') AS sampling,
+           coalesce(sum(sequences) FILTER (event = 'raw_reduced'), 0) AS under_pressure
+    FROM health_records WHERE run = coalesce($run, run) GROUP BY run
+), chosen AS (
+    SELECT run, greatest(sequences - under_pressure, 0)::BIGINT AS raw_sampled
+    FROM reduced JOIN reasons USING (run) WHERE sampling
+), trained AS (
     SELECT run, count(*) AS trained,
            count(*) FILTER (rollout_source = 'missing') AS without_rollout_logprobs,
            count(*) FILTER (rollout_source = 'unaligned') AS unaligned,
@@ -30,8 +43,8 @@ WITH trained AS (
 )
 SELECT run, coalesce(trained, 0) AS trained, coalesce(sampled, 0) AS sampled, without_rollout_logprobs, unaligned,
        without_rollout_record, without_trainer_version, without_rollout_version, without_entropy, without_reward,
-       without_raw_tokens, repeated, coalesce(tokens, 0) AS tokens, coalesce(measured_tokens, 0) AS measured_tokens,
+       without_raw_tokens - coalesce(raw_sampled, 0) AS without_raw_tokens, coalesce(raw_sampled, 0) AS raw_sampled, repeated, coalesce(tokens, 0) AS tokens, coalesce(measured_tokens, 0) AS measured_tokens,
        coalesce(nonfinite_tokens, 0) AS nonfinite_tokens, coalesce(impossible_tokens, 0) AS impossible_tokens,
        trained - coalesce(with_current_logprobs, 0) AS without_current_logprobs
-FROM trained FULL JOIN sampled USING (run) LEFT JOIN measured USING (run)
+FROM trained FULL JOIN sampled USING (run) LEFT JOIN measured USING (run) LEFT JOIN chosen USING (run)
 ORDER BY run
