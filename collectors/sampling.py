@@ -2,7 +2,7 @@
 
 A *sample* by name: the first eight bytes of the SHA-256 of the sample id (UTF-8), read as a big-endian whole number h, lie
 below ``raw_fraction · 2⁶⁴``. So every process, every step and every language chooses the same samples, a larger fraction
-contains a smaller one, and nothing in a sequence decides whether it is looked at. In SQL, Go or Rust it is the same three lines.
+contains a smaller one, and nothing in a sequence decides whether it is looked at.
 
 And the *worst* of each step, because they are what somebody will want to see: broken tokens first, then the largest Σ K3 of
 the pair `backend`. They are no fair sample: statistics over raw tokens should use those chosen by name.
