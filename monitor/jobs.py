@@ -23,6 +23,7 @@ LOGGER: Final = logging.getLogger("logprobe.service")
 Progress = Mapping[str, Any]
 
 _MOST_ERRORS: Final = 64  # distinct errors remembered per job
+_WATCH_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -109,11 +110,18 @@ class Job:
 
 
 class Schedule:
-    """Runs jobs, each at its own pace, until stopped."""
+    """Runs jobs, each at its own pace, until stopped.
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        """Starts nothing yet."""
+    The scheduler goes by the wall clock: one that is set back by an hour would let it sleep for that hour. A thread that goes by
+    the monotonic clock notices, and has all jobs run at once.
+    """
+
+    def __init__(self, jobs: Iterable[Job], *, wall_clock: Callable[[], float] = time.time) -> None:
+        """Starts nothing yet. `wall_clock`: seconds since any point in time, as the system's clock has them."""
         self.missed = 0
+        self._wall_clock = wall_clock
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="logprobe-clock", daemon=True)
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -127,11 +135,25 @@ class Schedule:
     def start(self) -> None:
         """Every job runs once at once, then at its pace."""
         self._scheduler.start()
+        self._watcher.start()
 
     def stop(self) -> None:
         """No new runs; returns when the runs under way have ended."""
+        self._stopped.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
+
+    def _watch(self) -> None:
+        ahead = self._wall_clock() - time.monotonic()
+        while not self._stopped.wait(_WATCH_SECONDS):
+            before, ahead = ahead, self._wall_clock() - time.monotonic()
+            if before - ahead > _WATCH_SECONDS:
+                LOGGER.warning("the clock was set back by %.0f s; the jobs go on", before - ahead)
+                self._run_all_now()
+
+    def _run_all_now(self) -> None:
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
 
     def _listen(self, event: JobExecutionEvent) -> None:
         self.missed += event.code == EVENT_JOB_MISSED

@@ -5,10 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from datetime import datetime, timedelta, tzinfo
+from typing import Any
 
 import pytest
+from apscheduler.schedulers import base
+from processes import eventually
 
 from logprobe.collectors.errors import StoreError
+from logprobe.monitor import jobs
 from logprobe.monitor.jobs import Job, Schedule
 
 
@@ -142,3 +147,29 @@ def test_stop_waits_for_the_run_under_way() -> None:
     schedule.stop()
     assert done.is_set()
     schedule.stop()  # twice is fine
+
+
+def test_a_clock_that_is_set_back_stops_no_job(monkeypatch, caplog) -> None:
+    back = timedelta(0)
+
+    class Clock(datetime):
+        """The system's clock, as the scheduler and we see it."""
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Any:
+            return datetime.now(tz) - back
+
+    monkeypatch.setattr(base, "datetime", Clock)
+    monkeypatch.setattr(jobs, "datetime", Clock)
+    monkeypatch.setattr(jobs, "_WATCH_SECONDS", 0.1)
+    job = Job("toy", 0.2, failing())
+    schedule = Schedule([job], wall_clock=lambda: time.time() - back.total_seconds())
+    schedule.start()
+    try:
+        eventually(lambda: job.account().runs >= 2, "the job runs")
+        back = timedelta(hours=1)
+        seen = job.account().runs
+        eventually(lambda: job.account().runs >= seen + 4, "the job runs on, at its pace", seconds=10.0)
+    finally:
+        schedule.stop()
+    assert "the clock was set back by 3600 s; the jobs go on" in caplog.text
