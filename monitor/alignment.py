@@ -1,7 +1,9 @@
 """Which tokens of a training record are the rollout record's, and what follows from it. Pure.
 
 Of each pair of records: all tokens of the trainer's (masked ones included) against the engine's when the numbers agree, else the
-trainer's under the mask; if neither agrees in number, or the ids differ, the pair is not aligned and nothing is measured on it.
+trainer's under the mask. If neither agrees in number, the trainer's tokens under the mask are compared as far as both sides go:
+a stop string is cut off in front of the engine, and trainers cut long answers and append an end-of-sequence token of their own.
+What the engine did not sample has no r and is missing. Where ids differ, the pair is not aligned and nothing is measured on it.
 
 Dimensions: ``_N`` flat tokens of the trainer's records, ``_M`` of the engine's, ``_S`` pairs of records.
 """
@@ -23,7 +25,7 @@ _POLICIES = {"backend": "trainer_logprobs", "total": "current_logprobs"}
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """How pairs of records fit together. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree, too."""
+    """How pairs of records fit together. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree as far as both go."""
 
     lengths_S: NDArray[np.int64]
     offsets_S1: NDArray[np.int64]
@@ -40,8 +42,10 @@ class Aligned:
         return self.by_all_S | self.by_mask_S
 
     def names(self) -> pa.Array:
-        """[S] ``all``, ``masked``, or null where nothing fits."""
-        return pa.array(np.where(self.by_all_S, "all", "masked"), mask=~self.match_S)
+        """[S] ``all``, ``masked``, ``prefix`` (one side goes on longer), or null where ids differ."""
+        return pa.array(
+            np.select([self.by_all_S, self.by_mask_S], ["all", "masked"], default="prefix"), mask=~self.match_S
+        )
 
 
 def align(table: pa.Table) -> Aligned:
@@ -53,12 +57,13 @@ def align(table: pa.Table) -> Aligned:
     expected_S = ragged.sums(mask_N, offsets_S1).astype(np.int64)
     by_all_S = rollout_S == lengths_S
     by_mask_S = (rollout_S == expected_S) & ~by_all_S
-    kept_N = np.repeat(by_all_S, lengths_S) | (mask_N & np.repeat(by_mask_S, lengths_S))
-    fits_S = by_all_S | by_mask_S
-    kept_M = np.repeat(fits_S, rollout_S)
+    compared_S = np.where(by_all_S, lengths_S, np.minimum(expected_S, rollout_S).clip(0))
+    candidate_N = mask_N | np.repeat(by_all_S, lengths_S)
+    kept_N = candidate_N & (_rank(candidate_N, offsets_S1) < np.repeat(compared_S, lengths_S))
+    kept_M = np.arange(rollout_S.sum()) < np.repeat(ragged.offsets_of(rollout_S)[:-1] + compared_S, rollout_S)
     differs = ragged.flat_ids(table["token_ids"])[kept_N] != ragged.flat_ids(table["rollout_token_ids"])[kept_M]
-    compared_S = np.where(fits_S, rollout_S, 0)
-    match_S = fits_S & (ragged.sums(differs, ragged.offsets_of(compared_S)) == 0)
+    same_S = ragged.sums(differs, ragged.offsets_of(compared_S)) == 0
+    match_S = same_S & (by_all_S | by_mask_S | (compared_S > 0))
     return Aligned(
         lengths_S,
         offsets_S1,
@@ -69,6 +74,12 @@ def align(table: pa.Table) -> Aligned:
         kept_N & np.repeat(match_S, lengths_S),
         kept_M & np.repeat(match_S, rollout_S),
     )
+
+
+def _rank(chosen_N: NDArray[np.bool_], offsets_S1: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[N] for a chosen token: how many chosen ones stand before it in its sequence."""
+    before_N1 = ragged.offsets_of(chosen_N)
+    return before_N1[:-1] - np.repeat(before_N1[offsets_S1[:-1]], np.diff(offsets_S1))
 
 
 def source_logprobs(table: pa.Table, aligned: Aligned) -> NDArray[np.float32]:

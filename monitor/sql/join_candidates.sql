@@ -15,7 +15,7 @@ best AS (
     FROM queued AS q
     JOIN training_sequences AS s ON s.run = q.run AND s.sample_id = q.sample_id
     JOIN rollout_sequences AS r ON r.run = q.run AND r.sample_id = q.sample_id
-    WHERE s.token_match IS NOT TRUE
+    WHERE (s.token_match AND s.length_match) IS NOT TRUE
     QUALIFY row_number() OVER (
         PARTITION BY s.segment_id, s.row
         ORDER BY

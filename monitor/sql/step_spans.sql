@@ -2,12 +2,15 @@
 -- sampled tokens without one, and for all tokens of a sequence without a rollout record. Inputs: training_sequences,
 -- rollout_sequences (the record a sequence was joined with).
 WITH trained AS (
-    SELECT rowid AS sequence, step, n_expected, weight_version AS trainer_version, rollout_segment, rollout_row
+    SELECT rowid AS sequence, step, n_expected, weight_version AS trainer_version, rollout_segment, rollout_row,
+           alignment
     FROM training_sequences
     WHERE run = $run AND step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps))
 ),
 joined AS (
-    SELECT t.sequence, t.step, t.trainer_version, coalesce(r.n_tokens, t.n_expected) AS n, r.spans
+    SELECT t.sequence, t.step, t.trainer_version, r.spans,
+           -- What the engine sampled beyond the trained tokens, or the trainer appended, must not shift the lag.
+           CASE WHEN t.alignment = 'prefix' THEN t.n_expected ELSE coalesce(r.n_tokens, t.n_expected) END AS n
     FROM trained AS t
     LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
 ),

@@ -12,9 +12,9 @@ WITH placed AS (
         o.spans,
         -- Place of each token among the rollout's tokens (from 1): its own position, or its rank among those under the mask,
         -- which two sorts give: the first lists positions with the masked-out ones last, the second inverts that list.
-        CASE s.alignment
-            WHEN 'all' THEN range(1, len(t.token_ids) + 1)
-            WHEN 'masked' THEN list_grade_up(list_grade_up(
+        CASE
+            WHEN s.alignment = 'all' OR (s.alignment = 'prefix' AND t.mask IS NULL) THEN range(1, len(t.token_ids) + 1)
+            WHEN s.alignment IN ('masked', 'prefix') THEN list_grade_up(list_grade_up(
                 list_transform(t.mask, lambda m, i: i + CASE WHEN m THEN 0 ELSE len(t.mask) END)
             ))
         END AS places

@@ -135,7 +135,12 @@ def test_tokens_masked_out_of_a_fully_aligned_sequence_keep_their_places(pipelin
 
 @pytest.mark.parametrize(
     ("rollout", "length_match"),
-    [(sampled("a", 3), False), (sampled("a", 9), False), (sampled("a", token_ids=[0, 1, 7, 3]), True)],
+    [
+        (sampled("a", 3, token_ids=[0, 7, 2]), False),
+        (sampled("a", 5, token_ids=[7, 1, 2, 3, 4]), False),
+        (sampled("a", 0), False),
+        (sampled("a", token_ids=[0, 1, 7, 3]), True),
+    ],
 )
 def test_records_that_disagree_are_not_measured(pipeline: Pipeline, rollout: dict, length_match: bool):
     pipeline.ingest("training", MISSING)
@@ -152,6 +157,43 @@ def test_records_that_disagree_are_not_measured(pipeline: Pipeline, rollout: dic
     assert pipeline.rows("SELECT count(rollout_logprob) AS r, count(weight_version) AS v FROM tokens") == [
         {"r": 0, "v": 0}
     ]
+
+
+@pytest.mark.parametrize("mask", [None, [True] * 4, [True, True, False, True]])
+def test_what_the_engine_sampled_beyond_the_trained_tokens_is_left_out(pipeline: Pipeline, mask: list[bool] | None):
+    """A stop string ends in the front-end: the engine has tokens that nobody was given."""
+    ids = [0, 1, 90, 2] if mask and not all(mask) else [0, 1, 2, 3]
+    pipeline.ingest("training", trained("a", received=False, token_ids=ids, mask=mask))
+    spans = [{"start": 0, "end": 2, "version": "v1"}, {"start": 2, "end": 7, "version": "v2"}]
+    pipeline.feed("rollout", sampled("a", 7, spans=spans))
+    n = 3 if 90 in ids else 4
+    check(
+        pipeline.sequence(),
+        rollout_source="joined",
+        alignment="prefix",
+        token_match=True,
+        length_match=False,
+        n=n,
+        n_expected=n,
+    )
+    found = pipeline.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens WHERE mask ORDER BY position")
+    assert found == [{"r": -float(i + 1), "v": "v1" if i < 2 else "v2"} for i in range(n)]
+
+
+def test_a_token_the_engine_did_not_sample_is_missing_and_not_a_match(pipeline: Pipeline):
+    """A trainer that appends an end-of-sequence token of its own."""
+    pipeline.ingest("training", trained("a", received=False))
+    pipeline.feed("rollout", sampled("a", 3))
+    check(pipeline.sequence(), alignment="prefix", token_match=True, length_match=False, n=3, n_expected=4)
+    found = pipeline.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens ORDER BY position")
+    assert found[-1] == {"r": None, "v": None}
+
+
+def test_a_record_of_the_same_length_replaces_a_prefix(pipeline: Pipeline):
+    pipeline.ingest("training", trained("a", received=False))
+    pipeline.feed("rollout", sampled("a", 3))
+    pipeline.feed("rollout", sampled("a", 4))
+    check(pipeline.sequence(), alignment="all", token_match=True, length_match=True, n=4)
 
 
 def test_what_the_trainer_received_stays_and_is_compared(pipeline: Pipeline):
