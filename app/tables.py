@@ -16,8 +16,8 @@ _WIDEST: Final = 60  # characters of a cell; longer ones are cut, JSON and CSV n
 _UNKNOWN: Final = "–"  # unknown is not zero, and looks it
 
 
-def cell(value: Any) -> str:
-    """One value as people read it."""
+def cell(value: Any, widest: int = _WIDEST) -> str:
+    """One value as people read it, at most `widest` characters of it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return _UNKNOWN
     if isinstance(value, float):
@@ -25,7 +25,7 @@ def cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
     text = harmless(str(value))
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+    return text if len(text) <= widest else text[: widest - 1] + "…"
 
 
 _CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd")
@@ -36,9 +36,9 @@ def harmless(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Text of a table; numbers to the right, words to the left."""
-    body = [[cell(value) for value in row] for row in rows]
+def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]], *, widest: int = _WIDEST) -> str:
+    """Text of a table; numbers to the right, words to the left, cells cut to `widest` characters."""
+    body = [[cell(value, widest) for value in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *body]) for i in range(len(header))]
     right = [_numeric([row[i] for row in rows]) for i in range(len(header))]
     lines = [list(header), ["─" * width for width in widths], *body]

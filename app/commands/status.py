@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
@@ -15,6 +15,8 @@ from logprobe.app.data import runs_of
 from logprobe.app.gaps import measured, raw_sampled
 from logprobe.monitor import identity
 from logprobe.monitor.reader import open_reader
+
+_MESSAGE: Final = 300  # characters; what went wrong stands in the last column and is to be read to its end
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,7 +83,9 @@ def words(document: dict[str, Any]) -> str:
             lines += [
                 "",
                 title,
-                tables.aligned(list(rows[0]), [[_short(value) for value in row.values()] for row in rows]),
+                tables.aligned(
+                    list(rows[0]), [[_short(value) for value in row.values()] for row in rows], widest=_MESSAGE
+                ),
             ]
         else:
             lines += [f"{title:<12} none reported"]

@@ -333,6 +333,15 @@ def test_status_names_what_was_lost(home) -> None:
     assert "bad_input" in logprobe("status", "lossy", "--home", home).stdout
 
 
+def test_status_tells_a_problem_to_its_end(home) -> None:
+    message = "the engine " + "really " * 20 + "stopped"
+    with Recorder(home, "toy") as recorder:
+        recorder.step(0, loss=1.0)
+        recorder.report("engine_stopped", message, severity="warning")
+    logprobe("ingest", "--once", "--home", home)
+    assert message in logprobe("status", "toy", "--home", home).stdout
+
+
 def test_doctor_says_what_cannot_be_measured_and_why(ingested) -> None:
     findings = json.loads(logprobe("doctor", "--json", "--home", ingested).stdout)
     gaps = [finding for finding in findings if finding["section"] == "runs"]
