@@ -16,6 +16,7 @@ from typing import Any, Final
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.join import Joiner
+from logprobe.monitor.profile_job import ProfileJob
 from logprobe.monitor.retention import Retention, RetentionPolicy
 from logprobe.monitor.spool_scan import scan
 from logprobe.monitor.step_job import STEPS_PER_BATCH, StepJob
@@ -36,6 +37,7 @@ class Pipeline:
         self._ingester = Ingester(store)
         self._joiner = Joiner(store)
         self._steps = StepJob(store)
+        self._profiles = ProfileJob(store)
         self._retention = Retention(store, policy)
         self._stopping = stopping
 
@@ -72,6 +74,13 @@ class Pipeline:
             done = self._steps.run_once(max_steps=STEPS_PER_BATCH)
             steps, remaining = steps + done.steps, done.remaining
         return {"steps": steps, "remaining": remaining}
+
+    def profile(self) -> Report:
+        """Profiles the tokens of the steps that were computed since. Raises `StoreError`."""
+        steps = tokens = 0
+        while not self._stopping.is_set() and (done := self._profiles.run_once()).steps:
+            steps, tokens = steps + done.steps, tokens + done.tokens
+        return {"steps": steps, "tokens": tokens}
 
     def retain(self) -> Report:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""

@@ -78,10 +78,15 @@ def find_orphans(home: Home, registered: set[str]) -> list[str]:
     return [name for name in map(home.relative, files) if name not in registered]
 
 
+def empty_file(home: Home, kind: str) -> Path:
+    """A Parquet file of this kind without rows, to read where there is none with rows."""
+    return home.raw / _NOBODY / kind / "empty.parquet"
+
+
 def write_empty_files(home: Home) -> None:
     """One file without rows per kind, so that the views work before the first and after the last real one."""
     for kind in RAW_KINDS:
-        path = home.raw / _NOBODY / kind / "empty.parquet"
+        path = empty_file(home, kind)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path.with_suffix(".tmp"), kind, RAW_SCHEMAS[kind].empty_table(), 0)

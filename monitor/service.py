@@ -100,9 +100,10 @@ class Service:
             step_metrics.run(wait=True)
 
         ingest = Job("ingest", INGEST_SECONDS, lambda: pipeline.ingest(follow_up))
+        profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         health = Job("health", _HEALTH_SECONDS, self._beat)
-        return {job.name: job for job in (ingest, join, step_metrics, retention, health)}
+        return {job.name: job for job in (ingest, join, step_metrics, profiles, retention, health)}
 
     def _listen(self, stack: ExitStack) -> FlightServer:
         token = secrets.token_urlsafe(32)

@@ -46,6 +46,7 @@ def _alone(home: Home) -> Report:
         report = pipeline.ingest(follow_up)
         pipeline.join()  # what an earlier, interrupted ingest left undone
         pipeline.compute_steps()
+        pipeline.profile()
     return report
 
 

@@ -1,0 +1,253 @@
+"""Token-level profiles: buckets against plain loops, exactly once in the store, honest without raw tokens."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded_home import ingest_recorded
+from segments import RUN, records, sampled, trained
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.statistics import sequence_statistics
+from logprobe.monitor import profile_job, profiles
+from logprobe.monitor.home import Home
+from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.profile_job import ProfileJob
+from logprobe.monitor.retention import Retention, RetentionPolicy
+from logprobe.monitor.store import Store
+
+
+class Feed:
+    """Spool → store → join → steps → profiles, in the hand of a test."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.writer = SpoolWriter(store.home.path, RUN, "w")
+        self.pipeline = Pipeline(store, threading.Event())
+
+    def __call__(self, **kinds: list[dict]) -> dict:
+        for kind, rows in kinds.items():
+            self.writer.write(kind, records(kind, *rows))
+        self.pipeline.ingest(lambda _: None)
+        self.pipeline.join()
+        self.pipeline.compute_steps()
+        return self.pipeline.profile()
+
+    def tokens(self, dimension: str, **options: object) -> dict[str, int]:
+        table = profiles.of(self.store, RUN, dimension, **options)
+        return dict(zip(table["label"].to_pylist(), table["tokens"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def feed(home: Path) -> Iterator[Feed]:
+    with Store.open(Home(home)) as store:
+        yield Feed(store)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    home = tmp_path_factory.mktemp("recorded") / "home"
+    ingest_recorded(home, "v1-initial", before_step=30)
+    ingest_recorded(home, "v0-reference", before_step=30)
+    with Store.open(Home(home)) as store:
+        assert Pipeline(store, threading.Event()).profile()["steps"] == 60
+        yield store
+
+
+# --- Buckets ---
+
+
+def turns(mask: list[bool]) -> list[int]:
+    """Places in turns, token by token; −1 where the mask is 0."""
+    result, place = [], 0
+    for index, inside in enumerate(mask):
+        fresh = inside and (index == 0 or not mask[index - 1])
+        place = 0 if fresh else place + 1
+        result.append(min(place, profiles.TURN_TOKENS) if inside else -1)
+    return result
+
+
+def deciles(mask: list[bool]) -> list[int]:
+    ranks = list(itertools.accumulate(mask, initial=0))
+    return [10 * rank // max(sum(mask), 1) if inside else -1 for rank, inside in zip(ranks, mask, strict=False)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.lists(st.booleans(), max_size=20), min_size=1, max_size=6))
+def test_places_are_those_of_a_plain_loop(masks: list[list[bool]]) -> None:
+    mask_N = np.array([inside for mask in masks for inside in mask], np.bool_)
+    lengths = np.array([len(mask) for mask in masks])
+    found = profiles.place(np.arange(len(masks)), lengths, mask_N)
+    assert found.step.tolist() == [index for index, mask in enumerate(masks) for _ in mask]
+    assert np.where(mask_N, found.turn, -1).tolist() == [place for mask in masks for place in turns(mask)]
+    assert np.where(mask_N, found.position, -1).tolist() == [decile for mask in masks for decile in deciles(mask)]
+
+
+@given(st.lists(st.floats(-50, 1e-6), min_size=1, max_size=50))
+def test_probabilities_lie_in_their_bucket(logprobs: list[float]) -> None:
+    probabilities = np.exp(np.array(logprobs))
+    bucket = profiles.probability_bucket(np.array(logprobs))
+    ends = np.array([*profiles.PROBABILITIES, 1.00001])
+    assert (ends[bucket] <= probabilities * (1 + 1e-12)).all()
+    assert (probabilities <= ends[bucket + 1] * (1 + 1e-12)).all()
+
+
+@given(st.floats(profiles.SMALLEST, 9e3), st.sampled_from([-1.0, 1.0]))
+def test_a_bin_stands_for_what_is_in_it_within_the_error(size: float, sign: float) -> None:
+    (bucket,) = profiles.log_ratio_bucket(np.array([sign * size]))
+    assert np.sign(bucket) == sign
+    (value,) = profiles.bin_value(np.array([bucket]))
+    assert abs(value - size) <= profiles.ERROR * size * (1 + 1e-9)
+
+
+def test_the_ends_of_the_bins() -> None:
+    buckets = profiles.log_ratio_bucket(np.array([0.0, -0.0, 1e-13, 1e-12, -1e-12, 1e9, -1e9]))
+    assert buckets.tolist() == [0, 0, 0, 1, -1, profiles.LARGEST_BIN, -profiles.LARGEST_BIN]
+    assert profiles.bin_value(np.array([0])).tolist() == [0.0]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            *[st.sampled_from([-2.0, -0.5, 0.0, 5e-7, 0.5, 1.0, -9998.0, -9999.0, -math.inf, math.inf, math.nan])] * 2
+        ),
+        min_size=1,
+    )
+)
+def test_broken_is_what_the_statistics_call_broken(pairs: list[tuple[float, float]]) -> None:
+    behaviour, policy = np.array(pairs).T
+    statistics = sequence_statistics(behaviour, policy, None, np.arange(len(pairs) + 1))
+    with np.errstate(invalid="ignore"):
+        broken = profiles.is_broken(behaviour, policy)
+    assert broken.tolist() == (statistics["n"] == 0).tolist()
+
+
+def test_k3_is_that_of_the_statistics() -> None:
+    d = np.array([0.0, 1e-9, -1e-5, 9e-5, 2e-4, -0.3, 5.0, 25.0, -25.0])
+    policy = np.minimum(d, 0) - 1.0
+    behaviour = policy - d
+    statistics = sequence_statistics(behaviour, policy, None, np.arange(len(d) + 1))
+    assert profiles.k3(policy - behaviour) == pytest.approx(statistics["sum_k3"], rel=1e-12)
+
+
+# --- In the store ---
+
+
+@pytest.mark.parametrize("run", ["v1-initial", "v0-reference"])
+@pytest.mark.parametrize("dimension", profiles.RANGES)
+def test_every_profile_adds_up_to_the_statistics(recorded: Store, run: str, dimension: str) -> None:
+    for pair in ("backend", "update", "total"):
+        table = profiles.of(recorded, run, dimension, pair=pair, per_step=True).to_pylist()
+        sums = recorded.query(
+            "SELECT step, sum(n)::BIGINT AS n, sum(sum_d) AS d, sum(sum_abs_d) AS size, sum(sum_k3) AS k3 FROM statistics "
+            "WHERE run = ? AND pair = ? GROUP BY step",
+            [run, pair],
+        ).to_pylist()
+        assert {row["step"] for row in table} == {row["step"] for row in sums}
+        for row in sums:
+            mine = [entry for entry in table if entry["step"] == row["step"]]
+            assert sum(entry["tokens"] for entry in mine) == row["n"]
+            for name, total in {"log_ratio_mean": "d", "logprob_abs_diff_mean": "size", "k3_kl": "k3"}.items():
+                found = sum(entry["tokens"] * entry[name] for entry in mine)
+                assert found == pytest.approx(row[total], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("run", ["v1-initial", "v0-reference"])
+def test_quantiles_are_within_their_error(recorded: Store, run: str) -> None:
+    q = (0, 0.01, 0.5, 0.9, 0.999, 1)
+    (found,) = profiles.quantiles(recorded, run, q).to_pylist()
+    exact = recorded.query("SELECT abs(log_ratio) AS d FROM tokens WHERE run = ? AND mask", [run])["d"].to_numpy()
+    assert found["tokens"] == len(exact)
+    for p in q:
+        true = np.quantile(exact, p, method="lower")
+        assert found[f"q{p:g}"] == pytest.approx(true, rel=profiles.ERROR + 1e-9, abs=profiles.SMALLEST)
+    by_step = profiles.quantiles(recorded, run, (0.5,), steps=(3, 5), per_step=True)
+    assert by_step["step"].to_pylist() == [3, 4, 5]
+
+
+def test_a_wrong_temperature_shows_by_probability(recorded: Store) -> None:
+    """Raw log-probs at T < 1: rare tokens look likelier than they were sampled, frequent ones rarer."""
+    table = profiles.of(recorded, "v1-initial", "probability")
+    mean = dict(zip(table["label"].to_pylist(), table["log_ratio_mean"].to_pylist(), strict=True))
+    assert mean["0.01–0.05"] < -0.1 < 0.1 < mean["0.5–0.6"]
+
+
+def test_buckets_of_a_turn_and_of_broken_tokens(feed: Feed) -> None:
+    mask = [False, True, True, False, True, True, True, True, True, True, True]
+    t = [-9.0, -1.5, math.nan, -9.0, *[-float(i + 1) + 0.5 for i in range(4, 11)]]
+    feed(training=[trained("a", n=11, mask=mask, trainer_logprobs=t)])
+    assert feed.tokens("turn") == {"0": 2, "1": 1, "2": 1, "3": 1, "4": 1, "≥ 5": 2, "broken": 1}
+    rows = profiles.of(feed.store, RUN, "turn").to_pylist()
+    assert [row["k3_kl"] is None for row in rows] == [False] * 6 + [True]
+    assert sum(feed.tokens("position").values()) == 9
+
+
+def test_r_comes_from_the_engine_where_the_trainer_did_not_get_it(feed: Feed) -> None:
+    mask = [True, False, True, True]
+    feed(
+        rollout=[
+            sampled("all"),
+            sampled("masked", n=3, token_ids=[0, 2, 3], logprobs=[-1.0, -3.0, -4.0]),
+            sampled("got"),
+        ],
+        training=[
+            trained("all", received=False),
+            trained("masked", received=False, mask=mask),
+            trained("got"),
+            trained("nobody", received=False),
+        ],
+    )
+    table = profiles.of(feed.store, RUN, "position").to_pylist()
+    assert sum(row["tokens"] for row in table) == 4 + 3 + 4
+    assert {row["log_ratio_mean"] for row in table} == {0.5}
+
+
+def test_late_data_is_profiled_and_nothing_counts_twice(feed: Feed) -> None:
+    assert feed(training=[trained("a"), trained("b", 1)])["steps"] == 2
+    assert feed() == {"steps": 0, "tokens": 0}
+    assert feed(training=[trained("c")]) == {"steps": 1, "tokens": 8}
+    assert feed(rollout=[sampled("x")], training=[trained("x", 1, received=False)])["steps"] == 1
+    assert sum(feed.tokens("turn", steps=(0, 0)).values()) == 8
+    assert sum(feed.tokens("turn").values()) == 16
+
+
+def test_a_profile_outlives_its_raw_tokens(feed: Feed) -> None:
+    feed(training=[trained("a"), trained("b")])
+    Retention(feed.store, RetentionPolicy(max_bytes=0)).run_once()
+    feed(training=[trained("c")])  # the step is computed again, from statistics; two thirds of its tokens are gone
+    assert sum(feed.tokens("turn").values()) == 8
+    assert feed() == {"steps": 0, "tokens": 0}
+    feed(training=[trained(name) for name in "defg"])
+    assert feed.store.query("SELECT tokens FROM profiled_steps")["tokens"].to_pylist() == [20]
+
+
+def test_many_small_reads_are_one_profile(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_job, "TOKENS_PER_READ", 5)
+    monkeypatch.setattr(profile_job, "TOKENS_PER_BATCH", 9)
+    monkeypatch.setattr(profiles, "CHUNK", 3)
+    done = feed(training=[trained(f"{step}-{i}", step, n=3 + i) for step in range(3) for i in range(4)])
+    assert done == {"steps": 3, "tokens": 54}
+    assert sum(feed.tokens("probability").values()) == 54
+
+
+def test_a_run_with_nothing_to_profile(feed: Feed) -> None:
+    feed(training=[trained("a", received=False), trained("b", 1, n=0, token_ids=[], mask=[], trainer_logprobs=[])])
+    assert feed.tokens("turn") == {}
+    assert profiles.quantiles(feed.store, RUN).num_rows == 0
+    assert ProfileJob(feed.store).run_once().steps == 0
+
+
+def test_what_does_not_exist_is_refused(feed: Feed) -> None:
+    with pytest.raises(ConfigurationError, match="probability"):
+        profiles.of(feed.store, RUN, "depth")
+    with pytest.raises(ConfigurationError, match=r"\[0, 1\]"):
+        profiles.quantiles(feed.store, RUN, (1.5,))
