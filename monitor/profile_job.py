@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.monitor import ragged
+from logprobe.monitor.alignment import align, source_logprobs
 from logprobe.monitor.profiles import Accumulator, place
 from logprobe.monitor.raw_files import empty_file
 from logprobe.monitor.sequence_rows import PAIRS
@@ -76,11 +77,11 @@ class ProfileJob:
         """Adds a batch to `sums`; → its tokens under the mask by step."""
         lists = self._lists(batch)
         batch = batch.take(lists["number"])
-        lengths_S = lists["n"].to_numpy().astype(np.int64)
+        lengths_S = ragged.lengths(lists["token_ids"])
         mask_N = ragged.flat_mask(lists["mask"], lengths_S)
         tokens = place(np.searchsorted(steps, batch["step"].to_numpy()), lengths_S, mask_N)
         sides = {name: _side(lists[name], lengths_S) for name in ("trainer_logprobs", "current_logprobs")}
-        sides["rollout_logprobs"] = _rollout_side(batch, lists, lengths_S, mask_N)
+        sides["rollout_logprobs"] = _rollout_side(lists, lengths_S)
         for pair, (behaviour, policy) in PAIRS.items():
             (b_N, has_b_S), (p_N, has_p_S) = sides[behaviour], sides[policy]
             if (has_b_S & has_p_S).any():
@@ -136,20 +137,17 @@ def _side(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> tuple[NDArra
     return (np.full(int(lengths_S.sum()), np.nan, np.float32) if values is None else values), present
 
 
-def _rollout_side(
-    batch: pa.Table, lists: pa.Table, lengths_S: NDArray[np.int64], mask_N: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The engine's side: as received, or from the rollout record: for all tokens of the sequence or those under the mask, as the join found."""
+def _rollout_side(lists: pa.Table, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The engine's side: as received, or from the rollout record, aligned as the join aligned it."""
     r_N, has_r_S = _side(lists["rollout_logprobs"], lengths_S)
     joined_S = np.asarray(lists["logprobs"].is_valid()) & ~has_r_S
     if joined_S.any():
-        by_mask_S = np.asarray(pc.equal(batch["alignment"], "masked").fill_null(False))
-        whole_N = np.repeat(joined_S & ~by_mask_S, lengths_S)
-        masked_N = np.repeat(joined_S & by_mask_S, lengths_S) & mask_N
-        values = lists["logprobs"].filter(pa.array(joined_S)).combine_chunks().flatten()
-        r_N = r_N.copy()
-        r_N[whole_N | masked_N] = pc.fill_null(values, np.nan).to_numpy()
-    return r_N, has_r_S | joined_S
+        joined = lists.filter(pa.array(joined_S))
+        aligned = align(joined)
+        r_N, has_r_S = r_N.copy(), has_r_S.copy()
+        r_N[np.repeat(joined_S, lengths_S)] = source_logprobs(joined, aligned)
+        has_r_S[joined_S] = aligned.match_S
+    return r_N, has_r_S
 
 
 def _batches(sequences: pa.Table) -> Iterator[pa.Table]:

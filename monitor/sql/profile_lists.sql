@@ -1,6 +1,7 @@
--- Token lists of training records, with the engine's log-probs where r comes from there. Grain: one row per row of incoming (Arrow:
+-- Token lists of training records, with the engine's where r comes from there. Grain: one row per row of incoming (Arrow:
 -- number, keys of both records), in its order. Inputs: incoming, raw Parquet files $training_files and $rollout_files.
-SELECT i.number, t.mask, len(t.token_ids) AS n, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, o.logprobs
+SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs,
+       o.token_ids AS rollout_token_ids, o.logprobs
 FROM incoming AS i
 JOIN read_parquet($training_files, union_by_name = true, hive_partitioning = false) AS t
     ON t.segment_id = i.segment_id AND t.row = i.row

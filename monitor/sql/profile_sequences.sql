@@ -1,7 +1,7 @@
 -- Where the raw tokens of training sequences lie. Grain: one row per training record of the steps $steps of $run whose tokens are
 -- kept; the rollout record only where r has to come from it and its tokens are kept. Inputs: training_sequences, segments.
 SELECT
-    s.step, s.segment_id, s.row, s.n_total, s.alignment, t.raw_file AS training_file,
+    s.step, s.segment_id, s.row, s.n_total, t.raw_file AS training_file,
     CASE WHEN o.raw_file IS NOT NULL THEN s.rollout_segment END AS rollout_segment,
     CASE WHEN o.raw_file IS NOT NULL THEN s.rollout_row END AS rollout_row,
     o.raw_file AS rollout_file

@@ -211,6 +211,13 @@ def test_r_comes_from_the_engine_where_the_trainer_did_not_get_it(feed: Feed) ->
     assert {row["log_ratio_mean"] for row in table} == {0.5}
 
 
+def test_what_the_engine_did_not_sample_has_no_r(feed: Feed) -> None:
+    feed(rollout=[sampled("a", n=3)], training=[trained("a", n=5, received=False)])
+    (known,) = feed.store.query("SELECT n, n_expected FROM statistics WHERE pair = 'backend'").to_pylist()
+    assert sum(feed.tokens("turn").values()) == known["n_expected"] == 5
+    assert feed.tokens("turn")["broken"] == known["n_expected"] - known["n"] == 2
+
+
 def test_late_data_is_profiled_and_nothing_counts_twice(feed: Feed) -> None:
     assert feed(training=[trained("a"), trained("b", 1)])["steps"] == 2
     assert feed() == {"steps": 0, "tokens": 0}
