@@ -7,6 +7,7 @@ order of stopping; they are tethered (`logprobe.app.tether`), so that none outli
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -161,12 +162,22 @@ def _how(status: int) -> str:
 def stop_on_signals() -> Iterator[threading.Event]:
     """An event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once."""
     stop = threading.Event()
+    # A handler runs in the thread that waits for the event, maybe while that holds the event's lock; setting it there could
+    # deadlock. A `SimpleQueue` may be used in handlers, and another thread waits at its end.
+    asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+    seen: list[int] = []
 
     def handle(number: int, _frame: object) -> None:
-        if stop.is_set():
+        seen.append(number)
+        if len(seen) > 1:
             raise KeyboardInterrupt(signal.Signals(number).name)
+        asked.put(None)
+
+    def set_when_asked() -> None:
+        asked.get()
         stop.set()
 
+    threading.Thread(target=set_when_asked, name="stop-on-signals", daemon=True).start()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
@@ -174,3 +185,4 @@ def stop_on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        asked.put(None)

@@ -12,13 +12,14 @@ import argparse
 import logging
 import math
 import os
+import queue
 import secrets
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -53,6 +54,7 @@ INGEST_SECONDS: Final = 0.5
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 _RETENTION_SECONDS: Final = 60.0
 _HEALTH_SECONDS: Final = 5.0
+_SIGNAL_SECONDS: Final = 0.25
 
 
 class Service:
@@ -67,6 +69,8 @@ class Service:
         self._port = port
         self._policy = policy
         self._stop = threading.Event()
+        # Not the event itself: setting it in a signal handler of the very thread that waits for it can deadlock on its lock.
+        self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started = utc_now()
         self._jobs: dict[str, Job] = {}
         self._store: Store
@@ -87,8 +91,17 @@ class Service:
             stack.callback(self._home.remove_service_info)
             schedule.start()
             LOGGER.info("serving %s at %s:%d", self._home.path, self._host, server.port)
-            self._stop.wait()
+            self._wait_for_the_end()
             LOGGER.info("stopping")
+
+    def _wait_for_the_end(self) -> None:
+        # The kernel may hand a signal to any thread, and Python's handler then runs here only once this thread wakes up by
+        # itself: an endless wait could miss it.
+        while True:
+            with suppress(queue.Empty):
+                self._end_asked.get(timeout=_SIGNAL_SECONDS)
+                break
+        self._stop.set()
 
     def _make_jobs(self, pipeline: Pipeline) -> dict[str, Job]:
         join = Job("join", _DERIVE_SECONDS, pipeline.join)
@@ -132,7 +145,7 @@ class Service:
 
     def shutdown(self) -> None:
         """Asks for the end and returns at once. Safe in signal handlers and from any thread."""
-        self._stop.set()
+        self._end_asked.put(None)
 
     def query(self, sql: str, params: Parameters) -> pa.Table:
         """One read-only statement, bounded in time and rows. Raises `QueryError`."""
