@@ -52,8 +52,10 @@ def pinned_block(size: int) -> Block:
 class DeviceCopies:
     """Copies from devices into pinned blocks that the caller's stream never waits for.
 
-    The side stream waits for the caller's current stream (on the device), copies, and records an event; only the recorder's
-    thread waits for that event. `record_stream` keeps the source memory from being reused before the copy has read it.
+    The caller's stream makes a clone on the device, which costs microseconds and no waiting: the caller may change its tensor in
+    place right after the call, and a copy made beside it could see half of that. The side stream waits for the clone (on the
+    device), copies it to the host, and records an event; only the recorder's thread waits for that event. `record_stream`
+    keeps the clone's memory from being reused before it has been read.
     """
 
     def __init__(self) -> None:
@@ -74,10 +76,10 @@ class DeviceCopies:
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = backend.Stream(device)
+        clones = [(t.detach().clone(memory_format=torch.contiguous_format), offset) for t, offset in tensors]
         stream.wait_stream(backend.current_stream(device))
         with backend.stream(stream):
-            for tensor, offset in tensors:
-                source = tensor.detach()
+            for source, offset in clones:
                 end = offset + source.numel() * source.element_size()
                 target = block.owner[offset:end].view(source.dtype).view(source.shape)
                 target.copy_(source, non_blocking=True)
