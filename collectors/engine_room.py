@@ -122,6 +122,10 @@ class EngineRoom:
         self.intake.close()
         return self._wait_closed(max(deadline - time.monotonic(), 0.0)) and ok
 
+    def host_failed(self, error: str) -> None:
+        """The host did not come to its end: an orderly close alone would make its run look finished."""
+        self.intake.health.report("host_failed", f"the recording process ended with {error}", severity="error")
+
     def abandon(self) -> None:
         """The recorder is gone without `close`: let the thread write what is there and end. Does not wait."""
         self.intake.close()
@@ -199,9 +203,20 @@ def _own_version() -> str | None:
 def close_all() -> None:
     """Close every recorder of this process, within `EXIT_SECONDS` from the first call."""
     deadline = _exit_deadlines.setdefault(os.getpid(), time.monotonic() + EXIT_SECONDS)
+    error = _uncaught()
     for room in list(_LIVE):
         with Guard(room.intake.health, "close", cost=False):
+            if error is not None and not room.intake.closing:
+                room.host_failed(error)
             room.close(max(deadline - time.monotonic(), 0.0))
+
+
+def _uncaught() -> str | None:
+    """The error that ends this interpreter, if one does."""
+    if hasattr(sys, "ps1") or "IPython" in sys.modules:  # there it may be any earlier one
+        return None
+    error: type[BaseException] | None = getattr(sys, "last_type", None)
+    return None if error is None else error.__name__
 
 
 def _after_fork_in_child() -> None:

@@ -380,6 +380,9 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            with self._room.guard("close"):
+                self._room.host_failed(kind.__name__)
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

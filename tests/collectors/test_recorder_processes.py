@@ -124,6 +124,22 @@ threading.Thread(target=lambda: (time.sleep(0.3), print(record(recorder, "thread
     assert set(by_sample(home, "training")) == {"a", "b", "thread"}
 
 
+@pytest.mark.parametrize(
+    ("code", "failed"),
+    [
+        ("recorder = Recorder(home, 'run'); record(recorder, 'a'); raise ValueError('x')", ["ValueError"]),
+        ("with Recorder(home, 'run') as recorder:\n    record(recorder, 'a'); raise KeyError('x')", ["KeyError"]),
+        ("recorder = Recorder(home, 'run'); record(recorder, 'a')", []),
+    ],
+)
+def test_a_host_that_fails_does_not_look_finished(home: Path, code: str, failed: list[str]):
+    command = [sys.executable, "-c", PRELUDE + code, str(home)]
+    subprocess.run(command, capture_output=True, timeout=60, check=False)
+    messages = [row["message"] for row in health_events(home).get("host_failed", [])]
+    assert messages == [f"the recording process ended with {error}" for error in failed]
+    assert by_sample(home, "training")  # and what it had recorded is there
+
+
 def test_a_disk_that_hangs_holds_the_exit_up_for_a_bounded_time(home: Path):
     code = """
 from logprobe.collectors import spool
