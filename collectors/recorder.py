@@ -216,13 +216,21 @@ class Recorder:
 
         Args:
             step: optimizer step.
-            scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left out.
+            scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left out, and
+                anything else, too, with a warning.
             correction: what was applied in this step (a text or a JSON-like document); None: not stated.
             time: when, epoch seconds or datetime; default: now.
             **more_scalars: more of the same.
+
+        Returns:
+            Whether all of it was accepted.
         """
         with self._room.guard("step", step):
-            values, parts = records.scalars({**(scalars or {}), **more_scalars})
+            values, parts, problems = records.scalars({**(scalars or {}), **more_scalars})
+            for problem in problems:
+                self._room.intake.health.report("bad_scalar", f"Recorder.step: {problem}; it is left out")
+            if problems and not (values or parts or correction):
+                return False
             number = records.whole_number("step", step)
             row = {
                 "step": number,
@@ -232,7 +240,7 @@ class Recorder:
                 if correction is None or isinstance(correction, str)
                 else canonical_json(correction),
             }
-            return self._small("step", row, parts=parts, step=number, time=time)
+            return self._small("step", row, parts=parts, step=number, time=time) and not problems
         return False
 
     def weights(

@@ -53,22 +53,20 @@ def micros(value: float | datetime | None) -> int | None:
     return round(seconds * 1e6)
 
 
-def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part]]:
-    """Host numbers as pairs, and device tensors to be copied.
-
-    Raises:
-        InputError: a value is not one number.
-    """
+def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
+    """Host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nobody but themselves."""
     pairs: list[tuple[str, float]] = []
     parts: list[Part] = []
+    problems: list[str] = []
     for name, value in values.items():
-        if value is None:
-            continue
-        if torch_bridge.on_device(value):
-            parts.append(_one_element(text(name) or "", value))
-        else:
-            pairs.append((text(name) or "", _number(name, value)))
-    return pairs, parts
+        try:
+            if value is not None and torch_bridge.on_device(value):
+                parts.append(_one_element(text(name) or "", value))
+            elif value is not None:
+                pairs.append((text(name) or "", _number(name, value)))
+        except InputError as error:
+            problems.append(str(error))
+    return pairs, parts, problems
 
 
 def _one_element(name: str, value: Any) -> Part:
