@@ -13,6 +13,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
@@ -27,6 +28,7 @@ from logprobe.monitor.store import Store
 T = TypeVar("T")
 
 _QUERY_SECONDS: Final = 60.0
+_INTERRUPT_SECONDS: Final = 0.1
 _STATUS_SECONDS: Final = 10.0
 _INGEST_SECONDS: Final = 3600.0  # a backlog of hours may have gathered while no service ran
 
@@ -203,11 +205,25 @@ class FileReader(Reader):
 
     def query(self, sql: str, params: Parameters = None) -> pa.Table:
         """See `Reader.query`."""
-        return self._store.query(sql, params)
+        return self._interruptible(lambda: self._store.query(sql, params))
 
     def read(self, name: str, **params: Any) -> pa.Table:
         """See `Reader.read`."""
-        return self._store.read(name, **params)
+        return self._interruptible(lambda: self._store.read(name, **params))
+
+    def _interruptible(self, work: Callable[[], pa.Table]) -> pa.Table:
+        """`work` in a thread of its own, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(work)
+            try:
+                while not wait([future], timeout=_INTERRUPT_SECONDS).done:
+                    pass
+                return future.result()
+            except KeyboardInterrupt:
+                while not future.done():  # the statement may not have begun when it is first told to end
+                    self._store.interrupt()
+                    wait([future], timeout=_INTERRUPT_SECONDS)
+                raise
 
     def status(self) -> dict[str, Any]:
         """See `Reader.status`."""
