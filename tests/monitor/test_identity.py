@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import doctest
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor import identity
-from logprobe.monitor.home import Home
 from logprobe.monitor.identity import Identity, StepFacts, facts_of, judge
 from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.join import Joiner
 from logprobe.monitor.store import Store
 
 R = [-1.0, -2.0, -3.0, -4.0]
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def verdict(store: Store, **kinds: list[dict]) -> Identity:

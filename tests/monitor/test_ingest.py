@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,8 @@ from logprobe.collectors.schema import STATISTICS
 from logprobe.collectors.spool import SpoolWriter, read_segment
 from logprobe.collectors.statistics import COLUMNS
 from logprobe.monitor import ingest
-from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.store import Store
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,17 +14,10 @@ from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.schema import SCHEMAS
 from logprobe.collectors.spool import SegmentPath, SpoolWriter
 from logprobe.collectors.statistics import COLUMNS
-from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.quarantine import quarantine
 from logprobe.monitor.spool_scan import ABANDONED_SECONDS, STALE_SECONDS
 from logprobe.monitor.store import Store
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +12,6 @@ from segments import at, records, sampled, trained
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor import retention
-from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.join import Joiner
 from logprobe.monitor.retention import (
@@ -84,12 +81,6 @@ def test_merging_joins_small_neighbours_of_one_run_and_kind():
 @pytest.fixture
 def _merge_soon(monkeypatch) -> None:
     monkeypatch.setattr(retention, "COMPACT_FILES", 4)
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def fill(store: Store, files: int, first: int = 0) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from segments import RUN, records, sampled, trained
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor import metrics, slices
-from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.join import Joiner
 from logprobe.monitor.reader import Reader, open_reader
@@ -31,12 +29,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     ingest_recorded(home, "v1-initial", before_step=40)
     with open_reader(home) as reader:
         yield reader
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def feed(store: Store, **kinds: list[dict]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +13,11 @@ import pytest
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.statistics import sequence_statistics
 from logprobe.monitor import metrics, step_job
-from logprobe.monitor.home import Home
 from logprobe.monitor.step_job import StepJob
 from logprobe.monitor.store import Store
 
 NOW = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 Sequences = list[tuple[list[float], list[float]]]  # (rollout, trainer) log-probs
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -30,12 +29,6 @@ VIEWS = [
     "raw_training",
     "raw_rollout",
 ]
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def values(store: Store, sql: str) -> list[tuple]:

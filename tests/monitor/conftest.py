@@ -1,0 +1,18 @@
+"""What several tests of the monitor start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    """The store of an empty home."""
+    with Store.open(Home(home)) as opened:
+        yield opened
