@@ -26,7 +26,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from logprobe.collectors import weights as weight_marks
 from logprobe.collectors.recorder import Recorder
-from logprobe.collectors.vllm_ids import sample_ids
+from logprobe.collectors.vllm.ids import sample_ids
 
 Pause = Literal["idle", "keep", "abort"]
 MAX_ANSWER_TOKENS: Final = 20

@@ -94,7 +94,7 @@ def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> None:
 
 
 def _flush(recorder: Recorder) -> bool:
-    from logprobe.collectors.vllm_plugin import flush
+    from logprobe.collectors.vllm.plugin import flush
 
     return flush() and recorder.flush()
 

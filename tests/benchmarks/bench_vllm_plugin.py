@@ -162,7 +162,7 @@ def whole_rounds(llm: Any, switch: Switch, params: dict[str, Any]) -> dict[str, 
     """CPU time of the process for kinds of rounds that take turns, background included."""
     from engine_scenarios import prompts_of
 
-    from logprobe.collectors import vllm_plugin
+    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     found: dict[str, list[float]] = {"silent": [], "asking": [], "injected": []}
     for _ in range(WHOLE_ROUNDS):
@@ -177,7 +177,7 @@ def whole_rounds(llm: Any, switch: Switch, params: dict[str, Any]) -> dict[str, 
 
 def background_seconds() -> float:
     """CPU time so far of the emitter's and the recorder's thread, once everything recorded is durable."""
-    from logprobe.collectors import vllm_plugin
+    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     vllm_plugin.flush()
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("logprobe")]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logprobe.collectors import vllm_capture
-from logprobe.collectors.vllm_capture import Capture, Sequence
+from logprobe.collectors.vllm import capture as vllm_capture
+from logprobe.collectors.vllm.capture import Capture, Sequence
 
 NAN = float("nan")
 

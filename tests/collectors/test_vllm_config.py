@@ -8,7 +8,7 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from logprobe.collectors.vllm_config import engine_document, environment, sampling_document
+from logprobe.collectors.vllm.config import engine_document, environment, sampling_document
 
 
 class Mode(Enum):

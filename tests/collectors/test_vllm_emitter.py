@@ -15,8 +15,8 @@ from spool_contents import by_sample, health_events, rows
 from logprobe.collectors import Recorder
 from logprobe.collectors.health import Health
 from logprobe.collectors.versions import Mark, MarkFile
-from logprobe.collectors.vllm_capture import Capture, Sequence
-from logprobe.collectors.vllm_emitter import Emitter, Observed
+from logprobe.collectors.vllm.capture import Capture, Sequence
+from logprobe.collectors.vllm.emitter import Emitter, Observed
 
 START = 100.0
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from logprobe.collectors import vllm_ids
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.vllm_ids import prompt_hash, response_sample_id, sample_id, sample_ids, split_internal
+from logprobe.collectors.vllm import ids as vllm_ids
+from logprobe.collectors.vllm.ids import prompt_hash, response_sample_id, sample_id, sample_ids, split_internal
 
 
 def test_examples() -> None:

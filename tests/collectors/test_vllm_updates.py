@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from logprobe.collectors.vllm_updates import UpdateObserver, count_tensors, loads_weights, method_name
+from logprobe.collectors.vllm.updates import UpdateObserver, count_tensors, loads_weights, method_name
 
 
 def test_an_update_while_paused() -> None:

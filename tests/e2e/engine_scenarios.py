@@ -38,7 +38,7 @@ def prompts_of(count: int, length: int = 12) -> list[dict[str, list[int]]]:
 
 def described(output: Any) -> list[dict[str, Any]]:
     """What the caller of the engine was told about each completion: the truth for the plugin's records."""
-    from logprobe.collectors.vllm_ids import sample_ids
+    from logprobe.collectors.vllm.ids import sample_ids
 
     rows = []
     for name, completion in zip(sample_ids(output), output.outputs, strict=True):
@@ -70,7 +70,8 @@ def exactness(models: Path) -> Any:
     """Sample at two temperatures with log-probs left raw, recompute in torch, record the trainer's side in four steps."""
     from vllm import LLM, SamplingParams
 
-    from logprobe.collectors import Recorder, vllm_plugin, weights
+    from logprobe.collectors import Recorder, weights
+    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     llm = LLM(**engine_arguments(models))
     weights.mark(0, step=0)
@@ -123,7 +124,8 @@ def stepwise(models: Path) -> Any:
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    from logprobe.collectors import vllm_plugin, weights
+    from logprobe.collectors import weights
+    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     short = {"max_model_len": 256, "disable_log_stats": False}
     # 64 tokens a step: a prompt of 150 is prefilled in chunks. 12 blocks of 32: six requests of 90 do not fit.
@@ -263,7 +265,7 @@ async def over_http(engine: Any, models: Path) -> list[list[Any]]:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    from logprobe.collectors.vllm_ids import response_sample_id
+    from logprobe.collectors.vllm.ids import response_sample_id
 
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(
         ["--model", str(models / "old"), "--served-model-name", "tiny"]
@@ -296,7 +298,7 @@ def harmless(models: Path) -> Any:
 
     home = Path(os.environ.pop("TEST_HOME"))
     answers: dict[str, Any] = {"absent": answer(models, {})}
-    answers["untouched"] = "logprobe.collectors.vllm_attach" not in sys.modules and not hasattr(
+    answers["untouched"] = "logprobe.collectors.vllm.attach" not in sys.modules and not hasattr(
         Scheduler.__init__, "__logprobe__"
     )
     blocked = home.parent / "a-file"
@@ -324,7 +326,7 @@ def answer(
 
     from vllm import LLM
 
-    from logprobe.collectors import vllm_plugin
+    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     os.environ.update(environment)
     vllm_plugin.register()  # vLLM does so once per process, and this process has several engines
@@ -397,7 +399,8 @@ def unknown_vllm() -> Iterator[None]:
 @contextmanager
 def broken_capture() -> Iterator[None]:
     """Capture that fails at every step, once the self-test is over."""
-    from logprobe.collectors import vllm_attach, vllm_capture
+    from logprobe.collectors.vllm import attach as vllm_attach
+    from logprobe.collectors.vllm import capture as vllm_capture
 
     def fail(*_: Any) -> None:
         raise KeyError("made to fail")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from engine_process import run_scenario, spooled
 
-from logprobe.collectors.vllm_ids import prompt_hash
+from logprobe.collectors.vllm.ids import prompt_hash
 
 pytestmark = pytest.mark.engine
 RUN = "a run"

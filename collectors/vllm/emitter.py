@@ -19,10 +19,10 @@ import numpy as np
 from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder import Recorder
 from logprobe.collectors.versions import Mark, MarkFile, Timeline
-from logprobe.collectors.vllm_capture import Capture, Sequence
-from logprobe.collectors.vllm_config import sampling_document, sampling_settings
-from logprobe.collectors.vllm_ids import prompt_hash, sample_id, split_internal
-from logprobe.collectors.vllm_updates import Update, UpdateObserver
+from logprobe.collectors.vllm.capture import Capture, Sequence
+from logprobe.collectors.vllm.config import sampling_document, sampling_settings
+from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal
+from logprobe.collectors.vllm.updates import Update, UpdateObserver
 
 TICK_SECONDS: Final = 0.1
 _BATCH: Final = 256  # sequences a `Recorder.rollout` call

@@ -1,7 +1,7 @@
 """How the plugin gets into an engine: it waits for a scheduler, tests whether it knows it, and watches it.
 
 `install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, whatever the front-end. When one
-is built and the self-test finds everything as expected, `vllm_hooks` hooks this one engine; else it runs as it is, and a
+is built and the self-test finds everything as expected, `hooks` hooks this one engine; else it runs as it is, and a
 `health` record says why.
 """
 
@@ -13,15 +13,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
-from logprobe.collectors import vllm_config
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder import Recorder
 from logprobe.collectors.versions import MarkFile, home_and_run
-from logprobe.collectors.vllm_capture import Capture
-from logprobe.collectors.vllm_emitter import Emitter, Observed
-from logprobe.collectors.vllm_hooks import Hook, hook_engine_cores, hook_scheduler, wrap
-from logprobe.collectors.vllm_ids import sample_prefix
-from logprobe.collectors.vllm_selftest import self_test
+from logprobe.collectors.vllm import config
+from logprobe.collectors.vllm.capture import Capture
+from logprobe.collectors.vllm.emitter import Emitter, Observed
+from logprobe.collectors.vllm.hooks import Hook, hook_engine_cores, hook_scheduler, wrap
+from logprobe.collectors.vllm.ids import sample_prefix
+from logprobe.collectors.vllm.selftest import self_test
 
 _CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this
 _LIVE: Final[weakref.WeakSet[Attachment]] = weakref.WeakSet()
@@ -142,7 +142,7 @@ def _close_if_alive(reference: weakref.ref[Attachment]) -> None:
 
 def _observe(scheduler: Any, recorder: Recorder, replica: str | None) -> Observed:
     inject = os.environ.get("LOGPROBE_VLLM_INJECT", "") in {"1", "true", "yes"}
-    document = vllm_config.engine_document(scheduler.vllm_config, injected=inject)
+    document = config.engine_document(scheduler.vllm_config, injected=inject)
     return Observed(
         capture=Capture(inject=inject),
         replica=replica,

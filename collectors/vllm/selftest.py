@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from logprobe.collectors.vllm_capture import Capture
+from logprobe.collectors.vllm.capture import Capture
 
 _SCHEDULER: Final = {
     "schedule": 0,

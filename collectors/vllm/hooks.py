@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from logprobe.collectors import vllm_updates
 from logprobe.collectors.health import Guard
-from logprobe.collectors.vllm_emitter import Observed
+from logprobe.collectors.vllm.emitter import Observed
+from logprobe.collectors.vllm.updates import count_tensors, loads_weights, method_name
 
 Hook = Callable[..., Any]
 _ATTRIBUTE: Final = "logprobe"  # of a scheduler that is watched: its `Watch`
@@ -184,7 +184,7 @@ def _resume_scheduler(original: Hook) -> Hook:
 def _collective_rpc(original: Hook) -> Hook:
     def collective_rpc(engine: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
         watch = _watch(engine)
-        if watch is None or not vllm_updates.loads_weights(method):
+        if watch is None or not loads_weights(method):
             return original(engine, method, *args, **kwargs)
         started = time.time()
         try:
@@ -192,14 +192,14 @@ def _collective_rpc(original: Hook) -> Hook:
         finally:  # after a failed load the weights are unknown as well
             with watch.guard("vllm_plugin.collective_rpc"):
                 passed = kwargs.get("kwargs", args[2] if len(args) > 2 else None)  # noqa: PLR2004 - (timeout, args, kwargs)
-                _loaded(watch, method, started, vllm_updates.count_tensors(passed))
+                _loaded(watch, method, started, count_tensors(passed))
 
     return collective_rpc
 
 
 def _loaded(watch: Watch, method: Any, started: float, tensors: int | None) -> None:
     watch.observed.timeline.set(started, None)  # other weights; which, only a label or a mark can say
-    watch.observed.updates.loaded(vllm_updates.method_name(method), started, time.time(), tensors)
+    watch.observed.updates.loaded(method_name(method), started, time.time(), tensors)
 
 
 def _sleep(original: Hook) -> Hook:

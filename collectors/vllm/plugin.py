@@ -1,14 +1,14 @@
 """The `vllm.general_plugins` entry point: every vLLM process of the environment calls `register` when it starts.
 
 Nothing happens unless ``LOGPROBE_HOME`` is set (and ``LOGPROBE_RUN`` names the run); then the engine core of that process is
-watched, see `vllm_attach`. The front-end is never touched, so `LLM`, `AsyncLLM`, ``vllm serve`` with any number of API
+watched, see `attach`. The front-end is never touched, so `LLM`, `AsyncLLM`, ``vllm serve`` with any number of API
 servers and other front-ends are all served alike.
 
 =========================  =======================================================================================
 ``LOGPROBE_HOME``          where to record; unset: the plugin does nothing at all
 ``LOGPROBE_RUN``           the run
 ``LOGPROBE_REPLICA``       name of this engine where there are several
-``LOGPROBE_SAMPLE_PREFIX`` put in front of sample ids, see `vllm_ids`
+``LOGPROBE_SAMPLE_PREFIX`` put in front of sample ids, see `ids`
 ``LOGPROBE_VLLM_INJECT``   1: compute sampled-token log-probs for requests that did not ask; their callers never see them
 =========================  =======================================================================================
 """
@@ -25,9 +25,9 @@ def register() -> None:
     if not os.environ.get("LOGPROBE_HOME"):
         return
     try:
-        from logprobe.collectors import vllm_attach  # noqa: PLC0415
+        from logprobe.collectors.vllm import attach  # noqa: PLC0415
 
-        vllm_attach.install()
+        attach.install()
     except Exception:  # vLLM lets errors of plugins end its process; a broken installation of ours must not
         logging.getLogger("logprobe").exception("the vLLM plugin could not start; this process runs unwatched")
 
@@ -39,6 +39,6 @@ def flush(timeout: float = 10.0) -> bool:
     """
     if not os.environ.get("LOGPROBE_HOME"):
         return True
-    from logprobe.collectors import vllm_attach  # noqa: PLC0415
+    from logprobe.collectors.vllm import attach  # noqa: PLC0415
 
-    return vllm_attach.flush(timeout)
+    return attach.flush(timeout)

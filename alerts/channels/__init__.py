@@ -1,0 +1,1 @@
+"""Where notifications go: one module per channel."""

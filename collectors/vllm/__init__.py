@@ -1,0 +1,1 @@
+"""Capture inside vLLM: a plugin that watches the engine core of every vLLM process of its environment."""
