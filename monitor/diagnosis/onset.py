@@ -1,0 +1,359 @@
+"""Is K3 growing, since which step, and how fast? A rule over a run's own past, as pure functions of steps and values.
+
+The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration, frozen after them. Growth
+is a recent median that stays above multiples of it (see `GrowthRule`). All windows count measured steps; a step without a value fills
+none. The rule only sees change: a run that is wrong from its first step on is healthy by its own standard, and what says so are the
+causes and the absolute bands of the diagnosis.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final, Self
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.result import Verdict
+from logprobe.monitor.diagnosis.theil_sen import theil_sen
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One degree of growth: the medians of the last `short` and `long` steps exceed multiples of the baseline.
+
+    Raised when both do for `confirm` steps in a row; taken back when the short median stays below `clear_ratio` times the
+    baseline for `clear_steps` steps in a row.
+    """
+
+    short: int
+    short_ratio: float
+    long: int
+    long_ratio: float
+    confirm: int
+    clear_ratio: float
+    clear_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthRule:
+    """Windows in measured steps, counted from the first step of a configuration.
+
+    Attributes:
+        calibrate_from: first step of the baseline: what comes before is start-up.
+        calibrate_to: the step with which the baseline freezes.
+        block: steps of a block; a median of so many is immune to single spikes.
+        quantile: of the block medians, that is the baseline.
+        floor: K3 below it counts as this. 1e-5 is the lower end of what is reported as healthy for dense models; what moves below
+            it is rounding.
+        blind: after so many steps in a row without a value there is no verdict.
+        growing: when K3 is growing.
+        critical: when it has grown so far that the run is in danger.
+    """
+
+    calibrate_from: int = 20
+    calibrate_to: int = 200
+    block: int = 5
+    quantile: float = 0.9
+    floor: float = 1e-5
+    blind: int = 40
+    growing: Threshold = Threshold(10, 2.0, 40, 1.5, confirm=3, clear_ratio=1.5, clear_steps=20)
+    critical: Threshold = Threshold(10, 3.0, 30, 2.0, confirm=1, clear_ratio=2.0, clear_steps=40)
+
+
+RULE: Final = GrowthRule()
+
+_BLOCKS: Final = 80  # kept: how far back an onset is looked for
+_TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
+_FEWEST_BLOCKS: Final = 4  # for a trend
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The verdict at one step. `value` and `baseline` in K3; ratios are recent medians over the baseline; None: not known."""
+
+    step: int
+    value: float | None
+    baseline: float | None
+    short_ratio: float | None
+    long_ratio: float | None
+    verdict: Verdict
+    since_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The verdict on a series.
+
+    Attributes:
+        verdict: as of the last step.
+        since_step: where growth began, as estimated when it was found; None unless growing or critical.
+        baseline: K3 of the run's own normal; None while calibrating.
+        ratio: the last short median over the baseline.
+        doubling_steps: steps in which K3 doubles at present; None when it is not growing, or that cannot be told.
+        doubling_interval: 95 % interval of it; the upper end is None when growth may have stopped.
+        reasons: the verdict in words.
+    """
+
+    verdict: Verdict
+    since_step: int | None = None
+    baseline: float | None = None
+    ratio: float | None = None
+    doubling_steps: float | None = None
+    doubling_interval: tuple[float, float | None] | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def judge(
+    steps: Sequence[int],
+    values: Sequence[float | None],
+    *,
+    config_changes: Collection[int] = (),
+    rule: GrowthRule = RULE,
+) -> Growth:
+    """The verdict on K3 over a run.
+
+    Args:
+        steps: any order; of a step that comes twice the later value counts.
+        values: K3 of each step; None or NaN where it was not measured.
+        config_changes: steps from which on another configuration was declared; the baseline starts anew there.
+        rule: windows and thresholds.
+    """
+    tracker = Tracker(rule)
+    changes = sorted(config_changes)
+    for step, value in sorted(dict(zip(steps, values, strict=True)).items()):
+        if changes and changes[0] <= step:
+            changes = [change for change in changes if change > step]
+            tracker.recalibrate()
+        tracker.add(step, value)
+    return tracker.verdict()
+
+
+@dataclass(slots=True)
+class _Latch:
+    """Whether a threshold is raised, and for how many steps in a row the opposite has been true."""
+
+    raised: bool = False
+    streak: int = 0
+
+    def update(self, threshold: Threshold, short: float, long: float) -> None:
+        exceeded = short > threshold.short_ratio and long > threshold.long_ratio
+        turning = short < threshold.clear_ratio if self.raised else exceeded
+        self.streak = self.streak + 1 if turning else 0
+        if self.streak >= (threshold.clear_steps if self.raised else threshold.confirm):
+            self.raised, self.streak = not self.raised, 0
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Everything a tracker knows, as plain data; values are log K3."""
+
+    last: int | None = None  # newest step, measured or not
+    count: int = 0  # measured steps of this configuration
+    unmeasured: int = 0  # steps in a row without a value
+    recent: list[tuple[int, float]] = field(default_factory=list)
+    blocks: list[tuple[int, float]] = field(default_factory=list)  # first step and median
+    baseline: float | None = None
+    growing: _Latch = field(default_factory=_Latch)
+    critical: _Latch = field(default_factory=_Latch)
+    since: int | None = None
+
+
+class Tracker:
+    """The rule, step by step. Not to be shared between threads."""
+
+    def __init__(self, rule: GrowthRule = RULE, state: Mapping[str, Any] | None = None) -> None:
+        """`state`: what an earlier tracker with the same rule had in its `state`; None: a new run."""
+        self._rule = rule
+        self._memory = _restored(state) if state else _Memory()
+        self._longest = max(rule.growing.short, rule.growing.long, rule.critical.short, rule.critical.long)
+
+    def state(self) -> dict[str, Any]:
+        """What `Tracker` needs to go on later, in JSON's types; a few kilobytes, however long the run."""
+        memory = self._memory
+        return {
+            "last": memory.last,
+            "count": memory.count,
+            "unmeasured": memory.unmeasured,
+            "recent": [list(entry) for entry in memory.recent],
+            "blocks": [list(entry) for entry in memory.blocks],
+            "baseline": memory.baseline,
+            "growing": [memory.growing.raised, memory.growing.streak],
+            "critical": [memory.critical.raised, memory.critical.streak],
+            "since": memory.since,
+        }
+
+    def recalibrate(self) -> None:
+        """The configuration was changed on purpose: from the next step on the run has a new normal."""
+        self._memory = _Memory(last=self._memory.last)
+
+    def add(self, step: int, value: float | None) -> Point:
+        """Takes the next step and judges.
+
+        A step that is not newer than the last is a correction: it replaces the value of that step where the windows still hold it,
+        and the verdict is judged again with the next new step. None, NaN, infinite and clearly negative values count as not
+        measured; zero counts as the floor.
+        """
+        known = self._log(value)
+        if self._memory.last is not None and step <= self._memory.last:
+            self._correct(step, known)
+        else:
+            self._memory.last = step
+            self._advance(step, known)
+        return self._point(step, value)
+
+    def verdict(self) -> Growth:
+        """The verdict as of the last step, with the doubling time."""
+        state = self._state()
+        trend = self._doubling() if state in {"growing", "critical"} else (None, None)
+        return Growth(
+            verdict=state,
+            since_step=self._memory.since,
+            baseline=_exp(self._memory.baseline),
+            ratio=self._ratio(self._rule.growing.short),
+            doubling_steps=trend[0],
+            doubling_interval=trend[1],
+            reasons=self._reasons(state, trend[0]),
+        )
+
+    @classmethod
+    def of(cls, points: Iterable[tuple[int, float | None]], rule: GrowthRule = RULE) -> Self:
+        """A tracker that has seen `points`, steps ascending."""
+        tracker = cls(rule)
+        for step, value in points:
+            tracker.add(step, value)
+        return tracker
+
+    def _log(self, value: float | None) -> float | None:
+        if value is None or not math.isfinite(value) or value < -self._rule.floor:
+            return None
+        return math.log(max(value, self._rule.floor))
+
+    def _correct(self, step: int, known: float | None) -> None:
+        recent = self._memory.recent
+        place = bisect_left(recent, (step, -math.inf))
+        if known is not None and place < len(recent) and recent[place][0] == step:
+            recent[place] = (step, known)
+
+    def _advance(self, step: int, known: float | None) -> None:
+        memory, rule = self._memory, self._rule
+        if known is None:
+            memory.unmeasured += 1
+            if memory.unmeasured >= rule.blind:  # what is old must not be judged together with what comes
+                self._memory = _Memory(memory.last, memory.count, memory.unmeasured, baseline=memory.baseline)
+            return
+        memory.unmeasured = 0
+        memory.count += 1
+        memory.recent = [*memory.recent, (step, known)][-self._longest :]
+        self._close_block()
+        self._update()
+
+    def _close_block(self) -> None:
+        memory, rule = self._memory, self._rule
+        of_block = memory.recent[-rule.block :]
+        if memory.count % rule.block or len(of_block) < rule.block:
+            return
+        memory.blocks.append((of_block[0][0], median(value for _, value in of_block)))
+        if memory.baseline is None and memory.count >= rule.calibrate_to:
+            start = rule.calibrate_from // rule.block - memory.count // rule.block
+            memory.baseline = float(np.quantile([value for _, value in memory.blocks[start:]], rule.quantile))
+        memory.blocks = memory.blocks[-max(_BLOCKS, rule.calibrate_to // rule.block) :]
+
+    def _update(self) -> None:
+        memory = self._memory
+        before = memory.growing.raised or memory.critical.raised
+        for threshold, latch in ((self._rule.growing, memory.growing), (self._rule.critical, memory.critical)):
+            short, long = self._ratio(threshold.short), self._ratio(threshold.long)
+            if short is not None and long is not None:
+                latch.update(threshold, short, long)
+        after = memory.growing.raised or memory.critical.raised
+        if before != after:
+            memory.since = onset(memory.blocks) if after else None
+
+    def _ratio(self, window: int) -> float | None:
+        """Median of the last `window` measured steps over the baseline; None without a baseline or so many steps."""
+        memory = self._memory
+        if memory.baseline is None or len(memory.recent) < window:
+            return None
+        return math.exp(median(value for _, value in memory.recent[-window:]) - memory.baseline)
+
+    def _state(self) -> Verdict:
+        memory = self._memory
+        if memory.last is None or memory.unmeasured >= self._rule.blind:
+            return "no_data"
+        if self._ratio(self._longest) is None:
+            return "calibrating" if memory.count else "no_data"
+        if memory.critical.raised:
+            return "critical"
+        return "growing" if memory.growing.raised else "healthy"
+
+    def _point(self, step: int, value: float | None) -> Point:
+        rule = self._rule.growing
+        return Point(
+            step=step,
+            value=value,
+            baseline=_exp(self._memory.baseline),
+            short_ratio=self._ratio(rule.short),
+            long_ratio=self._ratio(rule.long),
+            verdict=self._state(),
+            since_step=self._memory.since,
+        )
+
+    def _doubling(self) -> tuple[float | None, tuple[float, float | None] | None]:
+        """Steps in which K3 doubles, by the blocks since the onset, and the interval."""
+        since = self._memory.since or 0
+        blocks = [block for block in self._memory.blocks if block[0] >= since][-_TREND_BLOCKS:]
+        slope = theil_sen(*zip(*blocks, strict=True)) if len(blocks) >= _FEWEST_BLOCKS else None
+        if slope is None or slope.value <= 0:
+            return None, None
+        steps = [math.log(2) / value if value > 0 else None for value in (slope.value, slope.high, slope.low)]
+        return steps[0], (steps[1] or 0.0, steps[2])
+
+    def _reasons(self, state: Verdict, doubling: float | None) -> tuple[str, ...]:
+        memory, rule = self._memory, self._rule
+        ratio = self._ratio(rule.growing.short)
+        if state == "no_data":
+            return (
+                f"K3 was not measured in the last {memory.unmeasured} steps" if memory.unmeasured else "no step has K3",
+            )
+        if state == "calibrating":
+            return (f"{memory.count} of the {rule.calibrate_to} measured steps that set the baseline",)
+        words = f"median K3 of the last {rule.growing.short} steps is {ratio:.2g} times the run's baseline"
+        if state == "healthy":
+            return (words,)
+        pace = f"doubles every {doubling:.0f} steps" if doubling else "no longer grows, and has not come back"
+        return (words, f"growth began at about step {memory.since}", pace)
+
+
+def onset(blocks: Sequence[tuple[int, float]]) -> int | None:
+    """Where a series that was level began to rise: the bend of the best line of the form level, then rising.
+
+    Args:
+        blocks: first step and median of each block, steps ascending; the last ones are known to lie higher.
+
+    Returns:
+        A step at which a block begins; None with fewer than three blocks.
+    """
+    if len(blocks) < 3:  # noqa: PLR2004 - a level, a bend and a rise
+        return None
+    steps, values = np.asarray(blocks, np.float64).T
+    rise_BB = np.maximum(steps[None, :] - steps[:-1, None], 0.0)  # bend × block
+    centred_BB = rise_BB - rise_BB.mean(axis=1, keepdims=True)
+    slope_B = centred_BB @ (values - values.mean()) / (centred_BB**2).sum(axis=1)
+    gain_B = np.where(slope_B > 0, slope_B**2 * (centred_BB**2).sum(axis=1), 0.0)
+    return int(steps[int(gain_B.argmax())])
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)
+
+
+def _restored(state: Mapping[str, Any]) -> _Memory:
+    memory = _Memory(**state)
+    memory.recent = [(int(step), float(value)) for step, value in state["recent"]]
+    memory.blocks = [(int(step), float(value)) for step, value in state["blocks"]]
+    memory.growing, memory.critical = _Latch(*state["growing"]), _Latch(*state["critical"])
+    return memory
