@@ -1,0 +1,33 @@
+"""The outbox against a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from alert_notes import NOTE
+
+from logprobe.alerts import outbox
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+def test_a_notification_is_there_exactly_when_its_transaction_is(store: Store) -> None:
+    with suppress(ZeroDivisionError), store.transaction() as cursor:
+        outbox.enqueue(store, cursor, NOTE)
+        1 / 0  # noqa: B018 - the transition fails after its notification was enqueued
+    assert store.query("SELECT * FROM notifications").num_rows == 0
+    for _ in range(2):  # a replay after a crash enqueues the same transition again
+        with store.transaction() as cursor:
+            outbox.enqueue(store, cursor, NOTE)
+    assert store.query("SELECT key, document FROM notifications").to_pylist() == [
+        {"key": NOTE.key, "document": NOTE.to_json()}
+    ]
