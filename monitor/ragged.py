@@ -79,3 +79,8 @@ def _filled(
     result = np.full(int(lengths_S.sum()), fill, dtype)
     result[np.repeat(np.asarray(column.is_valid()), lengths_S)] = values
     return result
+
+
+def float_lists(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:
+    """One array per sequence, which has no null list; a null element as NaN."""
+    return [np.asarray(item.values.cast(pa.float64()).to_numpy(zero_copy_only=False)) for item in column]

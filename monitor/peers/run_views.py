@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.peers.view import Report, named, view
+from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
 
 
@@ -54,9 +55,9 @@ def _step_view(reader: Reader, run: str, peer: str, row: dict[str, Any], options
         return StepView(row["step"], row["sequences"], 0, Report({}, named(peer).prefixes))
     report = view(
         peer,
-        _lists(tokens["rollout"]),
-        _lists(tokens["trainer"]),
-        _lists(tokens["mask"]),
+        float_lists(tokens["rollout"]),
+        float_lists(tokens["trainer"]),
+        float_lists(tokens["mask"]),
         current_logprobs=_lists_or_none(tokens["current"]),
         advantages=_lists_or_none(tokens["advantage"]),
         **options,
@@ -64,12 +65,7 @@ def _step_view(reader: Reader, run: str, peer: str, row: dict[str, Any], options
     return StepView(row["step"], row["sequences"], tokens.num_rows, report)
 
 
-def _lists(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:
-    """One array per sequence; null as NaN."""
-    return [np.asarray(item.values.cast(pa.float64()).to_numpy(zero_copy_only=False)) for item in column]
-
-
 def _lists_or_none(column: pa.ChunkedArray) -> list[NDArray[np.float64]] | None:
-    """As `_lists`; None where nothing is known."""
-    lists = _lists(column)
+    """As `float_lists`; None where nothing is known."""
+    lists = float_lists(column)
     return None if all(np.isnan(values).all() for values in lists) else lists
