@@ -60,6 +60,9 @@ def _up(parser: argparse.ArgumentParser) -> None:
         "inf: no limit (default: %(default)s)",
     )
     parser.add_argument("--keep-days", type=positive, metavar="N", help="age of raw tokens (default: no limit)")
+    parser.add_argument(
+        "--health-port", type=port, metavar="PORT", help="of the service's /healthz (default: any free one)"
+    )
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:

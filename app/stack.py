@@ -38,7 +38,7 @@ def require_extras(*, app: bool = True) -> None:
 class Stack:
     """A home's service and, unless `app` is False, its dashboard at `address`:`port` (0: any free port).
 
-    `keep`: arguments of the service that limit the raw tokens.
+    `options`: further arguments of the service, see `logprobe.app.service`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Stack:
         address: str = "127.0.0.1",
         port: int = 8501,
         app: bool = True,
-        keep: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> None:
         """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
         require_extras(app=app)
@@ -59,7 +59,7 @@ class Stack:
         self._address = address
         self._port = free_port(address, port) if app else 0
         self._app = app
-        self._keep = keep
+        self._options = options
 
     @property
     def url(self) -> str:
@@ -78,7 +78,7 @@ class Stack:
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
-        command = [sys.executable, "-m", "logprobe.monitor.service", "--home", str(self._home.path), *self._keep]
+        command = [sys.executable, "-m", "logprobe.app.service", "--home", str(self._home.path), *self._options]
         return Child("monitor service", command, ready=self._serving)
 
     def _serving(self) -> bool:

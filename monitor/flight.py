@@ -1,7 +1,8 @@
 """The service's Arrow Flight endpoint: read-only queries and a few actions, for one home.
 
     do_get     ticket  {"sql": …, "params": …} or {"name": …, "params": {…}}   → record batches
-    do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown"
+    do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown";
+               and the actions of the service's parts, which take a JSON object as their body
 
 Every call carries ``authorization: Bearer <token>``; the token stands in the home's ``service.json`` (mode 0600), so
 whoever may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that the
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hmac
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final, Protocol
@@ -21,7 +22,14 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from pyarrow import flight
 
-from logprobe.collectors.errors import LogprobeError, QueryError, ServiceUnavailableError, StoreError
+from logprobe.collectors.errors import (
+    ConfigurationError,
+    LogprobeError,
+    QueryError,
+    ServiceUnavailableError,
+    StoreError,
+)
+from logprobe.monitor.part import Action
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -30,7 +38,7 @@ _BATCH_ROWS: Final = 65_536
 
 # What may cross the wire by name; anything else arrives as the base class.
 _ERRORS: Final[dict[str, type[LogprobeError]]] = {
-    error.__name__: error for error in (QueryError, StoreError, ServiceUnavailableError)
+    error.__name__: error for error in (ConfigurationError, QueryError, StoreError, ServiceUnavailableError)
 }
 
 
@@ -139,14 +147,22 @@ class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves an `Endpoint`. Listens as soon as it is made; `port` says where; `shutdown()` ends it."""
 
-    def __init__(self, endpoint: Endpoint, *, host: str, port: int, token: str) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, host: str, port: int, token: str, actions: Mapping[str, Action] | None = None
+    ) -> None:
+        """`actions`: besides those that every service has."""
         super().__init__(f"grpc://{host}:{port}", middleware={"authorization": _BearerToken(token)})
         self._endpoint = endpoint
-        self._actions: dict[str, tuple[str, Callable[[], Any]]] = {
-            "status": ("state of the service, its jobs and its backlog", endpoint.status),
-            "ingest": ("ingest what lies in the spool now", endpoint.ingest),
-            "shutdown": ("finish the batch in hand and stop", endpoint.shutdown),
+        self._actions = {
+            "status": Action("state of the service, its jobs and its backlog", lambda _: endpoint.status()),
+            "ingest": Action("ingest what lies in the spool now", lambda _: endpoint.ingest()),
+            "shutdown": Action("finish the batch in hand and stop", self._shutdown),
+            **(actions or {}),
         }
+
+    def _shutdown(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._endpoint.shutdown()
+        return {}
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         """One read."""
@@ -168,14 +184,26 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if known is None:
             raise _refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
         try:
-            document = known[1]() or {}
+            document = known.run(_body(action))
         except LogprobeError as error:
             raise _refused(error) from error
         return iter([encode(finite(document))])
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:  # noqa: ARG002
         """What `do_action` understands."""
-        return [(name, words) for name, (words, _) in self._actions.items()]
+        return [(name, action.words) for name, action in self._actions.items()]
+
+
+def _body(action: flight.Action) -> Mapping[str, Any]:
+    """What the client sent along. Raises `QueryError` when it is no JSON object."""
+    content = action.body.to_pybytes()
+    try:
+        document = json.loads(content) if content else {}
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise QueryError(f"the action {action.type!r} takes a JSON object")
+    return document
 
 
 def _batches(context: flight.ServerCallContext, table: pa.Table) -> Iterator[pa.RecordBatch]:

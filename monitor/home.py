@@ -39,6 +39,7 @@ class ServiceInfo:
     token: str
     pid: int
     started: str  # ISO 8601, UTC
+    health_port: int | None = None  # of ``/healthz``
 
     @property
     def address(self) -> str:

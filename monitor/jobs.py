@@ -46,10 +46,17 @@ class Account:
 class Job:
     """One piece of work on a schedule. Runs in one thread at a time, whoever asks for it."""
 
-    def __init__(self, name: str, seconds: float, work: Callable[[], Progress]) -> None:
-        """`work` returns what it did, and how far behind it is, as JSON values."""
+    def __init__(
+        self, name: str, seconds: float, work: Callable[[], Progress], *, patience: float | None = None
+    ) -> None:
+        """`work` returns what it did, and how far behind it is, as JSON values.
+
+        `patience`: seconds without a success after which the service calls itself unwell; None: a run may take its time.
+        """
         self.name = name
         self.seconds = seconds
+        self.patience = patience
+        self._succeeded = time.monotonic()
         self._work = work
         self._turn = threading.Lock()
         self._account = Account(name)
@@ -78,6 +85,10 @@ class Job:
         """A snapshot; safe from any thread."""
         return Account(**self._account.document())
 
+    def unwell_seconds(self) -> float:
+        """Since the last success, or since the job was made; safe from any thread."""
+        return time.monotonic() - self._succeeded
+
     def restore(self, runs: int, failures: int) -> None:
         """Goes on counting where an earlier service stopped."""
         self._account.runs += runs
@@ -91,6 +102,7 @@ class Job:
         account.progress = {**progress, "seconds": round(time.perf_counter() - begun, 6)}
         account.finished_at = datetime.now(UTC)
         account.runs += 1
+        self._succeeded = time.monotonic()
         return progress
 
     def _failed(self, error: Exception) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from os import PathLike
 from typing import Any, Final, Self, TypeVar
@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
-from logprobe.monitor.flight import Parameters, Request, remote_error
+from logprobe.monitor.flight import Parameters, Request, encode, remote_error
 from logprobe.monitor.home import Home, ServiceInfo
 from logprobe.monitor.store import Store
 
@@ -132,9 +132,16 @@ class FlightReader(Reader):
         ticket = request.ticket()
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
-    def _act(self, action: str, seconds: float) -> dict[str, Any]:
+    def act(self, action: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Has the service do what one of its parts offers (see `logprobe.monitor.part`); asked twice when a connection broke.
+
+        Raises what the action raises, `QueryError` when the service knows no such action.
+        """
+        return self._act(action, _STATUS_SECONDS, encode(document))
+
+    def _act(self, action: str, seconds: float, body: bytes = b"") -> dict[str, Any]:
         def call(to: _Connection) -> dict[str, Any]:
-            results = list(to.client.do_action(flight.Action(action, b""), to.options(seconds)))
+            results = list(to.client.do_action(flight.Action(action, body), to.options(seconds)))
             return dict(json.loads(results[0].body.to_pybytes()))
 
         return self._call(call)

@@ -1,6 +1,4 @@
-"""The monitor service: owner of one home. Runs the jobs, answers reads.
-
-    python -m logprobe.monitor.service --home DIR [--bind ADDRESS] [--port PORT]
+"""The monitor service: owner of one home. Runs the jobs, answers reads. `logprobe.app.service` is the process around it.
 
 It holds the home's lock from the first to the last moment, publishes its address and token in ``service.json``, and stops
 cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the store closed.
@@ -8,20 +6,13 @@ cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the
 
 from __future__ import annotations
 
-import argparse
-import logging
-import math
 import os
 import queue
 import secrets
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -33,12 +24,13 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
-from logprobe.monitor import account
+from logprobe.monitor import account, healthz
 from logprobe.monitor.flight import FlightServer, Parameters
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.jobs import LOGGER, Job, Schedule
+from logprobe.monitor.part import Action, Part, PartMaker
 from logprobe.monitor.pipeline import Pipeline, Report, backlog
-from logprobe.monitor.retention import GIB, RetentionPolicy
+from logprobe.monitor.retention import RetentionPolicy
 from logprobe.monitor.store import Store
 
 T = TypeVar("T")
@@ -54,6 +46,7 @@ INGEST_SECONDS: Final = 0.5
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 _RETENTION_SECONDS: Final = 60.0
 _HEALTH_SECONDS: Final = 5.0
+_HEALTH_PATIENCE: Final = 60.0
 _SIGNAL_SECONDS: Final = 0.25
 
 
@@ -61,13 +54,31 @@ class Service:
     """One home's service: `run` until `shutdown`. Answers the Flight endpoint's calls."""
 
     def __init__(
-        self, home: Home, *, host: str = "127.0.0.1", port: int = 0, policy: RetentionPolicy | None = None
+        self,
+        home: Home,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        health_port: int = 0,
+        policy: RetentionPolicy | None = None,
+        parts: Sequence[PartMaker] = (),
     ) -> None:
-        """Does nothing before `run`. `port` 0: any free one. `policy`: of raw tokens; None: the default one."""
+        """Does nothing before `run`.
+
+        Args:
+            home: to serve.
+            host: address to listen on.
+            port: of the Flight endpoint; 0: any free one.
+            health_port: of ``/healthz``; 0: any free one.
+            policy: of raw tokens; None: the default one.
+            parts: what the service does besides ingest, metrics and retention.
+        """
         self._home = home
         self._host = host
         self._port = port
+        self._health_port = health_port
         self._policy = policy
+        self._makers = tuple(parts)
         self._stop = threading.Event()
         # Not the event itself: setting it in a signal handler of the very thread that waits for it can deadlock on its lock.
         self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -80,9 +91,10 @@ class Service:
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
             self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
-            self._jobs = self._make_jobs(Pipeline(self._store, self._stop, self._policy))
+            parts = [make(self._store, self._stop) for make in self._makers]
+            self._jobs = self._make_jobs(Pipeline(self._store, self._stop, self._policy), parts)
             account.restore(self._store, list(self._jobs.values()))
-            server = self._listen(stack)
+            server = self._listen(stack, {name: action for part in parts for name, action in part.actions.items()})
             lock.announce(f"{self._host}:{server.port}")
             schedule = Schedule(self._jobs.values())
             stack.callback(self._store.interrupt)  # a long query must not hold up the end
@@ -103,7 +115,7 @@ class Service:
                 break
         self._stop.set()
 
-    def _make_jobs(self, pipeline: Pipeline) -> dict[str, Job]:
+    def _make_jobs(self, pipeline: Pipeline, parts: Sequence[Part]) -> dict[str, Job]:
         join = Job("join", _DERIVE_SECONDS, pipeline.join)
         step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps)
 
@@ -115,20 +127,32 @@ class Service:
         ingest = Job("ingest", INGEST_SECONDS, lambda: pipeline.ingest(follow_up))
         profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
-        health = Job("health", _HEALTH_SECONDS, self._beat)
-        return {job.name: job for job in (ingest, join, step_metrics, profiles, retention, health)}
+        health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE)
+        added = [job for part in parts for job in part.jobs]
+        return {job.name: job for job in (ingest, join, step_metrics, profiles, *added, retention, health)}
 
-    def _listen(self, stack: ExitStack) -> FlightServer:
+    def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
         token = secrets.token_urlsafe(32)
+        health = healthz.HealthServer(
+            self._host, self._health_port, lambda: healthz.describe(list(self._jobs.values()))
+        )
+        stack.callback(health.close)
         try:
-            server = FlightServer(self, host=self._host, port=self._port, token=token)
+            server = FlightServer(self, host=self._host, port=self._port, token=token, actions=actions)
         except (OSError, pa.ArrowException) as error:
             raise ConfigurationError(
                 f"cannot listen on {self._host}:{self._port} ({error}); choose another --port or --bind"
             ) from error
         stack.callback(server.shutdown)
         self._home.write_service_info(
-            ServiceInfo(host=self._host, port=server.port, token=token, pid=os.getpid(), started=self._started)
+            ServiceInfo(
+                host=self._host,
+                port=server.port,
+                token=token,
+                pid=os.getpid(),
+                started=self._started,
+                health_port=health.port,
+            )
         )
         return server
 
@@ -187,48 +211,3 @@ def _patiently(attempt: Callable[[], T], seconds: float) -> T:
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_OPEN_PAUSE)
-
-
-def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
-    policy = RetentionPolicy()
-    if gib is not None:
-        policy = replace(policy, max_bytes=int(gib * GIB) if math.isfinite(gib) else None)
-    if days is not None:
-        policy = replace(policy, max_age=timedelta(days=days) if math.isfinite(days) else None)
-    return policy
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m logprobe.monitor.service", description="The monitor service of one home."
-    )
-    parser.add_argument("--home", required=True)
-    parser.add_argument(
-        "--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)"
-    )
-    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
-    parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
-    parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
-    # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    try:
-        policy = _policy(arguments.keep_gib, arguments.keep_days)
-        service = Service(Home(arguments.home), host=arguments.bind, port=arguments.port, policy=policy)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: service.shutdown())
-        service.run()
-    except LogprobeError as error:
-        sys.stderr.write(f"logprobe: {error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

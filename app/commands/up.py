@@ -17,12 +17,18 @@ def run(arguments: argparse.Namespace) -> int:
         address=arguments.address,
         port=arguments.port,
         app=not arguments.no_app,
-        keep=[
-            f"--keep-gib={arguments.keep_gib}",
-            *([f"--keep-days={arguments.keep_days}"] if arguments.keep_days else []),
-        ],
+        options=_service_options(arguments),
     )
     with stop_on_signals() as stop:
         stack.run(stop)
     say("stopped")
     return 0
+
+
+def _service_options(arguments: argparse.Namespace) -> list[str]:
+    given = {
+        "keep-gib": arguments.keep_gib,
+        "keep-days": arguments.keep_days,
+        "health-port": arguments.health_port,
+    }
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]

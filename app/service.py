@@ -1,0 +1,81 @@
+"""The process of the monitor service: all of its parts on one home.
+
+    python -m logprobe.app.service --home DIR [--bind ADDRESS] [--port PORT] [--health-port PORT] …
+
+`logprobe up` starts it. It stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the
+store closed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.home import Home
+from logprobe.monitor.part import PartMaker
+from logprobe.monitor.retention import GIB, RetentionPolicy
+from logprobe.monitor.service import Service
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
+    # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    try:
+        service = Service(
+            Home(arguments.home),
+            host=arguments.bind,
+            port=arguments.port,
+            health_port=arguments.health_port,
+            policy=_policy(arguments.keep_gib, arguments.keep_days),
+            parts=_parts(),
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: service.shutdown())
+        service.run()
+    except LogprobeError as error:
+        sys.stderr.write(f"logprobe: {error}\n")
+        return 1
+    return 0
+
+
+def _parts() -> list[PartMaker]:
+    """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
+    return []
+
+
+def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
+    policy = RetentionPolicy()
+    if gib is not None:
+        policy = replace(policy, max_bytes=int(gib * GIB) if math.isfinite(gib) else None)
+    if days is not None:
+        policy = replace(policy, max_age=timedelta(days=days) if math.isfinite(days) else None)
+    return policy
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m logprobe.app.service", description="The monitor service of one home."
+    )
+    parser.add_argument("--home", required=True)
+    parser.add_argument(
+        "--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
+    parser.add_argument("--health-port", type=int, default=0, help="port of /healthz (default: any free one)")
+    parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
+    parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""What a higher layer, or a larger piece of this one, adds to the service: jobs and actions.
+
+The service knows nothing of alerts; the process that starts it does, and hands it parts. A part is made once the store is open:
+
+    def part(store: Store, stopping: threading.Event) -> Part:
+        return Part(jobs=[Job("alerts", 1.0, Evaluator(store, stopping).run_once)])
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from logprobe.monitor.jobs import Job
+from logprobe.monitor.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something a client may ask the service to do, over its Flight endpoint.
+
+    `run` is called from any thread with the JSON object the client sent, and returns one. Its `LogprobeError`s reach the client.
+    Clients ask again when a connection broke, so doing it twice must be the same as doing it once.
+    """
+
+    words: str
+    run: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Jobs run at their own pace, each in a thread of its own; actions are named for the client."""
+
+    jobs: Sequence[Job] = ()
+    actions: Mapping[str, Action] = field(default_factory=dict)
+
+
+# Makes a part for an open store. The event is set when the service is about to stop: long work should then end early.
+# Raises `ConfigurationError` when what it was configured with is wrong; the service does not start then.
+PartMaker: TypeAlias = Callable[[Store, threading.Event], Part]
