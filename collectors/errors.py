@@ -51,3 +51,20 @@ class ServiceUnavailableError(LogprobeError, ConnectionError):
 
 class MissingExtraError(LogprobeError, ImportError):
     """A command needs packages of an extra that is not installed."""
+
+
+class DirectiveError(LogprobeError, ValueError):
+    """A directive for the trainer's objective cannot be trusted; the last good one stays in force."""
+
+
+class ChannelError(LogprobeError, ConnectionError):
+    """A channel for notifications did not take a message. The text never holds a secret.
+
+    Reasons: ``refused`` (it will never take this message), ``setup`` (credentials or target are wrong), ``busy`` (it asks to come
+    back in `retry_after` seconds), ``unreachable`` (the message did not arrive), ``uncertain`` (it may have arrived).
+    """
+
+    def __init__(self, reason: str, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after = retry_after
