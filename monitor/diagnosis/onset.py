@@ -17,54 +17,9 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from logprobe.monitor.diagnosis.growth_rule import RULE, GrowthRule, Threshold
 from logprobe.monitor.diagnosis.result import Verdict
-from logprobe.monitor.diagnosis.theil_sen import theil_sen
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """One degree of growth: the medians of the last `short` and `long` steps exceed multiples of the baseline.
-
-    Raised when both do for `confirm` steps in a row; taken back when the short median stays below `clear_ratio` times the
-    baseline for `clear_steps` steps in a row.
-    """
-
-    short: int
-    short_ratio: float
-    long: int
-    long_ratio: float
-    confirm: int
-    clear_ratio: float
-    clear_steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class GrowthRule:
-    """Windows in measured steps, counted from the first step of a configuration.
-
-    Attributes:
-        calibrate_from: first step of the baseline: what comes before is start-up.
-        calibrate_to: the step with which the baseline freezes.
-        block: steps of a block; a median of so many is immune to single spikes.
-        quantile: of the block medians, that is the baseline.
-        floor: K3 below it counts as this. 1e-5 is the lower end of what is reported as healthy for dense models; what moves below
-            it is rounding.
-        blind: after so many steps in a row without a value there is no verdict.
-        growing: when K3 is growing.
-        critical: when it has grown so far that the run is in danger.
-    """
-
-    calibrate_from: int = 20
-    calibrate_to: int = 200
-    block: int = 5
-    quantile: float = 0.9
-    floor: float = 1e-5
-    blind: int = 40
-    growing: Threshold = Threshold(10, 2.0, 40, 1.5, confirm=3, clear_ratio=1.5, clear_steps=20)
-    critical: Threshold = Threshold(10, 3.0, 30, 2.0, confirm=1, clear_ratio=2.0, clear_steps=40)
-
-
-RULE: Final = GrowthRule()
+from logprobe.monitor.diagnosis.trend import bend, theil_sen
 
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
@@ -139,9 +94,8 @@ class _Latch:
     raised: bool = False
     streak: int = 0
 
-    def update(self, threshold: Threshold, short: float, long: float) -> None:
-        exceeded = short > threshold.short_ratio and long > threshold.long_ratio
-        turning = short < threshold.clear_ratio if self.raised else exceeded
+    def update(self, threshold: Threshold, *, exceeded: bool, calm: bool) -> None:
+        turning = calm if self.raised else exceeded
         self.streak = self.streak + 1 if turning else 0
         if self.streak >= (threshold.clear_steps if self.raised else threshold.confirm):
             self.raised, self.streak = not self.raised, 0
@@ -208,15 +162,15 @@ class Tracker:
     def verdict(self) -> Growth:
         """The verdict as of the last step, with the doubling time."""
         state = self._state()
-        trend = self._doubling() if state in {"growing", "critical"} else (None, None)
+        doubling, interval = self._doubling() if state in {"growing", "critical"} else (None, None)
         return Growth(
             verdict=state,
             since_step=self._memory.since,
             baseline=_exp(self._memory.baseline),
             ratio=self._ratio(self._rule.growing.short),
-            doubling_steps=trend[0],
-            doubling_interval=trend[1],
-            reasons=self._reasons(state, trend[0]),
+            doubling_steps=doubling,
+            doubling_interval=interval,
+            reasons=self._reasons(state, interval),
         )
 
     @classmethod
@@ -243,7 +197,8 @@ class Tracker:
         if known is None:
             memory.unmeasured += 1
             if memory.unmeasured >= rule.blind:  # what is old must not be judged together with what comes
-                self._memory = _Memory(memory.last, memory.count, memory.unmeasured, baseline=memory.baseline)
+                count = 0 if memory.baseline is None else memory.count
+                self._memory = _Memory(memory.last, count, memory.unmeasured, baseline=memory.baseline)
             return
         memory.unmeasured = 0
         memory.count += 1
@@ -257,21 +212,38 @@ class Tracker:
         if memory.count % rule.block or len(of_block) < rule.block:
             return
         memory.blocks.append((of_block[0][0], median(value for _, value in of_block)))
-        if memory.baseline is None and memory.count >= rule.calibrate_to:
-            start = rule.calibrate_from // rule.block - memory.count // rule.block
-            memory.baseline = float(np.quantile([value for _, value in memory.blocks[start:]], rule.quantile))
+        if memory.baseline is None:
+            self._calibrate()
         memory.blocks = memory.blocks[-max(_BLOCKS, rule.calibrate_to // rule.block) :]
+
+    def _calibrate(self) -> None:
+        """Freezes the baseline at its time, or before a rise that is critical already would become part of it."""
+        memory, rule = self._memory, self._rule
+        normal = [value for _, value in memory.blocks[rule.calibrate_from // rule.block :]]
+        if memory.count >= rule.calibrate_to:
+            memory.baseline = self._quantile(normal)
+        elif len(before := normal[: -self._longest // rule.block]) >= _FEWEST_BLOCKS:
+            memory.baseline = self._quantile(before)
+            if not self._exceeds(rule.critical):
+                memory.baseline = None
+
+    def _quantile(self, values: Sequence[float]) -> float:
+        return float(np.quantile(values, self._rule.quantile))
 
     def _update(self) -> None:
         memory = self._memory
         before = memory.growing.raised or memory.critical.raised
         for threshold, latch in ((self._rule.growing, memory.growing), (self._rule.critical, memory.critical)):
-            short, long = self._ratio(threshold.short), self._ratio(threshold.long)
-            if short is not None and long is not None:
-                latch.update(threshold, short, long)
+            short = self._ratio(threshold.short)
+            if short is not None:
+                latch.update(threshold, exceeded=self._exceeds(threshold), calm=short < threshold.clear_ratio)
         after = memory.growing.raised or memory.critical.raised
         if before != after:
-            memory.since = onset(memory.blocks) if after else None
+            memory.since = bend(memory.blocks) if after else None
+
+    def _exceeds(self, threshold: Threshold) -> bool:
+        short, long = self._ratio(threshold.short), self._ratio(threshold.long)
+        return (short or 0.0) > threshold.short_ratio and (long or 0.0) > threshold.long_ratio
 
     def _ratio(self, window: int) -> float | None:
         """Median of the last `window` measured steps over the baseline; None without a baseline or so many steps."""
@@ -309,42 +281,31 @@ class Tracker:
         slope = theil_sen(*zip(*blocks, strict=True)) if len(blocks) >= _FEWEST_BLOCKS else None
         if slope is None or slope.value <= 0:
             return None, None
-        steps = [math.log(2) / value if value > 0 else None for value in (slope.value, slope.high, slope.low)]
-        return steps[0], (steps[1] or 0.0, steps[2])
+        fastest = math.log(2) / slope.high
+        if slope.low <= 0:
+            return None, (fastest, None)
+        return math.log(2) / slope.value, (fastest, math.log(2) / slope.low)
 
-    def _reasons(self, state: Verdict, doubling: float | None) -> tuple[str, ...]:
+    def _reasons(self, state: Verdict, interval: tuple[float, float | None] | None) -> tuple[str, ...]:
         memory, rule = self._memory, self._rule
-        ratio = self._ratio(rule.growing.short)
         if state == "no_data":
-            return (
-                f"K3 was not measured in the last {memory.unmeasured} steps" if memory.unmeasured else "no step has K3",
-            )
+            silent = f"K3 was not measured in the last {memory.unmeasured} steps"
+            return (silent if memory.unmeasured else "no step has K3",)
         if state == "calibrating":
             return (f"{memory.count} of the {rule.calibrate_to} measured steps that set the baseline",)
+        ratio = self._ratio(rule.growing.short)
         words = f"median K3 of the last {rule.growing.short} steps is {ratio:.2g} times the run's baseline"
         if state == "healthy":
             return (words,)
-        pace = f"doubles every {doubling:.0f} steps" if doubling else "no longer grows, and has not come back"
-        return (words, f"growth began at about step {memory.since}", pace)
+        return (words, f"growth began at about step {memory.since}", _pace(interval))
 
 
-def onset(blocks: Sequence[tuple[int, float]]) -> int | None:
-    """Where a series that was level began to rise: the bend of the best line of the form level, then rising.
-
-    Args:
-        blocks: first step and median of each block, steps ascending; the last ones are known to lie higher.
-
-    Returns:
-        A step at which a block begins; None with fewer than three blocks.
-    """
-    if len(blocks) < 3:  # noqa: PLR2004 - a level, a bend and a rise
-        return None
-    steps, values = np.asarray(blocks, np.float64).T
-    rise_BB = np.maximum(steps[None, :] - steps[:-1, None], 0.0)  # bend × block
-    centred_BB = rise_BB - rise_BB.mean(axis=1, keepdims=True)
-    slope_B = centred_BB @ (values - values.mean()) / (centred_BB**2).sum(axis=1)
-    gain_B = np.where(slope_B > 0, slope_B**2 * (centred_BB**2).sum(axis=1), 0.0)
-    return int(steps[int(gain_B.argmax())])
+def _pace(interval: tuple[float, float | None] | None) -> str:
+    if interval is None:
+        return "it has stopped growing, and has not come back"
+    if interval[1] is None:
+        return "whether it still grows cannot be told from the noise"
+    return f"it doubles every {interval[0]:.0f} to {interval[1]:.0f} steps"
 
 
 def _exp(value: float | None) -> float | None:

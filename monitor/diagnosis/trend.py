@@ -1,12 +1,9 @@
-"""Theil–Sen: the slope of a noisy line as the median of the slopes between all pairs of points.
-
-Sen, Estimates of the Regression Coefficient Based on Kendall's Tau, JASA 63 (1968), also for the interval. Up to 29 % of
-the points may be anything without moving the slope far.
-"""
+"""Lines through noisy series: how steep (Theil–Sen), and where they began to rise."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
@@ -27,8 +24,10 @@ class Slope:
 
 
 def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope | None:
-    """The robust slope of y over x, both of shape [n].
+    """The median of the slopes between all pairs of points; x and y of shape [n].
 
+    Up to 29 % of the points may be anything without moving it far. Source, also of the interval: Sen, Estimates of the Regression
+    Coefficient Based on Kendall's Tau, JASA 63 (1968).
     The interval takes the points as independent: thin out, or take blocks of, what is autocorrelated.
 
     Returns:
@@ -54,3 +53,22 @@ def _reach(points: int, confidence: float) -> float:
     """How many ordered slopes the interval spans: z times the standard deviation of Kendall's S."""
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     return z * math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
+
+
+def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
+    """Where a series that was level began to rise: the bend of the best line of the form level, then rising.
+
+    Args:
+        blocks: first step and median of each block, steps ascending; the last ones are known to lie higher.
+
+    Returns:
+        A step at which a block begins; None with fewer than three blocks, or where nothing rises.
+    """
+    if len(blocks) < 3:  # noqa: PLR2004 - a level, a bend and a rise
+        return None
+    steps, values = np.asarray(blocks, np.float64).T
+    rise_BB = np.maximum(steps[None, :] - steps[:-1, None], 0.0)  # bend × block
+    centred_BB = rise_BB - rise_BB.mean(axis=1, keepdims=True)
+    slope_B = centred_BB @ (values - values.mean()) / (centred_BB**2).sum(axis=1)
+    gain_B = np.where(slope_B > 0, slope_B**2 * (centred_BB**2).sum(axis=1), 0.0)
+    return int(steps[int(gain_B.argmax())]) if gain_B.any() else None

@@ -1,0 +1,229 @@
+"""Growth of K3: the rule on seeded synthetic runs, and on every kind of series that is not as it should be."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from growth_runs import HEALTHY, Course, series
+from scipy.stats import theilslopes
+
+from logprobe.monitor.diagnosis.growth_rule import RULE
+from logprobe.monitor.diagnosis.onset import Growth, Point, Tracker, judge
+from logprobe.monitor.diagnosis.trend import bend, theil_sen
+
+QUIET = Course(spread=0.1)
+
+
+def points(values: list[float | None] | np.ndarray, *, first: int = 0, tracker: Tracker | None = None) -> list[Point]:
+    tracker = tracker or Tracker()
+    return [tracker.add(first + i, None if v is None else float(v)) for i, v in enumerate(values)]
+
+
+def detected(seen: list[Point], *verdicts: str) -> Point | None:
+    return next((point for point in seen if point.verdict in verdicts), None)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_raises_no_alarm(name: str) -> None:
+    for seed in range(20):
+        verdicts = {point.verdict for point in points(series(HEALTHY[name], seed))}
+        assert verdicts == {"calibrating", "healthy"}, seed
+
+
+@pytest.mark.parametrize("course", [Course(), Course(memory=0.5, spread=0.3), Course(spread=0.4, tail=3)])
+def test_growth_is_found_in_time_and_dated_to_its_onset(course: Course) -> None:
+    seen = [points(series(replace(course, onset=600, doubling=60), seed)) for seed in range(20)]
+    growing = [detected(run, "growing", "critical") for run in seen]
+    critical = [detected(run, "critical") for run in seen]
+    assert all(point is not None and point.step > 600 for point in growing)
+    assert np.median([point.step - 600 for point in growing]) < 95
+    assert np.median([point.step - 600 for point in critical]) < 125
+    assert all(abs(point.since_step - 600) <= 60 for point in growing)
+
+
+def test_the_doubling_time_and_its_interval_hold_the_true_one() -> None:
+    courses = [replace(Course(spread=0.3), onset=600, doubling=60) for _ in range(40)]
+    found = [judge(range(760), series(course, seed)[:760]) for seed, course in enumerate(courses)]
+    assert all(abs(growth.doubling_steps - 60) < 20 for growth in found)
+    covered = [growth.doubling_interval[0] <= 60 <= growth.doubling_interval[1] for growth in found]
+    assert np.mean(covered) >= 0.85  # of nominal 0.95, with 40 runs
+
+
+def test_growth_that_levels_off_stays_critical_without_a_doubling_time() -> None:
+    values = series(replace(QUIET, onset=400, doubling=20), 0)
+    values[500:] = series(QUIET, 1)[500:] * 32
+    growth = judge(range(1000), values)
+    assert growth.verdict == "critical"
+    assert growth.doubling_steps is None
+    assert "cannot be told" in growth.reasons[-1] or "stopped" in growth.reasons[-1]
+
+
+def test_an_explosion_while_the_baseline_is_still_open_does_not_become_the_baseline() -> None:
+    seen = points(series(replace(QUIET, onset=80, doubling=15), 0)[:200])
+    found = detected(seen, "critical")
+    assert found is not None
+    assert found.step < 150
+    assert abs(found.since_step - 80) <= 20
+    assert seen[-1].baseline < 2e-3
+
+
+def test_a_step_up_is_found_and_dated() -> None:
+    values = series(QUIET, 0)[:600]
+    values[400:] *= 5
+    found = detected(points(values), "critical")
+    assert found is not None
+    assert 400 <= found.step < 425
+    assert abs(found.since_step - 400) <= 10
+
+
+def test_spikes_that_return_are_no_growth() -> None:
+    values = series(QUIET, 0)
+    values[300:304] *= 1000
+    values[500:508:2] *= 1000
+    assert detected(points(values), "growing", "critical") is None
+
+
+def test_the_verdict_clears_slowly_and_growth_can_be_found_again() -> None:
+    values = series(QUIET, 0)
+    values[300:400] *= 8
+    values[700:] *= 8
+    seen = points(values)
+    last_critical = max(point.step for point in seen[:600] if point.verdict == "critical")
+    assert 400 + RULE.critical.clear_steps < last_critical + 10
+    assert seen[600].verdict == "healthy"
+    assert seen[600].since_step is None
+    assert seen[-1].verdict == "critical"
+    assert abs(seen[-1].since_step - 700) <= 10
+
+
+def test_a_run_shorter_than_the_calibration_is_calibrating() -> None:
+    assert judge([], []).verdict == "no_data"
+    assert judge(range(10), series(QUIET, 0)[:10]).verdict == "calibrating"
+    assert judge(range(199), series(QUIET, 0)[:199]).verdict == "calibrating"
+    assert judge(range(200), series(QUIET, 0)[:200]).verdict == "healthy"
+
+
+def test_what_is_not_measured_fills_no_window_and_is_never_healthy() -> None:
+    unknown = [None, math.nan, math.inf, -math.inf, -0.5]
+    nothing = judge(range(300), [unknown[i % 5] for i in range(300)])
+    assert nothing.verdict == "no_data"
+    assert "not measured" in nothing.reasons[0]
+
+    values: list[float | None] = series(QUIET, 0)[:400].tolist()
+    silent = points([*values, *[None] * 100])
+    assert silent[400 + RULE.blind - 2].verdict == "healthy"
+    assert {point.verdict for point in silent[400 + RULE.blind - 1 :]} == {"no_data"}
+
+
+def test_after_a_gap_the_old_baseline_counts_but_not_the_old_values() -> None:
+    values: list[float | None] = series(QUIET, 0)[:300].tolist()
+    again = (series(QUIET, 1)[:100] * 6).tolist()
+    seen = points([*values, *[None] * 50, *again])
+    after = seen[350:]
+    assert after[0].verdict == "calibrating"
+    assert after[-1].verdict == "critical"
+    assert after[-1].baseline == seen[299].baseline
+    assert after[-1].since_step is None or after[-1].since_step >= 350
+
+
+def test_every_second_value_missing_makes_it_slower_and_no_different() -> None:
+    values: list[float | None] = series(replace(QUIET, onset=600), 0).tolist()
+    values[::2] = [None] * 500
+    found = detected(points(values), "growing", "critical")
+    assert found is not None
+    assert abs(found.since_step - 600) <= 60
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-12, -1e-9])
+def test_a_series_that_is_identical_or_rounding_is_healthy(value: float) -> None:
+    growth = judge(range(300), [value] * 300)
+    assert growth.verdict == "healthy"
+    assert growth.baseline == pytest.approx(RULE.floor)
+    assert growth.ratio == pytest.approx(1)
+
+
+def test_a_run_resumed_at_another_step_counts_its_own_steps() -> None:
+    values = series(replace(QUIET, onset=600), 0)
+    here, there = points(values), points(values, first=50_000)
+    assert [p.verdict for p in here] == [p.verdict for p in there]
+    assert there[-1].since_step == here[-1].since_step + 50_000
+
+
+def test_order_and_repetition_do_not_matter_to_a_whole_series() -> None:
+    values = series(replace(QUIET, onset=600), 0)
+    pairs = list(enumerate(values.tolist()))
+    shuffled = [(step, 99.0) for step, _ in pairs[:50]] + random.Random(0).sample(pairs, len(pairs))
+    assert judge(*zip(*shuffled, strict=True)) == judge(*zip(*pairs, strict=True))
+
+
+def test_a_step_sent_again_corrects_the_window_and_moves_nothing_else() -> None:
+    values = series(QUIET, 0)[:300].tolist()
+    corrected, plain = Tracker(), Tracker()
+    for step, value in enumerate(values):
+        corrected.add(step, 1e6 if step % 2 else value)
+        corrected.add(step, value)
+        plain.add(step, value)
+    assert corrected.verdict().verdict == "healthy"
+    assert corrected.state()["recent"] == plain.state()["recent"]
+    before = plain.state()
+    plain.add(3, 1e9)  # long out of every window
+    plain.add(299, None)
+    assert plain.state() == before
+
+
+def test_a_declared_change_gives_the_run_a_new_normal() -> None:
+    values = np.concatenate([series(QUIET, 0)[:400], series(QUIET, 1)[:400] * 20])
+    assert judge(range(800), values).verdict == "critical"
+    changed = judge(range(800), values, config_changes=[400])
+    assert changed.verdict == "healthy"
+    assert changed.baseline == pytest.approx(0.02, rel=0.3)
+    assert judge(range(500), values[:500], config_changes=[400]).verdict == "calibrating"
+    assert judge(range(800), values, config_changes=[5000]).verdict == "critical"
+
+
+def test_a_tracker_goes_on_from_its_state_as_if_never_interrupted() -> None:
+    values = series(replace(HEALTHY["all of it"], onset=600), 0)
+    straight, interrupted = Tracker(), Tracker()
+    for step, known in enumerate(values.tolist()):
+        value = None if step % 7 == 0 else known
+        text = json.dumps(interrupted.state(), allow_nan=False)
+        interrupted = Tracker(state=json.loads(text))
+        assert interrupted.add(step, value) == straight.add(step, value)
+    assert len(text) < 8192
+    assert interrupted.verdict() == straight.verdict()
+
+
+def test_a_verdict_says_why() -> None:
+    growth = judge(range(760), series(replace(QUIET, onset=600, doubling=60), 0)[:760])
+    assert isinstance(growth, Growth)
+    assert "times the run's baseline" in growth.reasons[0]
+    assert str(growth.since_step) in growth.reasons[1]
+    assert "doubles every" in growth.reasons[2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_theil_sen_agrees_with_scipy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.integers(0, 60, 40))
+    y = 0.3 * x + rng.standard_cauchy(40)
+    ours, theirs = theil_sen(x, y), theilslopes(y, x)
+    assert ours.value == pytest.approx(theirs.slope)
+    width = theirs.high_slope - theirs.low_slope
+    assert ours.low == pytest.approx(theirs.low_slope, abs=0.05 * width)
+    assert ours.high == pytest.approx(theirs.high_slope, abs=0.05 * width)
+
+
+def test_a_line_needs_three_places() -> None:
+    assert theil_sen([1, 2], [1, 2]) is None
+    assert theil_sen([1, 1, 2, 2], [1, 2, 3, 4]) is None
+
+
+def test_the_bend_of_a_level_and_a_rise_is_where_it_is() -> None:
+    assert bend([(5 * i, max(0.0, i - 30)) for i in range(60)]) == 150
+    assert bend([(i, float(-i)) for i in range(10)]) is None
+    assert bend([(0, 0.0), (5, 1.0)]) is None
