@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 Buckets = NDArray[np.int32]
 Dimension = Literal["position", "turn", "probability", "log_ratio"]
 
-ERROR: Final = 0.05  # relative, of quantiles of |d|; finer bins would be more rows than they are worth
+ERROR: Final = 0.01  # relative, of quantiles of |d|
 SMALLEST: Final = 1e-12  # |d| below is 0: float32 log-probs that differ at all differ by more
 TURN_TOKENS: Final = 5
 DECILES: Final = 10
@@ -46,7 +46,7 @@ PROBABILITIES: Final = (0.0, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.
 _GAMMA: Final = (1 + ERROR) / (1 - ERROR)
 _LOG_GAMMA: Final = float(np.log(_GAMMA))
 LARGEST_BIN: Final = int(np.ceil(np.log(1e4 / SMALLEST) / _LOG_GAMMA))  # |d| up to 1e4; sentinels below that are broken
-CHUNK: Final = 262_144  # tokens at a time: enough for the tables of all steps to be cheap beside them
+CHUNK: Final = 262_144  # tokens at a time: enough for the tables of their steps to be cheap beside them
 _FINEST: Final = 10_000  # every end in PROBABILITIES is a multiple of its inverse
 _PROBABILITY_BUCKETS: Final = (
     np.searchsorted(PROBABILITIES, (np.arange(_FINEST + 1) + 0.5) / _FINEST, side="right").astype(np.int32) - 1
@@ -119,6 +119,10 @@ class Accumulator:
             self._add_valid(tokens, which, behaviour, policy - behaviour)
 
     def _add_valid(self, tokens: Tokens, which: NDArray[np.intp], behaviour: Floats, d: Floats) -> None:
+        if not len(d):
+            return
+        step = tokens.step[which]
+        first, last = int(step.min()), int(step.max()) + 1  # sequences come ordered by step: these are few of many
         values = (d, np.abs(d), k3(d))
         buckets = {
             "position": tokens.position[which],
@@ -128,12 +132,11 @@ class Accumulator:
         }
         for name, bucket in buckets.items():
             low, size = RANGES[name]
-            cell = tokens.step[which] * size + (bucket - low)
-            shape = (self._steps, size)
-            self._n[name] += np.bincount(cell, minlength=self._steps * size).reshape(shape)
-            for place_of_sum, value in enumerate(values):
-                summed = np.bincount(cell, value, minlength=self._steps * size).reshape(shape)
-                self._sums[name][place_of_sum] += summed
+            cell = (step - first) * size + (bucket - low)
+            shape = (last - first, size)
+            self._n[name][first:last] += np.bincount(cell, minlength=shape[0] * size).reshape(shape)
+            for total, value in zip(self._sums[name], values, strict=True):
+                total[first:last] += np.bincount(cell, value, minlength=shape[0] * size).reshape(shape)
 
     def rows(self) -> pa.Table:
         """What is stored: ``place`` (step in [0, G)), ``dimension``, ``bucket``, ``n`` and `SUMS`; only buckets with tokens."""

@@ -16,7 +16,7 @@ from logprobe.monitor.raw_files import RAW_KINDS
 from logprobe.monitor.sql_files import statement
 
 # In the order of their dependencies.
-VIEWS: Final = ("sequences", "tokens", "metrics", "weights", "rollouts", "events", "runs")
+VIEWS: Final = ("sequences", "tokens", "metrics", "scalars", "weights", "rollouts", "events", "runs")
 # What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
 _STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
 
@@ -69,7 +69,7 @@ def _steps_columns(cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
     taken = {name.casefold() for name in _STEP_COLUMNS}
     sources = {
         "any_value(m.value) FILTER (m.metric = {key})": "SELECT DISTINCT metric FROM step_metrics ORDER BY 1",
-        "any_value(r.scalars[{key}])": "SELECT DISTINCT unnest(map_keys(scalars)) FROM step_records ORDER BY 1",
+        "any_value(c.scalars[{key}])": "SELECT DISTINCT unnest(map_keys(scalars)) FROM step_records ORDER BY 1",
     }
     for expression, keys in sources.items():
         for (key,) in cursor.execute(keys).fetchall():

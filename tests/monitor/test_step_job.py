@@ -380,6 +380,27 @@ def test_a_step_that_has_only_scalars(store: Store, job: StepJob) -> None:
     assert one(store, "SELECT loss FROM steps WHERE step = 8") == {"loss": 1.0}
 
 
+def test_a_scalar_is_one_number_wherever_it_is_shown(store: Store, job: StepJob) -> None:
+    """The metric and the column: both the mean over ranks, of each rank's newest value."""
+    records = [(0, 1, {"entropy": 9.0, "loss": 3.0}), (0, 2, {"entropy": 0.1}), (1, 1, {"entropy": 0.3}), (2, 1, {})]
+    with store.transaction() as cursor:
+        for rank, minute, scalars in records:
+            cursor.execute(
+                "INSERT INTO step_records (run, step, rank, time, scalars) VALUES ('run', 8, ?, ?, ?)",
+                [rank, NOW.replace(minute=minute), scalars],
+            )
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 8)")
+    job.run_once()
+    shown = one(store, 'SELECT entropy, "step.entropy", loss FROM steps WHERE step = 8')
+    assert shown == {"entropy": pytest.approx(0.2), "step.entropy": pytest.approx(0.2), "loss": 3.0}
+    assert one(store, "SELECT value, lowest, highest, ranks FROM scalars WHERE name = 'entropy'") == {
+        "value": pytest.approx(0.2),
+        "lowest": 0.1,
+        "highest": 0.3,
+        "ranks": 2,
+    }
+
+
 def test_the_wide_view_has_a_column_for_every_metric(store: Store, job: StepJob) -> None:
     sequences = sequences_of(1)
     add(store, 1, sequences)

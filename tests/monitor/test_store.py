@@ -300,7 +300,7 @@ def test_steps_are_wide_and_names_that_collide_stay_apart(store: Store):
     rows = store.query("SELECT * EXCLUDE (time, computed_at) FROM steps ORDER BY step").to_pylist()
     assert rows == [
         {"run": "run", "step": 1, "tokens": 10, "sequences": 2, "correction": None, "revision": 7}
-        | {"backend.k3_kl": 0.5, "reward": None, "step.Reward": 3.0, 'a"b': 5.0, "loss": 2.0, "step.step": 4.0},
+        | {"backend.k3_kl": 0.5, "reward": None, "step.Reward": 3.0, 'a"b': 5.0, "loss": 5.5, "step.step": 4.0},
         {"run": "run", "step": 2, "tokens": None, "sequences": None, "correction": "tis", "revision": None}
         | {"backend.k3_kl": None, "reward": None, "step.Reward": None, 'a"b': None, "loss": 1.0, "step.step": None},
     ]
