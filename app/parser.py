@@ -96,7 +96,17 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
         help="by part of the sequences and not by step: weight_lag, length, replica, environment, dataset, cached_prefix, "
         "finish_reason, rank, tag:NAME",
     )
-    parser.add_argument("--per-step", action="store_true", help="with --slice: slice every step by itself")
+    parser.add_argument(
+        "--profile",
+        metavar="DIMENSION",
+        help="by token, from raw tokens: position, turn, probability, log_ratio (quantiles of |d|)",
+    )
+    parser.add_argument(
+        "--pair",
+        choices=("backend", "update", "total"),
+        help="with --profile: the two log-probs compared (default: backend)",
+    )
+    parser.add_argument("--per-step", action="store_true", help="with --slice or --profile: every step by itself")
     parser.add_argument(
         "--as",
         dest="peer",

@@ -24,8 +24,6 @@ from logprobe.monitor.reader import open_reader
 
 def show(arguments: argparse.Namespace) -> int:
     """Prints a framework's view of one run."""
-    if arguments.slice is not None or arguments.per_step:
-        arguments.usage_error("--as does not go with --slice")
     options = _options(arguments)
     first, last = arguments.steps
     with open_reader(home_path(arguments)) as reader:

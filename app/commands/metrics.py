@@ -4,8 +4,9 @@ The JSON form is public API, one document, unknown is null:
 
     {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
 
-`--slice DIMENSION` shows parts of the sequences instead (see `logprobe.app.slice_report`), `--as FRAMEWORK` what another
-framework would log (see `logprobe.app.peer_report`).
+`--slice DIMENSION` shows parts of the sequences instead (see `logprobe.app.slice_report`), `--profile DIMENSION` the tokens by place,
+probability or size of the gap (see `logprobe.app.profile_report`), `--as FRAMEWORK` what another framework would log (see
+`logprobe.app.peer_report`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.app import peer_report, slice_report, tables
+from logprobe.app import peer_report, profile_report, slice_report, tables
 from logprobe.app.arguments import home_path, require_run
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
@@ -41,14 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _list(as_json=arguments.json)
     if arguments.name is None:
         arguments.usage_error("which RUN? `logprobe runs` lists them")
+    _check_combination(arguments)
     if arguments.peer is not None:
         return peer_report.show(arguments)
-    if arguments.option:
-        arguments.usage_error("--option goes with --as")
+    if arguments.profile is not None:
+        return profile_report.show(arguments)
     if arguments.slice is not None:
         return slice_report.show(arguments, arguments.metric or (None if arguments.json else _HEADLINE))
-    if arguments.per_step:
-        arguments.usage_error("--per-step goes with --slice")
     steps = _read(arguments)
     if arguments.json:
         lines = ",\n".join(tables.dump(step) for step in steps)
@@ -56,6 +56,21 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(steps, arguments.metric or _HEADLINE)
     return 0
+
+
+def _check_combination(arguments: argparse.Namespace) -> None:
+    """Wrong usage ends the process."""
+    forms = [name for name in ("slice", "profile", "peer") if getattr(arguments, name) is not None]
+    refused = {
+        "one of --slice, --profile and --as at a time": len(forms) > 1,
+        "--option goes with --as": arguments.option and forms != ["peer"],
+        "--per-step goes with --slice or --profile": arguments.per_step and forms not in (["slice"], ["profile"]),
+        "--pair goes with --profile": arguments.pair is not None and forms != ["profile"],
+        "--metric does not go with --profile": arguments.metric and forms == ["profile"],
+    }
+    for problem, applies in refused.items():
+        if applies:
+            arguments.usage_error(problem)
 
 
 def _read(arguments: argparse.Namespace) -> list[dict[str, Any]]:

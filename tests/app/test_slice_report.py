@@ -62,7 +62,7 @@ def test_errors_say_what_to_do(ingested: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as end:
         run(ingested, "--per-step")
     assert end.value.code == 2
-    assert "--per-step goes with --slice" in capsys.readouterr().err
+    assert "--per-step goes with --slice or --profile" in capsys.readouterr().err
 
 
 def test_status_says_whether_the_log_probs_are_identical(ingested: Path, capsys: pytest.CaptureFixture[str]) -> None:
