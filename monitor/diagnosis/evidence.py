@@ -1,0 +1,282 @@
+"""What a diagnosis looks at: everything measured of a run, as plain data that rules read.
+
+Numbers that come from per-sequence statistics are there for every run; `tokens` only where raw tokens were kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.monitor.diagnosis.measures import Floats, Mean, from_sums
+from logprobe.monitor.diagnosis.onset import Growth
+from logprobe.monitor.diagnosis.setup import Setup
+from logprobe.monitor.diagnosis.tokens import Tokens
+
+ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
+SLIGHT: Final = 1e-5  # lower end of what is reported as healthy for dense models (slime)
+HEALTHY: Final = 1e-3  # its upper end
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Columns of ``diagnosis_steps``, one value per step [G], oldest first."""
+
+    columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["step"])
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.columns[name]
+
+    @property
+    def step(self) -> NDArray[np.int64]:
+        """Optimizer steps."""
+        return self.columns["step"]
+
+    @cached_property
+    def k3(self) -> Floats:
+        """K3 per step; NaN where nothing could be compared."""
+        return np.divide(self["k3"], self["n"], out=np.full(len(self), np.nan), where=self["n"] > 0)
+
+    def total(self, name: str) -> float:
+        """Sum over all steps, nulls left out."""
+        return float(np.nansum(self[name]))
+
+    def between(self, first: int, last: int) -> Series:
+        """Steps `first` to `last`, both included."""
+        keep = (self.step >= first) & (self.step <= last)
+        return Series({name: values[keep] for name, values in self.columns.items()})
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The gap between r and t over a window, from statistics or from a sample of tokens.
+
+    Attributes:
+        n: tokens.
+        k3: mean K3; NaN without a token.
+        ratio: mean of ρ − 1.
+        d: mean d.
+        correlation: of r and t.
+        min_d: smallest d.
+        max_d: largest d.
+        up: share of tokens with d > 0.
+        down: share with d < 0.
+    """
+
+    n: int
+    k3: float
+    ratio: Mean
+    d: Mean
+    correlation: float
+    min_d: float
+    max_d: float
+    up: float
+    down: float
+
+    @property
+    def visible(self) -> bool:
+        """Whether there is any beyond rounding."""
+        return self.k3 > ROUNDING
+
+
+def gap_of(series: Series) -> Gap:
+    """The gap over all steps of a series."""
+    n, total = series.total("n"), series.total
+    sequences = int(total("compared"))
+
+    def mean(column: str, squares: str, products: str) -> Mean:
+        sums = {"c_nn": total("c_nn"), "c_xx": total(squares), "c_xn": total(products)}
+        return from_sums(n, total(column), sequences=sequences, **sums)
+
+    return Gap(
+        n=int(n),
+        k3=_share(total("k3"), n),
+        ratio=mean("ratio_m1", "c_qq", "c_qn"),
+        d=mean("d", "c_dd", "c_dn"),
+        correlation=_correlation(series),
+        min_d=float(np.nanmin(series["min_d"])) if n else math.nan,
+        max_d=float(np.nanmax(series["max_d"])) if n else math.nan,
+        up=_share(total("n_up"), n),
+        down=_share(total("n_down"), n),
+    )
+
+
+def _correlation(series: Series) -> float:
+    n, total = series.total("n"), series.total
+    if n <= 1:
+        return math.nan
+    t, r = total("t") / n, total("r") / n
+    spread = math.sqrt(max(total("t2") / n - t * t, 0.0) * max(total("r2") / n - r * r, 0.0))
+    return (total("tr") / n - t * r) / spread if spread > 0 else math.nan
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One row of ``diagnosis_slices``: tokens that have these in common; None: nobody said."""
+
+    replica: str | None
+    cached: bool | None
+    in_flight: bool | None
+    lag: int | None
+    sequences: int
+    n: int
+    d: float
+    abs_d: float
+    k3: float
+    c_nn: float
+    c_aa: float
+    c_an: float
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Slices of a window, which together are all of its compared tokens."""
+
+    rows: tuple[Slice, ...] = ()
+
+    def where(self, keep: Callable[[Slice], bool]) -> Slices:
+        """Some of them."""
+        return Slices(tuple(row for row in self.rows if keep(row)))
+
+    @property
+    def n(self) -> int:
+        """Tokens."""
+        return sum(row.n for row in self.rows)
+
+    @property
+    def k3(self) -> float:
+        """Mean K3; NaN without a token."""
+        return _share(sum(row.k3 for row in self.rows), self.n)
+
+    @property
+    def abs_d(self) -> Mean:
+        """Mean |d|, error clustered by sequence."""
+        rows = self.rows
+        sums = {name: math.fsum(getattr(row, name) for row in rows) for name in ("c_nn", "c_aa", "c_an")}
+        return from_sums(
+            self.n,
+            math.fsum(row.abs_d for row in rows),
+            c_nn=sums["c_nn"],
+            c_xx=sums["c_aa"],
+            c_xn=sums["c_an"],
+            sequences=sum(row.sequences for row in rows),
+        )
+
+
+@dataclass(frozen=True)
+class Joins:
+    """Whether the two sides are of the same tokens; counts of sequences unless they say tokens."""
+
+    sequences: int = 0
+    tokens: int = 0
+    missing: int = 0
+    missing_tokens: int = 0
+    unaligned: int = 0
+    received: int = 0
+    seen_by_engine: int = 0
+    other_ids: int = 0
+    other_lengths: int = 0
+    received_differs: int = 0
+    reduced: int = 0
+    versioned: int = 0
+
+
+@dataclass(frozen=True)
+class WeightRecord:
+    """One observation of a weight version, see ``diagnosis_weights``."""
+
+    version: str | None
+    step: int | None
+    source: str | None
+    replica: str | None
+    loaded: bool
+    pause_mode: str | None
+    cache_cleared: bool | None
+    tensors: int | None
+    checksum: str | None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What trainer and engines said of weight versions, oldest first."""
+
+    records: tuple[WeightRecord, ...] = ()
+
+    @cached_property
+    def updates(self) -> tuple[WeightRecord, ...]:
+        """Updates as engines saw them: not the weights they started with."""
+        return tuple(r for r in self.records if r.source == "engine" and (r.loaded or r.step is not None))
+
+    @cached_property
+    def kept_cache(self) -> float:
+        """Share of the engines' updates after which the prefix cache was not cleared; NaN without an update."""
+        known = [record for record in self.updates if record.loaded or record.cache_cleared is not None]
+        return _share(sum(not record.cache_cleared for record in known), len(known))
+
+    @cached_property
+    def kept_requests(self) -> float:
+        """Share of the engines' updates during which requests were frozen and went on; NaN without an update."""
+        return _share(sum(record.pause_mode == "keep" for record in self.updates), len(self.updates))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that rules read.
+
+    Attributes:
+        run: name of the run.
+        series: the backend gap of each step of the window, from statistics.
+        slices: the same by replica, prefix cache, update in flight and lag.
+        joins: whether both sides are of the same tokens.
+        setup: configuration.
+        weights: weight versions.
+        growth: the verdict on the course of K3 over the whole run.
+        tokens: a sample of raw tokens with a usable log-ratio, less what findings have explained; None: none are kept.
+        recorded: the same sample, as it was recorded, broken and missing ones included.
+        update: K3 of the pair "update" per step (step → value), where the trainer recorded current log-probs.
+        scaled: whether a finding has explained that r and t are of different distributions: what is left of d is approximate.
+        explained: causes that have been taken out so far.
+    """
+
+    run: str
+    series: Series
+    slices: Slices = field(default_factory=Slices)
+    joins: Joins = field(default_factory=Joins)
+    setup: Setup = field(default_factory=Setup)
+    weights: Weights = field(default_factory=Weights)
+    growth: Growth = field(default_factory=lambda: Growth("no_data"))
+    tokens: Tokens | None = None
+    recorded: Tokens | None = None
+    update: Mapping[int, float] = field(default_factory=dict)
+    scaled: bool = False
+    explained: frozenset[str] = frozenset()
+
+    @cached_property
+    def gap(self) -> Gap:
+        """The gap of the window as it was measured, whatever has been explained."""
+        return gap_of(self.series)
+
+    def left(
+        self, cause: str, *, tokens: Tokens | None = None, slices: Slices | None = None, scaled: bool = False
+    ) -> Evidence:
+        """What is left to look at once `cause` has explained its part."""
+        return replace(
+            self,
+            tokens=self.tokens if tokens is None else tokens,
+            slices=self.slices if slices is None else slices,
+            scaled=self.scaled or scaled,
+            explained=self.explained | {cause},
+        )

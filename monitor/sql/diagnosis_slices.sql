@@ -1,0 +1,42 @@
+-- The backend gap of steps $first to $last of $run (both included; null: no bound) by what may tell causes apart. Grain: replica,
+-- `cached` (prompt tokens came from the prefix cache), `in_flight` (sampled by more than one weight version), `lag` (trainer's
+-- version − that of the sequence's tokens, token mean, rounded half up, in versions); each null where nobody said.
+-- Columns `c_*`: see diagnosis_steps. Inputs: training_sequences, the rollout record each was joined with (rollout_sequences),
+-- statistics of the pair "backend", weight_records (order of versions whose labels are no numbers).
+WITH known AS (
+    SELECT version, row_number() OVER (ORDER BY min(coalesce(applied_at, time)), version) AS place
+    FROM weight_records WHERE run = $run AND version IS NOT NULL GROUP BY version
+),
+labels AS (
+    SELECT version, coalesce(try_cast(version AS BIGINT), place) AS number
+    FROM (SELECT DISTINCT weight_version AS version FROM training_sequences WHERE run = $run
+          UNION SELECT version FROM known)
+    LEFT JOIN known USING (version)
+),
+numbers AS (SELECT map_from_entries(list((version, number))) AS of FROM labels WHERE version IS NOT NULL),
+measured AS (
+    SELECT
+        r.replica, r.cached_prefix_tokens > 0 AS cached,
+        list_aggregate([span."version" IS NULL FOR span IN r.spans], 'bool_or') AS unlabelled,
+        len(r.spans) > 1 AND len(list_distinct([span."version" FOR span IN r.spans])) > 1 AS in_flight,
+        numbers.of[t.weight_version] - list_sum([
+            coalesce(numbers.of[span."version"], try_cast(span."version" AS BIGINT)) * (span."end" - span."start")
+            FOR span IN r.spans
+        ]) / nullif(list_sum([span."end" - span."start" FOR span IN r.spans]), 0) AS lag,
+        s.n, s.sum_d, s.sum_abs_d, s.sum_k3
+    FROM statistics AS s
+    JOIN training_sequences AS t ON t.run = $run AND t.step = s.step AND t.segment_id = s.segment_id AND t.row = s.row
+    LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+    CROSS JOIN numbers
+    WHERE s.run = $run AND s.pair = 'backend' AND s.n > 0
+        AND s.step >= coalesce($first::BIGINT, s.step) AND s.step <= coalesce($last::BIGINT, s.step)
+)
+SELECT
+    replica, cached, CASE WHEN NOT unlabelled THEN in_flight END AS in_flight,
+    CASE WHEN NOT unlabelled THEN floor(lag + 0.5)::BIGINT END AS lag,
+    count(*) AS sequences, sum(n)::BIGINT AS n,
+    sum(sum_d) AS d, sum(sum_abs_d) AS abs_d, sum(sum_k3) AS k3,
+    sum(n::DOUBLE * n) AS c_nn, sum(sum_abs_d * sum_abs_d) AS c_aa, sum(sum_abs_d * n) AS c_an
+FROM measured
+GROUP BY ALL
+ORDER BY ALL

@@ -1,0 +1,8 @@
+-- K3 of the pair "update" (how far the optimizer moved within the step), steps $first to $last of $run (both included; null: no
+-- bound). Grain: step, of those that recorded current log-probs. Inputs: statistics.
+SELECT step, sum(sum_k3) / sum(n) AS k3
+FROM statistics
+WHERE run = $run AND pair = 'update' AND n > 0
+    AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
+GROUP BY step
+ORDER BY step
