@@ -1,0 +1,264 @@
+"""`correct`: importance weights and the changed response mask of one batch.
+
+Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from logprobe.collectors.correction import arithmetic
+from logprobe.collectors.correction.arithmetic import Array, Namespace
+from logprobe.collectors.correction.batch import Batch, batch_of
+from logprobe.collectors.correction.config import CorrectionConfig
+from logprobe.collectors.correction.ranks import summed
+from logprobe.collectors.correction.report import Report
+from logprobe.collectors.correction.summary import Outcome, sums_of
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.kernel import SENTINEL
+
+_SMALLEST_MEAN = 1e-8  # weights whose mean is below are not normalized: there is nothing to divide by
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What multiplies a token loss. ``weights × mask`` is the factor; neither carries a gradient.
+
+    Unpacks as ``weights, mask, report``.
+    """
+
+    weights: Any  # float32, or float64 where log-probs came so; in the layout of the batch; 0 wherever mask is 0
+    mask: Any  # the response mask after the correction, in the layout and type of the one given
+    report: Report
+    denominator_mask: Any  # whose sum divides a mean of token losses: the mask before ("keep") or after ("renormalize")
+    config: CorrectionConfig
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (self.weights, self.mask, self.report)
+
+    def acknowledgement(self) -> dict[str, Any]:
+        """What was applied and what it did, as `Recorder.step(correction=…)` records it. Waits for the device."""
+        return {
+            "config": self.config.to_dict(),
+            "fingerprint": self.config.fingerprint(),
+            "report": dict(self.report),
+        }
+
+    def start(self) -> None:
+        """Queue what `acknowledgement` has to read, without waiting for it."""
+        self.report.start()
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """A batch taken apart: which tokens can be used, and their log-ratios."""
+
+    xp: Namespace
+    rollout: Array
+    trainer: Array
+    current: Array | None
+    advantages: Array | None
+    mask: Array  # bool, before the correction
+    valid: Array  # under the mask and not broken
+    usable: Array  # … and, where a product over the sequence is taken, in a sequence without a broken token
+    exact: Array  # d, 0 where not valid
+    d: Array  # d as the levels see it: limited to ±20 where the configuration says so
+
+    def at(self, level: str) -> Array:
+        """ρ of a level: [B, T] for tokens, else [B, 1]."""
+        return arithmetic.exp_clamped(self.xp, arithmetic.at_level(self.xp, self.d, self.valid, level))
+
+
+def correct(
+    config: CorrectionConfig,
+    rollout_logprobs: Any,
+    trainer_logprobs: Any,
+    mask: Any = None,
+    *,
+    current_logprobs: Any = None,
+    advantages: Any = None,
+    group: Any = None,
+) -> Correction:
+    """The weights and the response mask of a batch under `config`.
+
+    All arrays are padded [batch, time], or lists of 1-D arrays; numpy or torch, on any device, in any float type. No device is
+    waited for. What stands where the mask is 0 has no effect, NaN included. A broken token under the mask (see
+    `arithmetic.sound`) is dropped and counted in the report; where a product over the sequence is taken, its sequence is.
+
+    Args:
+        config: what to do.
+        rollout_logprobs: r, of the policy that sampled.
+        trainer_logprobs: t, the trainer's of the same tokens; in bypass mode those of the policy of now.
+        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
+        current_logprobs: c, of the policy of now, for off-policy sequence masking; None: t stands in.
+        advantages: per token, or one per sequence; for what needs them, and for `masked_advantage_frac` in the report.
+        group: torch.distributed process group over whose ranks weights are normalized; None: this process alone. Every rank must call.
+
+    Raises:
+        InputError: shapes that do not agree, or advantages missing where the configuration needs them.
+    """
+    if config.needs_advantages and advantages is None:
+        raise InputError(f"advantages: the correction ({config}) needs them")
+    logprobs = {
+        "rollout_logprobs": rollout_logprobs,
+        "trainer_logprobs": trainer_logprobs,
+        "current_logprobs": current_logprobs,
+    }
+    batch = batch_of(logprobs, mask, advantages)
+    tokens = _tokens(config, batch)
+    outcome = _outcome(config, tokens, group)
+    changed = batch.masked(outcome.keep)
+    return Correction(
+        weights=batch.layout.restore(outcome.weights),
+        mask=changed,
+        report=Report(partial(sums_of, outcome)),
+        denominator_mask=batch.masked(tokens.mask) if config.denominator == "keep" else changed,
+        config=config,
+    )
+
+
+def _tokens(config: CorrectionConfig, batch: Batch) -> _Tokens:
+    xp = batch.xp
+    sides = {name: arithmetic.detached(values) for name, values in batch.logprobs.items()}
+    rollout, trainer, current = sides["rollout_logprobs"], sides["trainer_logprobs"], sides.get("current_logprobs")
+    good = arithmetic.sound(rollout, trainer)
+    if current is not None:
+        good = good & arithmetic.sound(rollout, current)
+    valid = usable = batch.mask & good
+    if "sequence" in {config.is_level, config.rs_level}:
+        usable = valid & ~arithmetic.row_any(xp, batch.mask & ~good)
+    exact = arithmetic.difference(xp, trainer, rollout, valid)
+    return _Tokens(
+        xp=xp,
+        rollout=rollout,
+        trainer=trainer,
+        current=current,
+        advantages=None if batch.advantages is None else arithmetic.detached(batch.advantages),
+        mask=batch.mask,
+        valid=valid,
+        usable=usable,
+        exact=exact,
+        d=arithmetic.limited(exact) if config.clamp == "token" else exact,
+    )
+
+
+def _outcome(config: CorrectionConfig, tokens: _Tokens, group: Any) -> Outcome:
+    xp = tokens.xp
+    ratio = tokens.at(config.is_level or "token")
+    lower = None if config.is_mode == "truncate" else config.is_lower
+    bounds = (None, None) if config.is_level is None else (lower, config.is_upper)
+    below, above = arithmetic.outside(xp, ratio, *bounds)
+    bounded, normalizer = _weights(config, tokens, ratio, below | above, group)
+    rs_below, rs_above = _rejected(config, tokens)
+    veto, off_policy = _vetoed(config, tokens), _off_policy(config, tokens)
+    keep = tokens.usable & ~rs_below & ~rs_above
+    for dropped in (veto, off_policy, below | above if config.is_mode == "mask" else None):
+        keep = keep if dropped is None else keep & ~dropped
+    return Outcome(
+        xp=xp,
+        rollout=tokens.rollout,
+        trainer=tokens.trainer,
+        current=tokens.current,
+        advantages=tokens.advantages,
+        mask=tokens.mask,
+        usable=tokens.usable,
+        exact=tokens.exact,
+        ratio=ratio,
+        is_below=below,
+        is_above=above,
+        rs_below=rs_below,
+        rs_above=rs_above,
+        veto=veto,
+        off_policy=off_policy,
+        keep=keep,
+        weights=arithmetic.where(xp, keep, bounded / normalizer),
+        normalizer=normalizer,
+    )
+
+
+def _weights(config: CorrectionConfig, tokens: _Tokens, ratio: Array, beyond: Array, group: Any) -> tuple[Array, Array]:
+    """Weights within their bounds, [B, T] or [B, 1], and what they are to be divided by (0-d)."""
+    xp = tokens.xp
+    one = arithmetic.constant(xp, 1.0, ratio)
+    if config.is_level is None:
+        return xp.ones_like(ratio), one
+    bounded = ratio
+    if config.is_mode != "mask":
+        bounded = arithmetic.bounded(ratio, config.is_lower if config.is_mode == "clip" else None, config.is_upper)
+    if not config.normalize:
+        return bounded, one
+    measured = bounded
+    if config.is_mode == "mask" and config.normalize_by == "weights":
+        measured = arithmetic.where(xp, ~beyond, ratio)
+    counted = tokens.usable if config.is_level == "token" else arithmetic.row_any(xp, tokens.usable)
+    total = xp.sum(arithmetic.where(xp, counted, measured))
+    sums = summed(xp.stack([total, xp.sum(xp.astype(counted, total.dtype))]), group)
+    mean = sums[0] / arithmetic.bounded(sums[1], 1.0, None)
+    return bounded, arithmetic.where(xp, mean > _SMALLEST_MEAN, mean, 1.0)
+
+
+def _rejected(config: CorrectionConfig, tokens: _Tokens) -> tuple[Array, Array]:
+    """Where rejection sampling finds a token or sequence below, and above, its bounds."""
+    xp, level = tokens.xp, config.rs_level
+    if level is None:
+        return arithmetic.outside(xp, tokens.exact, None, None)
+    if level == "max":
+        values = tokens.at("token") if config.rs_measure == "ratio" else _measure(config, tokens)
+        lowest, highest = (
+            arithmetic.row_extreme(xp, values, tokens.valid, largest=largest, empty=1.0) for largest in (False, True)
+        )
+        below, above = _outside_each(xp, lowest, highest, config)
+    elif config.rs_measure == "ratio":
+        below, above = arithmetic.outside(xp, tokens.at(level), config.rs_lower, config.rs_upper)
+    else:
+        values = arithmetic.at_level(xp, _measure(config, tokens), tokens.valid, level)
+        below, above = arithmetic.outside(xp, values, config.rs_lower, config.rs_upper)
+    if config.rs_by_advantage and tokens.advantages is not None:
+        good = tokens.advantages > 0
+        return below & ~good, above & good
+    return below, above
+
+
+def _outside_each(xp: Namespace, lowest: Array, highest: Array, config: CorrectionConfig) -> tuple[Array, Array]:
+    """Whether a sequence's smallest value is below the lower bound, and its largest above the upper one."""
+    below, _ = arithmetic.outside(xp, lowest, config.rs_lower, None)
+    _, above = arithmetic.outside(xp, highest, None, config.rs_upper)
+    return below, above
+
+
+def _measure(config: CorrectionConfig, tokens: _Tokens) -> Array:
+    """What rejection bounds, per token, where it is not ρ [B, T]; 0 where not valid."""
+    xp = tokens.xp
+    safe = arithmetic.limited(tokens.exact)
+    if config.rs_measure == "k2":
+        return safe * safe / 2.0
+    if config.rs_measure == "k3":
+        return arithmetic.k3(xp, safe)
+    rollout, trainer = (arithmetic.where(xp, tokens.valid, side) for side in (tokens.rollout, tokens.trainer))
+    if config.rs_measure == "prob_diff":
+        return xp.exp(trainer) - xp.exp(rollout)
+    return arithmetic.where(xp, tokens.valid, arithmetic.binary_kl(xp, rollout, trainer))
+
+
+def _vetoed(config: CorrectionConfig, tokens: _Tokens) -> Array | None:
+    """Sequences with a token whose ρ is below the veto [B, 1]. A trainer side of −inf or −9999 is ρ = 0."""
+    if config.veto is None:
+        return None
+    impossible = tokens.mask & ~tokens.valid & (tokens.trainer <= SENTINEL) & (tokens.rollout > SENTINEL)
+    absurd = tokens.valid & (tokens.exact < math.log(config.veto))
+    return arithmetic.row_any(tokens.xp, absurd | impossible)
+
+
+def _off_policy(config: CorrectionConfig, tokens: _Tokens) -> Array | None:
+    """Sequences of negative advantage that the policy has left behind [B, 1] (DeepSeek-V3.2, section 3.1)."""
+    if config.sequence_mask_delta is None or tokens.advantages is None:
+        return None
+    xp, valid = tokens.xp, tokens.valid
+    newest = tokens.trainer if tokens.current is None else tokens.current
+    drift = arithmetic.row_mean(xp, arithmetic.difference(xp, tokens.rollout, newest, valid), valid)
+    advantage = arithmetic.row_mean(xp, arithmetic.where(xp, valid, tokens.advantages), valid)
+    return (drift > config.sequence_mask_delta) & (advantage < 0)

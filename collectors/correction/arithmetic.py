@@ -1,0 +1,140 @@
+"""Arithmetic of corrections in the array API: one code path for numpy arrays and torch tensors.
+
+Every function takes the array namespace `xp` first. Values are 0 wherever `valid` is False, so that sums need no second look at
+the mask and nothing that stands under mask = 0 can reach a result or a gradient.
+
+Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import array_api_compat
+
+from logprobe.collectors.kernel import CLAMP, MAX_LOGPROB, SENTINEL
+
+Array: TypeAlias = Any  # a numpy array or a torch tensor
+Namespace: TypeAlias = Any  # of the array API
+
+
+def detached(values: Array) -> Array:
+    """`values` without a gradient: a tensor cut off from its graph, a numpy array as it is."""
+    detach = getattr(values, "detach", None)
+    return values if detach is None else detach()
+
+
+def constant(xp: Namespace, value: float, like: Array) -> Array:
+    """A 0-d array of the type and on the device of `like`, filled there: a copy from the host would wait for the device."""
+    return xp.full((), value, dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def where(xp: Namespace, condition: Array, values: Array, otherwise: float = 0.0) -> Array:
+    """`values` where the condition holds, else a constant; no gradient and no NaN comes through from elsewhere."""
+    return xp.where(condition, values, constant(xp, otherwise, values))
+
+
+def bounded(values: Array, lower: float | None, upper: float | None) -> Array:
+    """`values` limited to bounds. Both libraries have the method; `clip` of the namespace indexes in older releases."""
+    return values if lower is None and upper is None else values.clip(lower, upper)
+
+
+def sound(behaviour: Array, policy: Array) -> Array:
+    """Where both log-probs can be ones: finite, no sentinel, no probability above 1, no exact 0.0 for an unlikely token.
+
+    The rules are those of `kernel`; NaN fails every comparison.
+    """
+    within = (behaviour > SENTINEL) & (behaviour <= MAX_LOGPROB) & (policy > SENTINEL) & (policy <= MAX_LOGPROB)
+    return within & ~((behaviour == 0.0) & (policy < -1.0))
+
+
+def broken_kinds(xp: Namespace, behaviour: Array, policy: Array) -> dict[str, Array]:
+    """Broken tokens by kind, each under the first that applies: names as in `statistics.BROKEN`, without ``n_``."""
+    kinds = {
+        "nonfinite_behaviour": ~xp.isfinite(behaviour),
+        "nonfinite_policy": ~xp.isfinite(policy),
+        "sentinel_behaviour": (behaviour <= SENTINEL) | (behaviour == 1.0),
+        "sentinel_policy": (policy <= SENTINEL) | (policy == 1.0),
+        "positive_behaviour": behaviour > MAX_LOGPROB,
+        "positive_policy": policy > MAX_LOGPROB,
+        "zero_behaviour": (behaviour == 0.0) & (policy < -1.0),
+    }
+    seen = xp.zeros_like(kinds["zero_behaviour"])
+    first = {}
+    for name, hits in kinds.items():
+        first[name] = hits & ~seen
+        seen = seen | hits
+    return first
+
+
+def difference(xp: Namespace, policy: Array, behaviour: Array, valid: Array) -> Array:
+    """Log-ratio d, 0 where not valid. Both sides are made 0 there first: a NaN would otherwise return through the gradient."""
+    return where(xp, valid, policy) - where(xp, valid, behaviour)
+
+
+def limited(log_ratio: Array) -> Array:
+    """Log-ratio limited to ±20."""
+    return bounded(log_ratio, -CLAMP, CLAMP)
+
+
+def exp_clamped(xp: Namespace, log_ratio: Array) -> Array:
+    """ρ = exp(clamp(d, ±20))."""
+    return xp.exp(limited(log_ratio))
+
+
+def row_sum(xp: Namespace, values_BT: Array) -> Array:
+    """Σ over each sequence [B, 1]."""
+    return xp.sum(values_BT, axis=-1, keepdims=True)
+
+
+def row_count(xp: Namespace, flags_BT: Array, like: Array) -> Array:
+    """How many tokens of each sequence, as floats of the type of `like` [B, 1]."""
+    return row_sum(xp, xp.astype(flags_BT, like.dtype))
+
+
+def row_mean(xp: Namespace, values_BT: Array, valid_BT: Array) -> Array:
+    """Mean over each sequence's valid tokens [B, 1], 0 for an empty one; `values_BT` are 0 elsewhere."""
+    count = row_count(xp, valid_BT, values_BT)
+    return row_sum(xp, values_BT) / bounded(count, 1.0, None)
+
+
+def row_any(xp: Namespace, flags_BT: Array) -> Array:
+    """Whether any token of each sequence [B, 1]."""
+    return xp.any(flags_BT, axis=-1, keepdims=True)
+
+
+def row_extreme(xp: Namespace, values_BT: Array, valid_BT: Array, *, largest: bool, empty: float) -> Array:
+    """Maximum or minimum over each sequence's valid tokens [B, 1]; `empty` where there is none."""
+    chosen = where(xp, valid_BT, values_BT, float("-inf") if largest else float("inf"))
+    found = (xp.max if largest else xp.min)(chosen, axis=-1, keepdims=True)
+    return where(xp, row_any(xp, valid_BT), found, empty)
+
+
+def at_level(xp: Namespace, d_BT: Array, valid_BT: Array, level: str) -> Array:
+    """Log-ratio of a level: [B, T] for ``token``, [B, 1] for ``sequence`` (sum) and ``geometric`` (mean)."""
+    if level == "token":
+        return d_BT
+    return row_sum(xp, d_BT) if level == "sequence" else row_mean(xp, d_BT, valid_BT)
+
+
+def outside(xp: Namespace, values: Array, lower: float | None, upper: float | None) -> tuple[Array, Array]:
+    """Where values are below, and above, their bounds."""
+    nowhere = xp.zeros_like(values, dtype=xp.bool)
+    below = nowhere if lower is None else values < lower
+    above = nowhere if upper is None else values > upper
+    return below, above
+
+
+def k3(xp: Namespace, log_ratio: Array) -> Array:
+    """K3 estimator, exp(d) − 1 − d with the exponential clamped."""
+    return xp.expm1(limited(log_ratio)) - log_ratio
+
+
+def binary_kl(xp: Namespace, behaviour: Array, policy: Array) -> Array:
+    """KL(behaviour‖policy) of the token against all others, two outcomes (DPPO).
+
+    1 − p is floored at 1e-7: a certain token leaves nothing for the others.
+    """
+    p = xp.exp(behaviour)
+    rest_p, rest_q = (bounded(-xp.expm1(side), 1e-7, None) for side in (behaviour, policy))
+    return p * (behaviour - policy) + rest_p * (xp.log(rest_p) - xp.log(rest_q))

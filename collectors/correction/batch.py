@@ -1,0 +1,209 @@
+"""Batches as trainers hold them: padded [batch, time] or lists of 1-D arrays, of numpy or torch, as one padded form.
+
+Only shapes are looked at, so nothing here waits for a device.
+
+Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import array_api_compat
+import numpy as np
+
+from logprobe.collectors.arrays import is_list, is_ragged
+from logprobe.collectors.correction.arithmetic import Array, Namespace
+from logprobe.collectors.errors import InputError
+
+_PADDED: Final = 2  # dimensions of a padded batch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a batch came, and how results go back. `lengths` of a list of sequences; None: padded to `time`."""
+
+    batch: int
+    time: int
+    lengths: tuple[int, ...] | None
+
+    def restore(self, values_BT: Array) -> Any:
+        """[batch, time] in the layout of the batch: padded, or a list of 1-D arrays."""
+        if self.lengths is None:
+            return values_BT[:, : self.time]
+        return [values_BT[row, :length] for row, length in enumerate(self.lengths)]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Arrays of one namespace, [batch, time ≥ 1]; log-probs in float64 where they came so, else in float32."""
+
+    xp: Namespace
+    layout: Layout
+    logprobs: dict[str, Array]  # by the name of the argument
+    mask: Array  # bool: where the policy sampled the token and trains on it
+    advantages: Array | None  # [B, T] or [B, 1]
+    mask_dtype: Any  # of the mask as it was given
+
+    def masked(self, keep_BT: Array) -> Any:
+        """A mask in the type and layout of the one that was given."""
+        return self.layout.restore(self.xp.astype(keep_BT, self.mask_dtype))
+
+
+def batch_of(logprobs: dict[str, Any], mask: Any, advantages: Any = None) -> Batch:
+    """One padded form of a batch.
+
+    Args:
+        logprobs: name → log-probs per token; None is left out. The first one says what shape the others must have.
+        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
+        advantages: per token, or one per sequence.
+
+    Raises:
+        InputError: shapes do not agree, or numpy arrays and torch tensors are mixed; the message names the shapes.
+    """
+    given = {name: _items(name, value) for name, value in logprobs.items() if value is not None}
+    lead = next(iter(given))
+    layout = _layout(lead, given[lead])
+    xp = _namespace(given, mask, advantages)
+    for name, value in given.items():
+        _require(name, value, lead, given[lead])
+    wide = _wide(xp, given)
+    mask_items = _mask_items(xp, mask, layout, given[lead])
+    _require("mask", mask_items, lead, given[lead])
+    mask_BT = _padded(xp, mask_items, layout)
+    return Batch(
+        xp=xp,
+        layout=layout,
+        logprobs={name: xp.astype(_padded(xp, value, layout), wide, copy=False) for name, value in given.items()},
+        mask=mask_BT != 0,
+        advantages=None
+        if advantages is None
+        else xp.astype(_advantages(xp, advantages, layout, given[lead]), wide, copy=False),
+        mask_dtype=mask_BT.dtype,
+    )
+
+
+def _items(name: str, value: Any) -> Any:
+    """An array [batch, time] as it is, or a list of 1-D arrays; what is neither numpy nor torch becomes numpy."""
+    if not is_list(value):
+        array = _array(name, value)
+        if array.ndim != _PADDED:
+            raise InputError(f"{name}: [batch, time] or a list of 1-D arrays, not shape {_shape(array)}")
+        return array
+    rows = [_array(name, row) for row in value]
+    for number, row in enumerate(rows):
+        if row.ndim != 1:
+            raise InputError(f"{name}: the items of a list must be 1-D; item {number} has shape {_shape(row)}")
+    return rows
+
+
+def _array(name: str, value: Any) -> Array:
+    if array_api_compat.is_numpy_array(value) or array_api_compat.is_torch_array(value):
+        return value
+    array = np.asarray(value, np.float64 if is_list(value) else None)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name}: numbers as a numpy array or a torch tensor, not {type(value).__name__}")
+    return array
+
+
+def _shape(array: Array) -> list[int]:
+    return [int(size) for size in array.shape]
+
+
+def _layout(name: str, value: Any) -> Layout:
+    if not is_list(value):
+        return Layout(int(value.shape[0]), int(value.shape[1]), None)
+    if not value:
+        raise InputError(f"{name}: an empty list; a batch without sequences is an array of shape [0, time]")
+    lengths = tuple(int(row.shape[0]) for row in value)
+    return Layout(len(lengths), max(lengths), lengths)
+
+
+def _namespace(given: dict[str, Any], mask: Any, advantages: Any) -> Namespace:
+    """The one library that all arrays are of."""
+    named = {**given, "mask": mask, "advantages": advantages}
+    found: dict[str, tuple[str, Namespace]] = {}
+    for name, value in named.items():
+        for array in value if is_list(value) else [value]:
+            if array_api_compat.is_numpy_array(array) or array_api_compat.is_torch_array(array):
+                xp = array_api_compat.array_namespace(array)
+                found.setdefault(xp.__name__, (name, xp))
+    if len(found) > 1:
+        names = " and ".join(f"{name} is of {key.rpartition('.')[2]}" for key, (name, _) in found.items())
+        raise InputError(f"numpy arrays and torch tensors do not mix: {names}; convert one side")
+    (only,) = found.values()
+    return only[1]
+
+
+def _require(name: str, value: Any, lead: str, reference: Any) -> None:
+    """Raise unless `value` has the layout and shape of `reference`."""
+    if is_list(value) != is_list(reference):
+        kinds = {True: "a list of sequences", False: "a padded array"}
+        raise InputError(f"{name} is {kinds[is_list(value)]}, {lead}: {kinds[is_list(reference)]}")
+    if not is_list(value):
+        if _shape(value) != _shape(reference):
+            raise InputError(f"{name} has shape {_shape(value)}, {lead}: {_shape(reference)}")
+        return
+    if len(value) != len(reference):
+        raise InputError(f"{name} has {len(value)} sequences, {lead}: {len(reference)}")
+    for number, (row, other) in enumerate(zip(value, reference, strict=True)):
+        if _shape(row) != _shape(other):
+            raise InputError(f"{name}: sequence {number} has shape {_shape(row)}, {lead}: {_shape(other)}")
+
+
+def _wide(xp: Namespace, given: dict[str, Any]) -> Any:
+    """float64 where any log-probs are; else float32: sums of half-precision log-ratios would be noise."""
+    arrays = [array for value in given.values() for array in (value if is_list(value) else [value])]
+    return xp.float64 if any(array.dtype == xp.float64 for array in arrays) else xp.float32
+
+
+def _mask_items(xp: Namespace, mask: Any, layout: Layout, like: Any) -> Any:
+    if mask is not None:
+        return _items("mask", mask)
+    if layout.lengths is None:
+        return xp.ones_like(like, dtype=xp.bool)
+    return [xp.ones_like(row, dtype=xp.bool) for row in like]
+
+
+def _padded(xp: Namespace, value: Any, layout: Layout) -> Array:
+    """[batch, time ≥ 1], filled up with 0 at the end."""
+    time = max(1, layout.time)  # reductions have no answer for an axis without elements
+    if not is_list(value):
+        return value if layout.time else _column(xp, value)
+    return xp.stack([_filled(xp, row, time) for row in value])
+
+
+def _column(xp: Namespace, value: Array) -> Array:
+    """One column of zeros for a batch without any."""
+    return xp.zeros((value.shape[0], 1), dtype=value.dtype, device=array_api_compat.device(value))
+
+
+def _filled(xp: Namespace, row: Array, time: int) -> Array:
+    missing = time - int(row.shape[0])
+    if not missing:
+        return row
+    return xp.concat([row, xp.zeros((missing,), dtype=row.dtype, device=array_api_compat.device(row))])
+
+
+def _advantages(xp: Namespace, value: Any, layout: Layout, reference: Any) -> Array:
+    """Per token [B, T], or one per sequence [B, 1]."""
+    per_sequence = _per_sequence(xp, value, layout, reference)
+    if per_sequence is not None:
+        return per_sequence
+    items = _items("advantages", value)
+    _require("advantages", items, "the log-probs", reference)
+    return _padded(xp, items, layout)
+
+
+def _per_sequence(xp: Namespace, value: Any, layout: Layout, reference: Any) -> Array | None:
+    """[B, 1] of one value per sequence; None where there is one per token."""
+    if is_ragged(value):
+        return None
+    if is_list(value):
+        first = reference[0] if is_list(reference) else reference
+        value = xp.asarray([float(item) for item in value], device=array_api_compat.device(first))
+    array = _array("advantages", value)
+    if array.ndim == 1 and array.shape[0] == layout.batch:
+        return array[:, None]
+    return array if array.ndim == _PADDED and _shape(array) == [layout.batch, 1] else None

@@ -1,0 +1,193 @@
+"""`CorrectionConfig`: one correction as plain data, checked when it is made, that travels as JSON."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, Self, get_args
+
+from logprobe.collectors.documents import canonical_json, fingerprint
+from logprobe.collectors.errors import ConfigurationError
+
+Level = Literal["token", "sequence", "geometric"]
+RejectionLevel = Literal["token", "sequence", "geometric", "max"]
+Mode = Literal["truncate", "clip", "mask"]
+Measure = Literal["ratio", "k2", "k3", "binary_kl", "prob_diff"]
+Denominator = Literal["keep", "renormalize"]
+
+
+NormalizeBy = Literal["ratios", "weights"]
+Clamp = Literal["level", "token"]
+
+# What a field that is no number takes.
+_CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "is_level": (None, *get_args(Level)),
+    "is_mode": get_args(Mode),
+    "rs_level": (None, *get_args(RejectionLevel)),
+    "rs_measure": get_args(Measure),
+    "rs_by_advantage": (True, False),
+    "normalize": (True, False),
+    "normalize_by": get_args(NormalizeBy),
+    "denominator": get_args(Denominator),
+    "clamp": get_args(Clamp),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectionConfig:
+    """What a correction does. ρ is the importance ratio ``exp(trainer − rollout)`` of the level it is taken at.
+
+    Levels: ``token`` one ρ per token; ``sequence`` the product over a sequence's tokens; ``geometric`` their geometric mean.
+    All bounds are inclusive. None where a number is expected: no such bound. What a level or mode does not use is ignored.
+
+    Args:
+        is_level: of the importance weights; None: every kept token has weight 1.
+        is_mode: ``truncate`` limits weights to `is_upper` (TIS); ``clip`` limits them to both bounds;
+            ``mask`` drops what is outside (MIS, IcePop; one bound alone is a one-sided mask).
+        is_lower: lower bound of ρ for the weights.
+        is_upper: upper bound of ρ for the weights. ``truncate`` without it gives plain importance weights.
+        rs_level: of rejection sampling; None: none. ``max``: the most extreme token decides for its sequence.
+        rs_lower: tokens or sequences below are dropped.
+        rs_upper: tokens or sequences above are dropped.
+        rs_measure: what the bounds of rejection are about: ``ratio`` is ρ; ``k2`` and ``k3`` are the estimators d²/2 and e^d − 1 − d;
+            ``binary_kl`` the KL divergence, rollout to trainer, of the token against all others; ``prob_diff`` e^t − e^r (its
+            lower bound is below 0).
+        rs_by_advantage: the upper bound holds for tokens of positive advantage, the lower one for all others (DPPO).
+        veto: a sequence is dropped when ρ of any of its tokens is below.
+        sequence_mask_delta: a sequence of negative mean advantage is dropped when mean(rollout − current) is above: off-policy
+            sequence masking (DeepSeek-V3.2).
+        normalize: divide the weights by their mean over the batch, and over all ranks where a group is given: over tokens at
+            level ``token``, over sequences at the others. Bounds hold before it.
+        normalize_by: in mode ``mask``: whether that mean is of the ratios before masking (slime) or of the weights, zeros included
+            (verl's IcePop). Without masking both are the same.
+        denominator: what divides a mean of token losses: ``keep`` the tokens that there were before the correction, so that what is
+            dropped counts as 0; ``renormalize`` the tokens that are left.
+        clamp: where log-ratios are limited to ±20: of the ``level``, or of each ``token`` before it is summed up.
+
+    Raises:
+        ConfigurationError: a value that is not of its field's kind, or values that do not fit together.
+    """
+
+    is_level: Level | None = None
+    is_mode: Mode = "truncate"
+    is_lower: float | None = None
+    is_upper: float | None = 2.0
+    rs_level: RejectionLevel | None = None
+    rs_lower: float | None = None
+    rs_upper: float | None = None
+    rs_measure: Measure = "ratio"
+    rs_by_advantage: bool = False
+    veto: float | None = None
+    sequence_mask_delta: float | None = None
+    normalize: bool = False
+    normalize_by: NormalizeBy = "ratios"
+    denominator: Denominator = "keep"
+    clamp: Clamp = "level"
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = _checked(entry.name, getattr(self, entry.name))
+            object.__setattr__(self, entry.name, value)  # 2 and 2.0 are one configuration, with one fingerprint
+        self._check_weights()
+        self._check_rejection()
+        if self.veto is not None and not 0 < self.veto < 1:
+            raise ConfigurationError(
+                f"veto={self.veto!r}: a ratio between 0 and 1, such as 1e-4, below which a token is absurd"
+            )
+
+    def _check_weights(self) -> None:
+        if self.is_level is None:
+            if self.normalize:
+                raise ConfigurationError("normalize=True needs is_level: there are no weights to normalize")
+            return
+        _check_bounds("is_lower", self.is_lower, "is_upper", self.is_upper)
+        if self.is_upper is not None and self.is_upper == 0:
+            raise ConfigurationError("is_upper=0: every weight would be 0; give a bound above 0, or None")
+        if self.is_mode == "clip" and self.is_lower is None:
+            raise ConfigurationError("is_mode='clip' needs is_lower; 'truncate' limits weights from above alone")
+        if self.is_mode != "truncate" and self.is_lower is None and self.is_upper is None:
+            raise ConfigurationError(f"is_mode={self.is_mode!r} needs is_lower or is_upper")
+
+    def _check_rejection(self) -> None:
+        if self.rs_level is None:
+            return
+        if self.rs_lower is None and self.rs_upper is None:
+            raise ConfigurationError(f"rs_level={self.rs_level!r} needs rs_lower or rs_upper")
+        _check_bounds("rs_lower", self.rs_lower, "rs_upper", self.rs_upper, signed=self.rs_measure == "prob_diff")
+        if self.rs_by_advantage and self.rs_level != "token":
+            raise ConfigurationError(f"rs_by_advantage=True goes with rs_level='token', not {self.rs_level!r}")
+
+    @property
+    def needs_advantages(self) -> bool:
+        """Whether the correction cannot be computed without advantages."""
+        return self.sequence_mask_delta is not None or (self.rs_level is not None and self.rs_by_advantage)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON knows them."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The configuration `to_dict` gave; a field that is not there has its default.
+
+        Raises:
+            ConfigurationError: not a mapping, an unknown field, or a value that makes no sense.
+        """
+        if not isinstance(document, Mapping):
+            raise ConfigurationError(f"a correction is a mapping of fields, not {type(document).__name__}")
+        cls._require_known(document)
+        return cls(**document)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values. Raises `ConfigurationError` as the constructor does, also for an unknown field."""
+        self._require_known(changes)
+        return replace(self, **changes)
+
+    def fingerprint(self) -> str:
+        """16 hex digits that stand for this configuration, the same in every process.
+
+        Made of the fields that differ from their defaults: a field that a later release adds does not change it.
+        """
+        return fingerprint(canonical_json(self._stated()))
+
+    def _stated(self) -> dict[str, Any]:
+        return {e.name: getattr(self, e.name) for e in fields(self) if getattr(self, e.name) != e.default}
+
+    def __str__(self) -> str:
+        stated = self._stated() | ({} if self.is_level is None else {"is_upper": self.is_upper})
+        return ", ".join(f"{name}={value}" for name, value in stated.items()) or "no correction"
+
+    @classmethod
+    def _require_known(cls, names: Mapping[str, Any]) -> None:
+        known = [entry.name for entry in fields(cls)]
+        for name in names:
+            if name not in known:
+                close = difflib.get_close_matches(str(name), known, n=1)
+                meant = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}"
+                raise ConfigurationError(f"a correction has no field {name!r}; {meant}")
+
+
+def _checked(name: str, value: Any) -> Any:
+    """`value` as the field stores it."""
+    if name not in _CHOICES:
+        return None if value is None else _finite(name, value)
+    choices = _CHOICES[name]
+    if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in choices):
+        raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def _finite(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigurationError(f"{name}={value!r}: a finite number, or None for no such bound")
+    return float(value)
+
+
+def _check_bounds(low: str, lower: float | None, high: str, upper: float | None, *, signed: bool = False) -> None:
+    for name, value in ((low, lower), (high, upper)):
+        if value is not None and value < 0 and not signed:
+            raise ConfigurationError(f"{name}={value!r}: what it bounds is never below 0")
+    if lower is not None and upper is not None and lower > upper:
+        raise ConfigurationError(f"{low}={lower!r} is above {high}={upper!r}")

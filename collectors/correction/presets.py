@@ -1,0 +1,179 @@
+"""Corrections by name: what the frameworks of the field ship, in this library's terms.
+
+Where a framework has no default bound, the preset has the one of its documentation or example. `docs/correction.md` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from logprobe.collectors.correction.config import CorrectionConfig
+from logprobe.collectors.errors import ConfigurationError
+
+
+class Preset(NamedTuple):
+    """One correction and where it comes from."""
+
+    config: CorrectionConfig
+    source: str
+
+
+def preset(name: str, **changes: Any) -> CorrectionConfig:
+    """A configuration of `PRESETS` by name, with other values where `changes` say so.
+
+    >>> preset("trl/token_truncate", is_upper=5).is_upper
+    5.0
+
+    Raises:
+        ConfigurationError: no preset of that name, or a change that makes no sense.
+    """
+    if name not in PRESETS:
+        near = ", ".join(get_close_matches(name, PRESETS)) or ", ".join(PRESETS)
+        raise ConfigurationError(f"there is no preset {name!r}; did you mean one of these: {near}?")
+    return PRESETS[name].config.replace(**changes)
+
+
+def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
+    """The correction of ms-swift's ``rollout_importance_sampling_mode`` at its ``rollout_importance_sampling_threshold``.
+
+    ``sequence_mask`` keeps token weights, unlimited, in sequences whose geometric ratio is within the threshold; geometric ratios are
+    means of log-ratios that are limited to ±20 one by one.
+
+    Raises:
+        ConfigurationError: none of its four modes, or a threshold that is no number above 0.
+    """
+    modes: dict[str, dict[str, Any]] = {
+        "token_truncate": {"is_level": "token", "is_upper": threshold},
+        "token_mask": {"is_level": "token", "is_mode": "mask", "is_upper": threshold},
+        "sequence_truncate": {"is_level": "geometric", "is_upper": threshold, "clamp": "token"},
+        "sequence_mask": {
+            "is_level": "token",
+            "is_upper": None,
+            "rs_level": "geometric",
+            "rs_upper": threshold,
+            "clamp": "token",
+        },
+    }
+    if mode not in modes:
+        raise ConfigurationError(f"ms-swift has no mode {mode!r}; there is {', '.join(modes)}")
+    return CorrectionConfig(**modes[mode])
+
+
+def _trl(level: str, mode: str) -> CorrectionConfig:
+    return CorrectionConfig.from_dict({"is_level": level, "is_mode": mode, "is_upper": 3.0})
+
+
+_VERL: Final = "verl/trainer/config/algorithm.py, RolloutCorrectionConfig"
+_MS_SWIFT: Final = "swift/trainers/rlhf_trainer/grpo_trainer.py"
+_SLIME: Final = "examples/train_infer_mismatch_helper"
+_TRL: Final = "trl/trainer/grpo_config.py, vllm_importance_sampling_*"
+_OPENRLHF: Final = "openrlhf/models/loss.py, vllm_is_correction_type"
+_SKYRL: Final = "SkyRL off_policy_correction"
+
+PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
+    {
+        "tis": Preset(CorrectionConfig(is_level="token"), "truncated importance sampling, bound 2"),
+        "mis": Preset(
+            CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.5, denominator="renormalize"),
+            "masked importance sampling, bounds of slime's example",
+        ),
+        "sequence-mis": Preset(
+            CorrectionConfig(
+                is_level="geometric", is_mode="mask", is_lower=0.99, is_upper=1.01, denominator="renormalize"
+            ),
+            "masked importance sampling by geometric ratio, bounds of SkyRL's examples",
+        ),
+        "icepop": Preset(
+            CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.5, is_upper=5.0, normalize_by="weights"),
+            "IcePop article, α = 0.5, β = 5",
+        ),
+        "verl/token-tis": Preset(CorrectionConfig(is_level="token"), _VERL),
+        "verl/sequence-tis": Preset(CorrectionConfig(is_level="sequence"), _VERL),
+        "verl/sequence-tis-rs": Preset(
+            CorrectionConfig(
+                is_level="sequence", rs_level="sequence", rs_lower=0.5, rs_upper=2.0, denominator="renormalize"
+            ),
+            _VERL,
+        ),
+        "verl/geometric-rs": Preset(
+            CorrectionConfig(
+                rs_level="geometric",
+                rs_lower=1 / 1.001,  # verl holds −d against the bounds' logarithms
+                rs_upper=1 / 0.999,
+                clamp="token",
+                denominator="renormalize",
+            ),
+            _VERL,
+        ),
+        "verl/k3-rs": Preset(
+            CorrectionConfig(rs_level="geometric", rs_measure="k3", rs_upper=0.01, denominator="renormalize"), _VERL
+        ),
+        **{
+            f"ms-swift/{mode}": Preset(ms_swift(mode), _MS_SWIFT)
+            for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+        },
+        "slime/tis": Preset(CorrectionConfig(is_level="token"), "slime --use-tis, tis_clip 2"),
+        "slime/tis-rs": Preset(
+            CorrectionConfig(
+                is_level="token",
+                rs_level="token",
+                rs_lower=0.5,
+                rs_upper=2.0,
+                veto=1e-4,
+                normalize=True,
+                denominator="renormalize",
+            ),
+            _SLIME,
+        ),
+        "slime/geometric-mis": Preset(
+            CorrectionConfig(
+                is_level="geometric", is_mode="mask", is_lower=0.99, is_upper=1.01, veto=1e-4, denominator="renormalize"
+            ),
+            _SLIME,
+        ),
+        "trl/token_truncate": Preset(_trl("token", "truncate"), _TRL),
+        "trl/token_mask": Preset(_trl("token", "mask"), _TRL),
+        "trl/sequence_truncate": Preset(_trl("sequence", "truncate"), _TRL),
+        "trl/sequence_mask": Preset(_trl("sequence", "mask"), _TRL),
+        "pipelinerl/reinforce": Preset(
+            CorrectionConfig(is_level="token", is_upper=1.2), "pipelinerl/finetune/rl; pair total, 1 + epsilon_high"
+        ),
+        "nemo-rl/seq-mask-tis": Preset(
+            CorrectionConfig(is_level="token", is_upper=None, rs_level="geometric", rs_lower=0.999, rs_upper=1.002),
+            "NeMo-RL truncated_importance_sampling_type",
+        ),
+        "prime-rl/dppo": Preset(
+            CorrectionConfig(
+                rs_level="token", rs_measure="prob_diff", rs_lower=-0.2, rs_upper=0.2, rs_by_advantage=True
+            ),
+            "prime-rl default loss; pair total",
+        ),
+        "openrlhf/tis": Preset(
+            CorrectionConfig(is_level="token", is_mode="clip", is_lower=0.5, is_upper=5.0), _OPENRLHF
+        ),
+        "openrlhf/icepop": Preset(
+            CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.5, is_upper=5.0), _OPENRLHF
+        ),
+        "openrlhf/seq-mask-tis": Preset(
+            CorrectionConfig(is_level="token", is_upper=None, rs_level="geometric", rs_lower=0.5, rs_upper=5.0),
+            _OPENRLHF,
+        ),
+        "skyrl/geometric-mask": Preset(
+            CorrectionConfig(rs_level="geometric", rs_lower=0.99, rs_upper=1.01, denominator="renormalize"), _SKYRL
+        ),
+        "skyrl/product-mask": Preset(
+            CorrectionConfig(rs_level="sequence", rs_lower=0.5, rs_upper=2.0, denominator="renormalize"), _SKYRL
+        ),
+        "skyrl/outlier": Preset(
+            CorrectionConfig(rs_level="max", rs_lower=0.2, rs_upper=5.0, denominator="renormalize"), _SKYRL
+        ),
+        "areal/token-mask": Preset(
+            CorrectionConfig(is_level="token", is_mode="mask", is_upper=5.0, denominator="renormalize"),
+            "AReaL, behaviour importance weight cap 5",
+        ),
+        "open-instruct/clamp": Preset(CorrectionConfig(is_level="token"), "open-instruct, clamp 2"),
+    }
+)

@@ -1,0 +1,195 @@
+"""What a correction did, as floats that are read from the device when somebody asks, and not before.
+
+A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps and ranks
+merge exactly: `merge` equals the report of the batches in one.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import array_api_compat
+
+from logprobe.collectors.correction.arithmetic import Array
+
+Sums = dict[str, float]
+
+BROKEN_KINDS: Final = (
+    "nonfinite_behaviour",
+    "nonfinite_policy",
+    "sentinel_behaviour",
+    "sentinel_policy",
+    "positive_behaviour",
+    "positive_policy",
+    "zero_behaviour",
+    "broken_current",
+)
+_MINIMA: Final = ("weight_min", "ratio_min")
+_MAXIMA: Final = ("weight_max", "ratio_max")
+
+
+class Packed:
+    """Numbers on a device on their way to the host: one small tensor, one copy.
+
+    Args:
+        compute: what gives the named 0-d arrays; it is called once, by `start` or by `read`.
+    """
+
+    def __init__(self, compute: Callable[[], dict[str, Array]]) -> None:
+        self._compute: Callable[[], dict[str, Array]] | None = compute
+        self._names: tuple[str, ...] = ()
+        self._values: Any = None
+        self._event: Any = None
+
+    def start(self) -> None:
+        """Queue the computation on the caller's stream without waiting for it; `read` may then run in another thread."""
+        if self._compute is None:
+            return
+        found, self._compute = self._compute(), None
+        arrays = list(found.values())
+        xp = array_api_compat.array_namespace(arrays[0])
+        device = array_api_compat.device(arrays[0])
+        wide = xp.float32 if str(device).startswith("mps") else xp.float64
+        self._names, self._values = tuple(found), xp.stack([xp.astype(array, wide) for array in arrays])
+        if getattr(self._values, "is_cuda", False):
+            self._event = sys.modules["torch"].cuda.Event()
+            self._event.record()
+
+    def read(self) -> Sums:
+        """The numbers; waits for the device."""
+        self.start()
+        if self._event is not None:
+            self._event.synchronize()
+        return dict(zip(self._names, map(float, self._values.tolist()), strict=True))
+
+
+class Report(Mapping[str, float | None]):
+    """Name → number of `derived`; None where there is nothing to measure.
+
+    Reading any of them waits once for the device the correction ran on. Until then nothing has been copied, and the arrays that were
+    given to `correct` must not be changed in place. `start` queues what is left to compute, so that this holds no longer.
+    """
+
+    def __init__(self, sums: Callable[[], dict[str, Array]] | Sums) -> None:
+        self._pending = Packed(sums) if callable(sums) else None
+        self._sums = None if callable(sums) else dict(sums)
+        self._derived: dict[str, float | None] | None = None
+
+    def start(self) -> Report:
+        """Queue the remaining computation without waiting; → this report."""
+        if self._pending is not None:
+            self._pending.start()
+        return self
+
+    @property
+    def sums(self) -> Sums:
+        """What the numbers are made of and merged by."""
+        if self._sums is None and self._pending is not None:
+            self._sums, self._pending = self._pending.read(), None
+        return self._sums or {}
+
+    @classmethod
+    def merge(cls, *reports: Report) -> Report:
+        """The report of all batches together, of one configuration.
+
+        Raises:
+            ValueError: no report is given.
+        """
+        if not reports:
+            raise ValueError("merge needs at least one report")
+        every = [report.sums for report in reports]
+        return cls({name: _merged(name, [sums[name] for sums in every]) for name in every[0]})
+
+    def _values(self) -> dict[str, float | None]:
+        if self._derived is None:
+            self._derived = derived(self.sums)
+        return self._derived
+
+    def __getitem__(self, key: str) -> float | None:
+        return self._values()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    def __repr__(self) -> str:
+        if self._sums is None:
+            return "Report(not read yet)"
+        shown = ", ".join(f"{name}={value:.6g}" for name, value in self.items() if value is not None)
+        return f"Report({shown})"
+
+
+def _merged(name: str, values: list[float]) -> float:
+    if name in _MINIMA:
+        return min(values)
+    return max(values) if name in _MAXIMA else math.fsum(values)
+
+
+def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
+    """The numbers of a report.
+
+    Fractions of tokens are of `tokens`, those under the mask before the correction; fractions of sequences are of the `sequences`
+    that have any. Ratios are those of the configured level, before bounds, repeated over the tokens of a sequence; weights are
+    the applied ones, 0 where dropped.
+
+    Returns:
+        tokens, sequences: under the mask before the correction.
+        is_weight_mean: mean applied weight over `tokens`; weight_min, weight_max: of the tokens that are left.
+        ratio_mean, ratio_min, ratio_max: ρ before bounds, over measurable tokens.
+        ess_before, ess_after: (Σw)² / (N·Σw²), of ρ over measurable tokens; of applied weights over `tokens`.
+        clipped_frac: tokens that were truncated, clipped or dropped; clipped_seq_frac: sequences with such a token.
+        masked_frac: tokens that were dropped; masked_seq_frac: sequences of which nothing is left.
+        masked_advantage_frac: share of Σ|advantage| that was dropped; None without advantages.
+        is_above_frac, is_below_frac: tokens whose ρ is beyond the upper, the lower bound of the weights.
+        rs_above_frac, rs_below_frac: tokens that rejection dropped at its upper, its lower bound.
+        veto_seq_frac, off_policy_seq_frac: sequences that the veto, and off-policy sequence masking, dropped.
+        clamped_tokens: tokens whose log-ratio is beyond ±20.
+        broken_tokens, broken_frac: tokens under the mask that cannot be log-probs, all of them dropped; and by kind
+            (behaviour: rollout side, policy: trainer side).
+        normalizer: what weights were divided by; 1 without `normalize`.
+    """
+    n, s = sums["tokens"], sums["sequences"]
+    measured = sums["measured_tokens"]
+    broken = math.fsum(sums[kind] for kind in BROKEN_KINDS)
+    return {
+        "tokens": n,
+        "sequences": s,
+        "is_weight_mean": _ratio(sums["weight_sum"], n),
+        "weight_min": _finite(sums["weight_min"]),
+        "weight_max": _finite(sums["weight_max"]),
+        "ratio_mean": _ratio(sums["ratio_sum"], measured),
+        "ratio_min": _finite(sums["ratio_min"]),
+        "ratio_max": _finite(sums["ratio_max"]),
+        "ess_before": _ratio(sums["ratio_sum"] ** 2, measured * sums["ratio_square_sum"]),
+        "ess_after": _ratio(sums["weight_sum"] ** 2, n * sums["weight_square_sum"]),
+        "clipped_frac": _ratio(sums["clipped_tokens"], n),
+        "clipped_seq_frac": _ratio(sums["clipped_sequences"], s),
+        "masked_frac": _ratio(sums["masked_tokens"], n),
+        "masked_seq_frac": _ratio(sums["masked_sequences"], s),
+        "masked_advantage_frac": _ratio(sums["masked_advantage"], sums["advantage"]),
+        "is_above_frac": _ratio(sums["is_above"], n),
+        "is_below_frac": _ratio(sums["is_below"], n),
+        "rs_above_frac": _ratio(sums["rs_above"], n),
+        "rs_below_frac": _ratio(sums["rs_below"], n),
+        "veto_seq_frac": _ratio(sums["veto_sequences"], s),
+        "off_policy_seq_frac": _ratio(sums["off_policy_sequences"], s),
+        "clamped_tokens": sums["clamped_tokens"],
+        "broken_tokens": broken,
+        "broken_frac": _ratio(broken, n),
+        **{kind: sums[kind] for kind in BROKEN_KINDS},
+        "normalizer": _ratio(sums["normalizer_tokens"], n),
+    }
+
+
+def _ratio(numerator: float, denominator: float) -> float | None:
+    """None where nothing is there to measure, or an advantage was no number."""
+    return _finite(numerator / denominator) if denominator > 0 else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

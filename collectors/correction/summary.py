@@ -1,0 +1,127 @@
+"""The sums of a report, from what `correct` found.
+
+Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logprobe.collectors.correction import arithmetic
+from logprobe.collectors.correction.arithmetic import Array, Namespace
+from logprobe.collectors.kernel import CLAMP
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that a report is computed from; arrays are [B, T] or broadcast to it."""
+
+    xp: Namespace
+    rollout: Array
+    trainer: Array
+    current: Array | None
+    advantages: Array | None
+    mask: Array  # bool, before the correction
+    usable: Array  # tokens that could be measured
+    exact: Array  # log-ratio, unlimited; 0 where broken or masked
+    ratio: Array  # ρ of the weights' level, before bounds
+    is_below: Array
+    is_above: Array
+    rs_below: Array
+    rs_above: Array
+    veto: Array | None
+    off_policy: Array | None
+    keep: Array  # the changed mask
+    weights: Array  # 0 where not kept
+    normalizer: Array  # 0-d
+
+
+def sums_of(outcome: Outcome) -> dict[str, Array]:
+    """Name → 0-d array, for `report.derived`."""
+    return _tokens(outcome) | _sequences(outcome) | _weights(outcome) | _advantages(outcome) | _broken(outcome)
+
+
+def _count(outcome: Outcome, flags: Array) -> Array:
+    """How many; of a flag per sequence, how many sequences."""
+    return outcome.xp.sum(outcome.xp.astype(flags, outcome.xp.int64))
+
+
+def _touched(outcome: Outcome) -> Array:
+    """Tokens whose weight was limited, or that were dropped."""
+    return outcome.mask & (outcome.is_below | outcome.is_above | ~outcome.keep)
+
+
+def _tokens(outcome: Outcome) -> dict[str, Array]:
+    mask, usable = outcome.mask, outcome.usable
+    counted = {
+        "tokens": mask,
+        "measured_tokens": usable,
+        "masked_tokens": mask & ~outcome.keep,
+        "clipped_tokens": _touched(outcome),
+        "clamped_tokens": outcome.xp.abs(outcome.exact) > CLAMP,
+        "is_below": usable & outcome.is_below,
+        "is_above": usable & outcome.is_above,
+        "rs_below": usable & outcome.rs_below,
+        "rs_above": usable & outcome.rs_above,
+    }
+    return {name: _count(outcome, flags) for name, flags in counted.items()}
+
+
+def _sequences(outcome: Outcome) -> dict[str, Array]:
+    xp = outcome.xp
+    some = arithmetic.row_any(xp, outcome.mask)
+    never = some & ~some
+    counted = {
+        "sequences": some,
+        "masked_sequences": some & ~arithmetic.row_any(xp, outcome.keep),
+        "clipped_sequences": arithmetic.row_any(xp, _touched(outcome)),
+        "veto_sequences": never if outcome.veto is None else outcome.veto,
+        "off_policy_sequences": never if outcome.off_policy is None else outcome.off_policy,
+    }
+    return {name: _count(outcome, flags) for name, flags in counted.items()}
+
+
+def _weights(outcome: Outcome) -> dict[str, Array]:
+    xp, weights = outcome.xp, outcome.weights
+    ratio = arithmetic.where(xp, outcome.usable, outcome.ratio)
+    return {
+        "weight_sum": xp.sum(weights),
+        "weight_square_sum": xp.sum(weights * weights),
+        "weight_min": _extreme(outcome, weights, outcome.keep, largest=False),
+        "weight_max": _extreme(outcome, weights, outcome.keep, largest=True),
+        "ratio_sum": xp.sum(ratio),
+        "ratio_square_sum": xp.sum(ratio * ratio),
+        "ratio_min": _extreme(outcome, ratio, outcome.usable, largest=False),
+        "ratio_max": _extreme(outcome, ratio, outcome.usable, largest=True),
+        "normalizer_tokens": outcome.normalizer * _count(outcome, outcome.mask),
+    }
+
+
+def _extreme(outcome: Outcome, values: Array, where: Array, *, largest: bool) -> Array:
+    """Largest or smallest of the chosen values, −inf or +inf without any."""
+    xp = outcome.xp
+    nothing = float("-inf") if largest else float("inf")
+    chosen = xp.reshape(arithmetic.where(xp, where, values, nothing), (-1,))
+    padded = xp.concat([chosen, arithmetic.constant(xp, nothing, chosen)[None]])  # a batch may have no sequence
+    return xp.max(padded) if largest else xp.min(padded)
+
+
+def _advantages(outcome: Outcome) -> dict[str, Array]:
+    xp = outcome.xp
+    if outcome.advantages is None:
+        nothing = arithmetic.constant(xp, 0.0, outcome.weights)
+        return {"advantage": nothing, "masked_advantage": nothing}
+    sizes = arithmetic.where(xp, outcome.mask, xp.abs(outcome.advantages))
+    return {"advantage": xp.sum(sizes), "masked_advantage": xp.sum(arithmetic.where(xp, ~outcome.keep, sizes))}
+
+
+def _broken(outcome: Outcome) -> dict[str, Array]:
+    xp = outcome.xp
+    kinds = arithmetic.broken_kinds(xp, outcome.rollout, outcome.trainer)
+    if outcome.current is None:
+        kinds["broken_current"] = xp.zeros_like(outcome.mask)
+    else:
+        sides = (outcome.rollout, outcome.trainer), (outcome.rollout, outcome.current)
+        fine, current = (arithmetic.sound(*pair) for pair in sides)
+        kinds["broken_current"] = fine & ~current
+    return {name: _count(outcome, flags & outcome.mask) for name, flags in kinds.items()}
