@@ -61,6 +61,12 @@ def _up(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep-days", type=positive, metavar="N", help="age of raw tokens (default: no limit)")
     parser.add_argument(
+        "--service-address",
+        metavar="ADDRESS",
+        help="that the service listens on, for readers and trainers on other machines; they show LOGPROBE_TOKEN (default: 127.0.0.1)",
+    )
+    parser.add_argument("--service-port", type=port, metavar="PORT", help="of the service (default: any free one)")
+    parser.add_argument(
         "--health-port", type=port, metavar="PORT", help="of the service's /healthz (default: any free one)"
     )
 

@@ -24,6 +24,7 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
+from logprobe.collectors.settings import TOKEN_VARIABLE
 from logprobe.monitor import account, healthz
 from logprobe.monitor.flight import FlightServer, Parameters
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
@@ -48,6 +49,7 @@ _RETENTION_SECONDS: Final = 60.0
 _HEALTH_SECONDS: Final = 5.0
 _HEALTH_PATIENCE: Final = 60.0
 _SIGNAL_SECONDS: Final = 0.25
+_SHORTEST_TOKEN: Final = 16
 
 
 class Service:
@@ -132,7 +134,7 @@ class Service:
         return {job.name: job for job in (ingest, join, step_metrics, profiles, *added, retention, health)}
 
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
-        token = secrets.token_urlsafe(32)
+        token = _token(os.environ)
         health = healthz.HealthServer(
             self._host, self._health_port, lambda: healthz.describe(list(self._jobs.values()))
         )
@@ -199,6 +201,16 @@ class Service:
             "jobs": {name: job.account().document() for name, job in self._jobs.items()},
             "backlog": backlog(self._home),
         }
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    """What clients have to show: ``LOGPROBE_TOKEN`` where clients on other machines have to know it beforehand, else a fresh one."""
+    given = environment.get(TOKEN_VARIABLE)
+    if given and len(given) < _SHORTEST_TOKEN:
+        raise ConfigurationError(
+            f"{TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
+        )
+    return given or secrets.token_urlsafe(32)
 
 
 def _patiently(attempt: Callable[[], T], seconds: float) -> T:

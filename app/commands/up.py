@@ -30,5 +30,7 @@ def _service_options(arguments: argparse.Namespace) -> list[str]:
         "keep-gib": arguments.keep_gib,
         "keep-days": arguments.keep_days,
         "health-port": arguments.health_port,
+        "bind": arguments.service_address,
+        "port": arguments.service_port,
     }
     return [f"--{name}={value}" for name, value in given.items() if value is not None]

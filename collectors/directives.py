@@ -1,0 +1,233 @@
+"""What the controller tells a trainer to do about its objective: the document, its signature, its file.
+
+    <home>/directives/<quoted run>.json     the directives of one run, replaced atomically
+    <home>/directives/<quoted run>.stop     kill switch: while it exists, no correction is applied; needs no service
+    <home>/directive.key                    when it exists, directives are signed with it and unsigned ones are refused
+
+A document is a list of entries, each valid from a step on. So every rank, and a run resumed from a checkpoint, finds the same
+configuration for the same step, whenever it read the file, as long as that was before the step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import tempfile
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Self
+
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.documents import canonical_json
+from logprobe.collectors.errors import ConfigurationError, DirectiveError
+from logprobe.collectors.spool import run_dir
+
+FORMAT: Final = 1
+KEY_VARIABLE: Final = "LOGPROBE_DIRECTIVE_KEY"
+_SHORTEST_KEY: Final = 16  # bytes
+_MOST_ENTRIES: Final = 256  # a run that was switched more often keeps the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """From `from_step` on, until the next entry, apply `config` (None: no correction)."""
+
+    version: int
+    from_step: int
+    config: CorrectionConfig | None
+    reason: str
+
+    def document(self) -> dict[str, Any]:
+        """As JSON-like data."""
+        config = None if self.config is None else self.config.to_dict()
+        return {"version": self.version, "from_step": self.from_step, "config": config, "reason": self.reason}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """Raises `DirectiveError`, `ConfigurationError` (the configuration), `KeyError`, `TypeError` or `ValueError`."""
+        config = document["config"]
+        return cls(
+            version=_whole(document["version"]),
+            from_step=_whole(document["from_step"]),
+            config=None if config is None else CorrectionConfig.from_dict(config),
+            reason=str(document["reason"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """All that was ever decided for one run, oldest first; `stopped`: the kill switch is set."""
+
+    run: str
+    entries: tuple[Entry, ...] = ()
+    stopped: bool = False
+
+    @property
+    def version(self) -> int:
+        """Of the newest entry; 0: there is none."""
+        return self.entries[-1].version if self.entries else 0
+
+    def at(self, step: int) -> Entry | None:
+        """The entry that counts in `step`; None: none does, or the kill switch is set.
+
+        >>> Directives("r").issue(10, None, "off").at(9) is None
+        True
+        """
+        if self.stopped:
+            return None
+        place = bisect_right(self.entries, step, key=lambda entry: entry.from_step)
+        return self.entries[place - 1] if place else None
+
+    def issue(self, from_step: int, config: CorrectionConfig | None, reason: str) -> Self:
+        """With one entry more. Entries that were to begin at `from_step` or later, and have not, are superseded."""
+        kept = tuple(entry for entry in self.entries if entry.from_step < from_step)
+        entry = Entry(self.version + 1, from_step, config, reason)
+        return replace(self, entries=(*kept, entry)[-_MOST_ENTRIES:])
+
+    def document(self) -> dict[str, Any]:
+        """As JSON-like data, without signature."""
+        return {
+            "format": FORMAT,
+            "run": self.run,
+            "version": self.version,
+            "stopped": self.stopped,
+            "entries": [entry.document() for entry in self.entries],
+        }
+
+
+def signed(directives: Directives, key: bytes | None) -> dict[str, Any]:
+    """The document; with a signature (HMAC-SHA-256 over the canonical JSON of everything else) when there is a key."""
+    document = directives.document()
+    return document if key is None else {**document, "signature": _sign(document, key)}
+
+
+def encode(directives: Directives, key: bytes | None) -> bytes:
+    """The file's content."""
+    return canonical_json(signed(directives, key)).encode()
+
+
+def decode(data: bytes, run: str, key: bytes | None) -> Directives:
+    """The opposite of `encode`.
+
+    Raises:
+        DirectiveError: not a document of this run, of a newer format, or, where there is a key, not signed with it.
+    """
+    try:
+        document = json.loads(data)
+        signature = document.pop("signature", None)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise DirectiveError(f"not a directive: {error}") from error
+    if key is not None and not _is_signed(document, signature, key):
+        raise DirectiveError(
+            "the directive's signature is missing or wrong; do trainer and service have the same directive.key?"
+        )
+    if document.get("format") != FORMAT:
+        raise DirectiveError(f"directives of format {document.get('format')!r}; this logprobe knows {FORMAT}: upgrade")
+    if document.get("run") != run:
+        raise DirectiveError(f"directives of run {document.get('run')!r}, not of {run!r}")
+    try:
+        entries = tuple(Entry.parse(entry) for entry in document["entries"])
+        stopped = document["stopped"]
+    except (LookupError, TypeError, ValueError) as error:  # ConfigurationError is a ValueError
+        raise DirectiveError(
+            f"a directive that makes no sense ({error}); service and trainer of one version?"
+        ) from error
+    if any(later.from_step <= earlier.from_step for earlier, later in pairwise(entries)):
+        raise DirectiveError("directives out of order")
+    return Directives(run, entries, stopped=stopped is not False)
+
+
+class DirectiveFile:
+    """The directives of one run in its home. One writer, the service; any number of readers."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        """Touches nothing."""
+        self._run = run
+        self._folder = home / "directives"
+        name = run_dir(home, run).name
+        self.path = self._folder / f"{name}.json"
+        self.stop_path = self._folder / f"{name}.stop"
+
+    def read(self, key: bytes | None) -> Directives:
+        """What stands there; no file: no directives. Raises `DirectiveError` or `OSError`.
+
+        With the kill switch set nothing else is looked at: it has to work whatever the file says.
+        """
+        if self.stop_path.exists():
+            return Directives(self._run, stopped=True)
+        data = self.content()
+        return Directives(self._run) if data is None else decode(data, self._run, key)
+
+    def content(self) -> bytes | None:
+        """The file as it is; None: there is none. Raises `OSError`."""
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, directives: Directives, key: bytes | None) -> None:
+        """Replaces the file; a reader sees the old or the new one, and so does whoever comes after a crash. Raises `OSError`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".directives.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(file.fileno(), 0o644)  # trainers may run as other users
+                file.write(encode(directives, key))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def stop(self, words: str) -> None:
+        """Sets the kill switch; `words` say who and why. Raises `OSError`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.stop_path.write_text(f"{words}\n", encoding="utf-8")
+
+    def release(self) -> bool:
+        """Takes the kill switch back; says whether it was set. Raises `OSError`."""
+        was_set = self.stop_path.exists()
+        self.stop_path.unlink(missing_ok=True)
+        return was_set
+
+
+def directive_key(home: Path | None, environment: Mapping[str, str] = os.environ) -> bytes | None:
+    """The key that directives are signed with: ``LOGPROBE_DIRECTIVE_KEY``, else ``<home>/directive.key``; None: there is none.
+
+    Raises:
+        ConfigurationError: the key is too short or cannot be read.
+    """
+    given = environment.get(KEY_VARIABLE)
+    source, key = KEY_VARIABLE, given.encode() if given else None
+    if key is None and home is not None:
+        path = home / "directive.key"
+        source = str(path)
+        try:
+            key = path.read_bytes().strip()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be read ({error}); make it readable for this user") from error
+    if key is not None and len(key) < _SHORTEST_KEY:
+        raise ConfigurationError(f"{source}: a key needs at least {_SHORTEST_KEY} bytes; e.g. `openssl rand -hex 32`")
+    return key
+
+
+def _sign(document: Mapping[str, Any], key: bytes) -> str:
+    return hmac.new(key, canonical_json(document).encode(), hashlib.sha256).hexdigest()
+
+
+def _is_signed(document: Mapping[str, Any], signature: object, key: bytes) -> bool:
+    return isinstance(signature, str) and hmac.compare_digest(signature.encode(), _sign(document, key).encode())
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise DirectiveError(f"{value!r} is no whole number")
+    return value

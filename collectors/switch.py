@@ -1,0 +1,248 @@
+"""`CorrectionSwitch`: the trainer asks at each step boundary which correction applies to it.
+
+    switch = CorrectionSwitch()                      # LOGPROBE_HOME, LOGPROBE_RUN
+    config = switch.current(step)                    # microseconds; None: no correction
+    if config is not None:
+        correction = correct(config, rollout_logprobs, old_logprobs, mask)
+        ...                                          # loss × correction.weights, over correction.mask
+    recorder.step(step, ..., correction=correction)  # this is the acknowledgement, with what was measured
+
+A daemon thread reads the directives, from the home's file or from the service's endpoint; `current` only looks at what the
+thread brought. When file and service are away, the last good directive stays in force.
+
+Directives begin at a step that lies ahead, so that all ranks change together. Ranks that can be further apart than the
+directive's notice should let one ask and broadcast the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key
+from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError
+from logprobe.collectors.health import LOGGER, Health
+from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.settings import TOKEN_VARIABLE
+from logprobe.collectors.versions import home_and_run
+
+POLL_SECONDS: Final = 1.0
+_FIRST_SECONDS: Final = 2.0  # a hanging file system must not hold up the start of a trainer for longer
+_ENDPOINT: Final = "grpc://"
+_CALL_SECONDS: Final = 5.0
+
+
+class Source(Protocol):
+    """Where directives come from."""
+
+    def read(self) -> Directives:
+        """Raises `DirectiveError`, `OSError` or `ServiceUnavailableError`."""
+
+
+class CorrectionSwitch:
+    """Which correction applies now, for one run. Safe to share between threads, to fork and to pickle.
+
+    Args:
+        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service; or the service's
+            endpoint, ``grpc://host:port``, with its token in ``LOGPROBE_TOKEN``.
+        run: default: ``LOGPROBE_RUN``.
+        recorder: problems become its `health` records; None: they are only logged and counted.
+        poll_seconds: how often the thread looks.
+
+    Raises:
+        ConfigurationError: home or run is missing, or the signing key is unusable.
+    """
+
+    def __init__(
+        self,
+        home: str | os.PathLike[str] | None = None,
+        run: str | None = None,
+        *,
+        recorder: Recorder | None = None,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        if not poll_seconds > 0:
+            raise ConfigurationError(f"poll_seconds={poll_seconds!r}: must be above 0")
+        self._arguments = (home, run, poll_seconds)
+        self._source, self._run = _source(home, run)
+        self._watch = _Watch(self._source, self._run, poll_seconds, _Problems(recorder))
+        weakref.finalize(self, self._watch.stop).atexit = False
+        self._watch.start()
+
+    def current(self, step: int) -> CorrectionConfig | None:
+        """The correction to apply in `step`; None: none. Never raises and never waits."""
+        watch = self._watch
+        if watch.pid != os.getpid():  # the thread did not survive a fork
+            watch.start()
+        try:
+            entry = watch.directives.at(step)
+        except TypeError:
+            watch.problems.count("bad_step", f"CorrectionSwitch.current: step {step!r} is no number; nothing applies")
+            return None
+        return None if entry is None else entry.config
+
+    @property
+    def version(self) -> int:
+        """Of the newest directive known; 0: none came yet."""
+        return self._watch.directives.version
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """Counts of problems, by name, and the last one's words."""
+        return self._watch.problems.counts()
+
+    def close(self) -> None:
+        """Ends the thread. What was known stays in force."""
+        self._watch.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        home, run, poll_seconds = self._arguments
+        return _recreate, (home, run, poll_seconds)
+
+    def __repr__(self) -> str:
+        return f"CorrectionSwitch(run={self._run!r}, version={self.version})"
+
+
+def _recreate(home: Any, run: str | None, poll_seconds: float) -> CorrectionSwitch:
+    return CorrectionSwitch(home, run, poll_seconds=poll_seconds)
+
+
+class _Watch:
+    """The thread and what it brought. Holds no reference to the switch, so that a forgotten switch ends it."""
+
+    def __init__(self, source: Source, run: str, poll_seconds: float, problems: _Problems) -> None:
+        self.directives = Directives(run)
+        self.problems = problems
+        self.pid = -1
+        self._source = source
+        self._poll_seconds = poll_seconds
+        self._looked = self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Starts the thread; the first time it waits for the first look, for so long as is decent."""
+        first = self.pid == -1
+        self.pid = os.getpid()
+        self._looked, self._stopping = threading.Event(), threading.Event()  # a fork may have copied them locked
+        threading.Thread(target=self._run, name="logprobe-switch", daemon=True).start()
+        if first:
+            self._looked.wait(_FIRST_SECONDS)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        pid = os.getpid()
+        while not self._stopping.is_set() and pid == self.pid:
+            self._look()
+            self._looked.set()
+            self._stopping.wait(self._poll_seconds)
+
+    def _look(self) -> None:
+        try:
+            found = self._source.read()
+        except (DirectiveError, ConfigurationError) as error:
+            self.problems.count("directive_refused", str(error))
+        except (OSError, ServiceUnavailableError) as error:
+            self.problems.count("directive_unreachable", f"directives cannot be read ({error}); the last ones stay")
+        else:
+            self._take(found)
+
+    def _take(self, found: Directives) -> None:
+        if found.stopped:
+            self.directives = replace(self.directives, stopped=True)
+        elif found.version < self.directives.version:  # an old copy, whoever put it there
+            self.problems.count(
+                "directive_refused",
+                f"directives went back from version {self.directives.version} to {found.version}; the newer ones stay",
+            )
+        else:
+            self.directives = found
+
+
+class _Problems:
+    """Counts what went wrong, and reports it where a recorder listens; each name is logged once."""
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        self._health = Health()
+        self._logged: set[str] = set()
+
+    def count(self, event: str, message: str) -> None:
+        self._health.report(event, message)
+        if self._recorder is not None:
+            self._recorder.report(event, message, severity="warning", component="switch")
+        elif event not in self._logged:
+            self._logged.add(event)
+            LOGGER.warning("%s", message)
+
+    def counts(self) -> dict[str, Any]:
+        known = self._health.counts()
+        return {"problems": known["problems"], "last_error": known["last_error"]}
+
+
+def _source(home: str | os.PathLike[str] | None, run: str | None) -> tuple[Source, str]:
+    given = os.fspath(home) if home is not None else os.environ.get("LOGPROBE_HOME", "")
+    if given.startswith(_ENDPOINT):
+        name = run or os.environ.get("LOGPROBE_RUN")
+        if not name:
+            raise ConfigurationError("which run? pass CorrectionSwitch(run=...) or set LOGPROBE_RUN")
+        return _Endpoint(given, name, os.environ), name
+    folder, name = home_and_run(home, run)
+    return _File(folder, name), name
+
+
+class _File:
+    """The home's file."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self._home = home
+        self._file = DirectiveFile(home, run)
+        directive_key(home)  # an unusable key shows at the start
+
+    def read(self) -> Directives:
+        # The key is looked up each time: it may be set after the trainer has started.
+        return self._file.read(directive_key(self._home))
+
+
+class _Endpoint:
+    """The service's Flight endpoint."""
+
+    def __init__(self, address: str, run: str, environment: Mapping[str, str]) -> None:
+        self._address = address
+        self._run = run
+        self._key = directive_key(None, environment)
+        self._token = environment.get(TOKEN_VARIABLE, "")
+        self._client: Any = None
+
+    def read(self) -> Directives:
+        from pyarrow import ArrowException, flight  # noqa: PLC0415 - heavy, and only needed without a shared folder
+
+        try:
+            if self._client is None:
+                self._client = flight.FlightClient(self._address, generic_options=[("grpc.enable_http_proxy", 0)])
+            header = (b"authorization", f"Bearer {self._token}".encode())
+            options = flight.FlightCallOptions(timeout=_CALL_SECONDS, headers=[header])
+            (result,) = list(self._client.do_action(flight.Action("directives", self._request()), options))
+        except (ArrowException, ValueError) as error:
+            self._client = None
+            raise ServiceUnavailableError(f"{self._address}: {str(error).splitlines()[0]}") from None
+        return decode(result.body.to_pybytes(), self._run, self._key)
+
+    def _request(self) -> bytes:
+        return json.dumps({"run": self._run}).encode()

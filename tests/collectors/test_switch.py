@@ -1,0 +1,191 @@
+"""The trainer's side of a directive: what it hears, when, and that nothing it asks can hurt it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from spool_contents import rows
+
+from logprobe.collectors import Recorder
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.directives import DirectiveFile, Directives
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.switch import CorrectionSwitch
+
+MIS = CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.5, is_upper=5.0)
+RUN = "run"
+ON = Directives(RUN).issue(10, MIS, "growth")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> DirectiveFile:
+    return DirectiveFile(tmp_path, RUN)
+
+
+@pytest.fixture
+def switch(tmp_path: Path):
+    with CorrectionSwitch(tmp_path, RUN, poll_seconds=0.01) as switch:
+        yield switch
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def test_without_directives_nothing_applies(switch: CorrectionSwitch) -> None:
+    assert switch.current(0) is None
+    assert (switch.version, switch.health["problems"]) == (0, {})
+
+
+def test_what_stands_there_at_the_start_is_known_at_once(tmp_path: Path, file: DirectiveFile) -> None:
+    file.write(ON, None)
+    with CorrectionSwitch(tmp_path, RUN) as switch:
+        assert [switch.current(step) for step in (9, 10, 11)] == [None, MIS, MIS]
+
+
+def test_a_change_is_heard_and_the_kill_switch_too(switch: CorrectionSwitch, file: DirectiveFile) -> None:
+    file.write(ON, None)
+    assert eventually(lambda: switch.current(10) == MIS)
+    file.stop("ann")
+    assert eventually(lambda: switch.current(10) is None)
+    file.release()
+    assert eventually(lambda: switch.current(10) == MIS)
+    file.write(ON.issue(20, None, "off"), None)
+    assert eventually(lambda: switch.current(20) is None)
+    assert switch.current(19) == MIS
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda file: file.path.write_bytes(b"{"), "directive_refused"),
+        (lambda file: file.write(Directives(RUN), None), "directive_refused"),  # an older version
+        (lambda file: (file.path.unlink(), file.path.mkdir()), "directive_unreachable"),
+    ],
+)
+def test_the_last_good_directive_stays(switch: CorrectionSwitch, file: DirectiveFile, spoil, problem: str) -> None:
+    file.write(ON, None)
+    assert eventually(lambda: switch.version == 1)
+    spoil(file)
+    assert eventually(lambda: problem in switch.health["problems"])
+    assert switch.current(10) == MIS
+    assert switch.health["last_error"]
+
+
+def test_a_key_that_comes_later_counts_from_then_on(
+    tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile
+) -> None:
+    file.write(ON, None)
+    assert eventually(lambda: switch.version == 1)
+    key = b"0123456789abcdef"
+    (tmp_path / "directive.key").write_bytes(key)
+    file.write(ON.issue(20, None, "forged"), None)
+    assert eventually(lambda: "directive_refused" in switch.health["problems"])
+    assert switch.current(20) == MIS
+    file.write(ON.issue(20, None, "off"), key)
+    assert eventually(lambda: switch.current(20) is None)
+
+
+def test_a_home_that_is_gone_changes_nothing(tmp_path: Path, file: DirectiveFile) -> None:
+    file.write(ON, None)
+    with CorrectionSwitch(tmp_path, RUN, poll_seconds=0.01) as switch:
+        file.path.unlink()
+        assert eventually(lambda: "directive_refused" in switch.health["problems"])
+        assert switch.current(10) == MIS
+
+
+@pytest.mark.parametrize("step", [None, "ten", object()])
+def test_a_step_that_is_none_raises_nothing(switch: CorrectionSwitch, file: DirectiveFile, step: object) -> None:
+    file.write(ON, None)
+    assert eventually(lambda: switch.version == 1)
+    assert switch.current(step) is None
+    assert switch.health["problems"] == {"bad_step": 1}
+
+
+def test_problems_become_health_records_of_the_recorder(tmp_path: Path, file: DirectiveFile) -> None:
+    file.write(ON, None)
+    file.path.write_bytes(b"{")
+    with (
+        Recorder(tmp_path, RUN) as recorder,
+        CorrectionSwitch(tmp_path, RUN, recorder=recorder, poll_seconds=0.01) as switch,
+    ):
+        assert eventually(lambda: "directive_refused" in switch.health["problems"])
+    events = {row["event"]: row["component"] for row in rows(tmp_path, "health")}
+    assert events.get("directive_refused") == "switch"
+
+
+def test_a_forked_and_a_pickled_switch_hear_of_changes(
+    tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile
+) -> None:
+    with pickle.loads(pickle.dumps(switch)) as copy:
+        file.write(ON, None)
+        assert eventually(lambda: copy.current(10) == MIS)
+    assert eventually(lambda: switch.version == 1)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        first = switch.current(10) == MIS  # known from before the fork
+        os.write(write, b"1" if first else b"0")
+        heard = eventually(lambda: switch.current(20) is None)
+        os.write(write, b"1" if heard else b"0")
+        os._exit(0)
+    os.close(write)
+    assert os.read(read, 1) == b"1"
+    file.write(ON.issue(20, None, "off"), None)
+    assert os.read(read, 1) == b"1"
+    os.waitpid(child, 0)
+
+
+def test_a_forgotten_switch_leaves_no_thread(tmp_path: Path) -> None:
+    def threads() -> int:
+        return sum(thread.name == "logprobe-switch" for thread in threading.enumerate())
+
+    before = threads()
+    switch = CorrectionSwitch(tmp_path, RUN, poll_seconds=0.01)
+    assert threads() == before + 1
+    del switch
+    gc.collect()
+    assert eventually(lambda: threads() == before)
+
+
+def test_a_file_system_that_hangs_holds_up_the_start_for_seconds_only(tmp_path: Path, file: DirectiveFile) -> None:
+    file.path.parent.mkdir()
+    os.mkfifo(file.path)  # opening it waits for a writer that never comes
+    started = time.monotonic()
+    switch = CorrectionSwitch(tmp_path, RUN)
+    assert time.monotonic() - started < 15
+    assert switch.current(0) is None
+    os.close(os.open(file.path, os.O_RDWR | os.O_NONBLOCK))  # lets the thread go
+    switch.close()
+
+
+def test_a_mistake_shows_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOGPROBE_RUN", raising=False)
+    with pytest.raises(ConfigurationError, match="LOGPROBE_RUN"):
+        CorrectionSwitch(tmp_path)
+    with pytest.raises(ConfigurationError, match="LOGPROBE_RUN"):
+        CorrectionSwitch("grpc://127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match="poll_seconds"):
+        CorrectionSwitch(tmp_path, RUN, poll_seconds=0)
+    (tmp_path / "directive.key").write_text("short")
+    with pytest.raises(ConfigurationError, match="16 bytes"):
+        CorrectionSwitch(tmp_path, RUN)
+
+
+def test_a_service_that_does_not_answer_is_a_counted_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    with CorrectionSwitch("grpc://127.0.0.1:9", RUN, poll_seconds=0.05) as switch:
+        assert eventually(lambda: "directive_unreachable" in switch.health["problems"])
+        assert switch.current(3) is None
