@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 # Read by vLLM when it is imported. One process and one thread: recordings run side by side on small machines.
 os.environ.update(
@@ -18,9 +18,7 @@ os.environ.update(
 )
 
 import torch
-from policy import MAX_LENGTH
-from task import STOP
-from vllm import EngineArgs, RequestOutput, SamplingParams
+from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -29,9 +27,14 @@ from logprobe.collectors.recorder import Recorder
 from logprobe.collectors.vllm.ids import sample_ids
 
 Pause = Literal["idle", "keep", "abort"]
-MAX_ANSWER_TOKENS: Final = 20
-MAX_RUNNING: Final = 96
-BLOCK_SIZE: Final = 32  # smaller than the CPU default, so that toy prompts fill a block
+DEFAULTS: Final = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "block_size": 32,  # smaller than the CPU default, so that toy prompts fill a block
+    "max_num_seqs": 96,
+    "distributed_executor_backend": "uni",
+    "disable_log_stats": True,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,62 +44,44 @@ class Answers:
     group_id: str
     sample_ids: list[str]
     token_ids: list[list[int]]
-    logprobs: list[list[float]]  # r
+    logprobs: list[list[float]]  # r; empty where the request did not ask
 
 
 class RolloutEngine:
-    """Samples `answers` completions per prompt at `temperature`.
+    """Samples completions of token ids.
 
     Args:
         checkpoint: folder with the first weights.
-        logprobs_mode: None leaves vLLM's default, raw log-probs.
-        temperature: of sampling.
-        answers: per prompt, the group size of GRPO.
-        seed: of the engine's random numbers.
         recorder: writes the trainer's side of weight updates.
+        sampling: `SamplingParams` that differ from vLLM's defaults.
+        replica: name of this engine where there are several.
+        **settings: `EngineArgs` that differ from `DEFAULTS` and vLLM's defaults.
     """
 
     def __init__(
         self,
         checkpoint: Path,
         *,
-        logprobs_mode: str | None,
-        temperature: float,
-        answers: int,
-        seed: int,
         recorder: Recorder,
+        sampling: Mapping[str, Any],
+        replica: str | None = None,
+        **settings: Any,
     ) -> None:
         self._recorder = recorder
-        given = {} if logprobs_mode is None else {"logprobs_mode": logprobs_mode}
-        self._engine = LLMEngine.from_engine_args(
-            EngineArgs(
-                model=str(checkpoint),
-                skip_tokenizer_init=True,  # prompts and answers are token ids
-                dtype="float32",
-                enforce_eager=True,
-                block_size=BLOCK_SIZE,
-                max_model_len=MAX_LENGTH,
-                max_num_seqs=MAX_RUNNING,
-                distributed_executor_backend="uni",
-                disable_log_stats=True,
-                seed=seed,
-                **given,
-            )
-        )
-        self._sampling = SamplingParams(
-            n=answers,
-            temperature=temperature,
-            max_tokens=MAX_ANSWER_TOKENS,
-            logprobs=0,  # of the sampled token alone
-            stop_token_ids=[STOP],
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        os.environ["LOGPROBE_REPLICA"] = replica or ""  # read by the plugin when the engine is built
+        arguments = EngineArgs(model=str(checkpoint), **{**DEFAULTS, **settings})
+        self._engine = LLMEngine.from_engine_args(arguments)
+        final = RequestOutputKind.FINAL_ONLY
+        # Log-probs of the sampled token alone, unless `sampling` says otherwise.
+        self._sampling = SamplingParams(**{"logprobs": 0, "detokenize": False, "output_kind": final, **sampling})
         self.in_flight: set[str] = set()
 
-    def submit(self, group_id: str, prompt_ids: Sequence[int]) -> None:
-        """Ask for the answers to one prompt; they come out of a later `step`."""
-        self._engine.add_request(group_id, {"prompt_token_ids": list(prompt_ids)}, self._sampling.clone())
+    def submit(self, group_id: str, prompt_ids: Sequence[int], **changes: Any) -> None:
+        """Ask for the answers to one prompt, with `changes` to the sampling params; they come out of a later `step`."""
+        params = self._sampling.clone()
+        for name, value in changes.items():
+            setattr(params, name, value)
+        self._engine.add_request(group_id, {"prompt_token_ids": list(prompt_ids)}, params)
         self.in_flight.add(group_id)
 
     def step(self) -> list[Answers]:
@@ -108,6 +93,10 @@ class RolloutEngine:
     def mark(self, version: int, step: int | None) -> None:
         """Tell logprobe which weights the engine has from now on."""
         weight_marks.mark(version, step, recorder=self._recorder)
+
+    def close(self) -> None:
+        """Ends the engine; another one can be built in this process."""
+        self._engine.engine_core.shutdown()
 
     def update(
         self,
@@ -150,8 +139,10 @@ class RolloutEngine:
 
 def _answers(output: RequestOutput) -> Answers:
     tokens = [list(completion.token_ids) for completion in output.outputs]
-    logprobs = [
-        [row[token].logprob for row, token in zip(completion.logprobs or (), completion.token_ids, strict=True)]
-        for completion in output.outputs
-    ]
-    return Answers(output.request_id, sample_ids(output), tokens, logprobs)
+    return Answers(output.request_id, sample_ids(output), tokens, [_logprobs(done) for done in output.outputs])
+
+
+def _logprobs(completion: CompletionOutput) -> list[float]:
+    if completion.logprobs is None:
+        return []
+    return [row[token].logprob for row, token in zip(completion.logprobs, completion.token_ids, strict=True)]

@@ -15,6 +15,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 FLAWED: Final = 0.3  # fraction of wrong characters in the last demonstrations
 PRETRAINING_RATE: Final = 3e-3
 MAX_LENGTH: Final = 96  # prompt and answer together, in tokens
+MAX_ANSWER_TOKENS: Final = 20
 
 
 def build(seed: int) -> Qwen3ForCausalLM:

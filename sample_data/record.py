@@ -25,6 +25,7 @@ from logprobe.collectors.spool import run_dir
 from logprobe.monitor.recorded import RecordedRun, export_run
 
 if TYPE_CHECKING:
+    from engine import RolloutEngine
     from loop import Plan
     from transformers import Qwen3ForCausalLM
 
@@ -70,27 +71,41 @@ def _pretrained(plan: Plan, kept: Path | None) -> Qwen3ForCausalLM:
 
 
 def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> None:
-    import policy
     import torch
-    from engine import RolloutEngine
     from grpo import Trainer
-    from loop import ANSWERS, LEARNING_RATE, Loop
+    from loop import LEARNING_RATE, Loop
 
-    with tempfile.TemporaryDirectory() as checkpoint:
-        policy.save(model, Path(checkpoint))
-        engine = RolloutEngine(
-            Path(checkpoint),
-            logprobs_mode=plan.scenario.logprobs_mode,
-            temperature=plan.scenario.temperature,
-            answers=ANSWERS,
-            seed=plan.seed,
-            recorder=recorder,
-        )
+    engine = _engine(plan, model, recorder)
     torch.manual_seed(plan.seed)
     trainer = Trainer(model, temperature=plan.scenario.temperature, learning_rate=LEARNING_RATE)
     for number, scalars in enumerate(Loop(plan, recorder, trainer, engine).steps(), start=1):
         if number % 10 == 0 or number == plan.scenario.steps:
             _say(f"step {number}/{plan.scenario.steps}: {_words(scalars)}")
+
+
+def _engine(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> RolloutEngine:
+    import policy
+    from engine import RolloutEngine
+    from loop import ANSWERS
+    from task import STOP
+
+    mode = plan.scenario.logprobs_mode
+    with tempfile.TemporaryDirectory() as checkpoint:
+        policy.save(model, Path(checkpoint))
+        return RolloutEngine(
+            Path(checkpoint),
+            recorder=recorder,
+            sampling={
+                "n": ANSWERS,
+                "temperature": plan.scenario.temperature,
+                "max_tokens": policy.MAX_ANSWER_TOKENS,
+                "stop_token_ids": [STOP],
+            },
+            skip_tokenizer_init=True,  # prompts and answers are token ids
+            max_model_len=policy.MAX_LENGTH,
+            seed=plan.seed,
+            **({} if mode is None else {"logprobs_mode": mode}),
+        )
 
 
 def _flush(recorder: Recorder) -> bool:
@@ -105,7 +120,7 @@ def _about(plan: Plan) -> dict[str, Any]:
     return {
         "command": shlex.join(["python", "sample_data/record.py", *sys.argv[1:]]),
         "seed": plan.seed,
-        "versions": _versions(),
+        "versions": versions(),
         "measured": True,
         "story": scenario.story,
         "layer": scenario.layer,
@@ -114,7 +129,8 @@ def _about(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and of what a recording depends on."""
     found = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         try:
