@@ -1,0 +1,212 @@
+"""What to do about one run's correction: a pure function of what is known and what was done before.
+
+A correction, once on, stays on (a one-way ratchet): switching with the gap would make the objective oscillate. It goes off by a
+person, by the kill switch, or because the trainer measured far more masking than was previewed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.refusals import refusal, upstream
+from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Situation
+from logprobe.collectors.correction import CorrectionConfig
+
+Decision = tuple[Control, tuple[Action, ...]]
+
+_STALENESS: Final = "staleness"
+_ENOUGH_ACKS: Final = 5  # steps, before a measured share is held against the preview
+
+
+def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
+    """The next state and what was done, in order. Looking again at the same situation does nothing more."""
+    control, actions = _kill_switch(control, situation)
+    mode = control.mode or policy.mode
+    if control.on:
+        for look in (_acknowledged, _rolled_back, _effect, _found_upstream):
+            if control.on:
+                control, more = look(control, situation, policy)
+                actions += more
+    elif mode is not Mode.OFF and not situation.stopped and _trigger(situation, policy):
+        control, more = _consider(control, situation, policy, mode)
+        actions += more
+    return control, actions
+
+
+def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str, force: bool = False) -> Decision:
+    """A person switches the correction on. Refusals stand unless `force`; the audit then says what was overridden."""
+    if control.on:
+        return control, ()
+    found = refusal(situation, control, policy)
+    if found is not None and not force:
+        return control, (Action("refused", found.reason, f"not switched on: {found.words}", "warning", {"by": by}),)
+    overridden = {} if found is None else {"overridden": found.reason}
+    return _switch(control, situation, policy, reason="manual", words=f"switched on by {by}", **overridden)
+
+
+def switch_off(control: Control, step: int, *, by: str) -> Decision:
+    """A person switches it off; it comes back only by a person."""
+    if control.mode is Mode.OFF and not control.on:
+        return control, ()
+    done = replace(control, phase=Phase.WITHDRAWN if control.on else control.phase, mode=Mode.OFF, last_switch=step)
+    return done, (Action("switched_off", "manual", f"switched off by {by}; stays off", "warning"),)
+
+
+def set_mode(control: Control, mode: Mode, *, by: str) -> Decision:
+    """A person chooses the mode of this run. What is on stays on."""
+    words = f"mode {mode.value} chosen by {by}"
+    return replace(control, mode=mode, refusals=()), (Action("mode", mode.value, words),)
+
+
+def _kill_switch(control: Control, situation: Situation) -> Decision:
+    if situation.stopped == control.stopped:
+        return control, ()
+    changed = replace(control, stopped=situation.stopped)
+    if situation.stopped:
+        return changed, (Action("stopped", "kill_switch", "kill switch set: no correction is applied", "warning"),)
+    words = "kill switch taken back" + (": the correction applies again" if control.on else "")
+    return changed, (Action("released", "kill_switch", words),)
+
+
+def _trigger(situation: Situation, policy: Policy) -> bool:
+    """Critical growth, or staleness. What layer it comes from decides over refusal, not over looking."""
+    stale = any(f.cause == _STALENESS and f.confidence >= policy.min_confidence for f in situation.findings)
+    return situation.verdict == "critical" or (stale and situation.verdict == "growing")
+
+
+def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode) -> Decision:
+    found = refusal(situation, control, policy)
+    if found is not None:
+        if found.reason in control.refusals:
+            return control, ()
+        action = Action("refused", found.reason, f"no correction: {found.words}", "warning")
+        return replace(control, refusals=(*control.refusals, found.reason)), (action,)
+    if mode is Mode.ARMED and not policy.dry_run:
+        return _switch(control, situation, policy, reason=_why(situation), words=_because(situation))
+    if control.phase is Phase.SUGGESTED:
+        return control, ()
+    what = "dry run: would switch on" if mode is Mode.ARMED else "suggests"
+    words = f"{what} {_name(policy.correction)}: {_because(situation)}; it would mask {_masked(situation)}"
+    suggested = replace(control, phase=Phase.SUGGESTED)
+    return suggested, (Action("suggested", _why(situation), words, "warning", _details(situation, policy)),)
+
+
+def _switch(
+    control: Control, situation: Situation, policy: Policy, *, reason: str, words: str, **details: str
+) -> Decision:
+    from_step = situation.step + policy.notice_steps
+    done = replace(
+        control,
+        phase=Phase.ISSUED,
+        config=policy.correction,
+        from_step=from_step,
+        previewed=None if situation.preview is None else situation.preview.masked_tokens,
+        switches=control.switches + 1,
+        last_switch=situation.step,
+        refusals=(),
+        ack_missed=False,
+        effect_judged=False,
+        upstream=None,
+        mode=Mode.ARMED if control.mode is Mode.OFF else control.mode,
+    )
+    sentence = f"{_name(policy.correction)} from step {from_step} on: {words}; it would mask {_masked(situation)}"
+    return done, (Action("switched_on", reason, sentence, "warning", {**_details(situation, policy), **details}),)
+
+
+def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Decision:
+    acks = _applied(control, situation)
+    if control.phase is Phase.ISSUED and acks:
+        step = acks[0].step
+        words = f"the trainer applies {_name(control.config)} since step {step}"
+        return replace(control, phase=Phase.APPLIED, ack_missed=False), (
+            Action("acknowledged", "applied", words, details={"step": step}),
+        )
+    expected = since(control) + policy.ack_steps
+    silent = control.phase is Phase.ISSUED and not situation.stopped and situation.step >= expected
+    if silent and not control.ack_missed:
+        words = (
+            f"no acknowledgement of the correction {policy.ack_steps} steps after step {control.from_step}: does the trainer "
+            "call CorrectionSwitch.current and Recorder.step(correction=...)?"
+        )
+        return replace(control, ack_missed=True), (Action("not_acknowledged", "no_record", words, "critical"),)
+    return control, ()
+
+
+def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Decision:
+    shares = [ack.masked for ack in _applied(control, situation) if ack.masked is not None]
+    if len(shares) < _ENOUGH_ACKS or control.previewed is None:
+        return control, ()
+    measured = sum(shares) / len(shares)
+    limit = max(policy.rollback_factor * control.previewed, control.previewed + policy.rollback_margin)
+    if measured <= limit:
+        return control, ()
+    words = (
+        f"taken back: the trainer measured {measured:.1%} masked tokens where {control.previewed:.1%} were previewed; "
+        "the trainer's log-probs or mask are not those that were recorded"
+    )
+    done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
+    details = {"measured": measured, "previewed": control.previewed}
+    return done, (Action("rolled_back", "masked_share", words, "critical", details),)
+
+
+def effect_due(control: Control, step: int, policy: Policy) -> bool:
+    """Whether it is time to judge what the correction has done."""
+    return control.phase is Phase.APPLIED and not control.effect_judged and step >= since(control) + policy.effect_steps
+
+
+def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
+    if not effect_due(control, situation.step, policy) or situation.effect is None:
+        return control, ()
+    effect = situation.effect
+    severity = "critical" if effect["judgement"] == "still_growing" else "info"
+    action = Action("effect", str(effect["judgement"]), str(effect["words"]), severity, effect)
+    return replace(control, effect_judged=True), (action,)
+
+
+def _found_upstream(control: Control, situation: Situation, policy: Policy) -> Decision:
+    """A correction must never hide a bug: what comes up while it is on is said aloud."""
+    found = upstream(situation, policy)
+    if found is None or found.cause == control.upstream:
+        return control, ()
+    words = f"a correction is on, and the engine is at fault: {found.cause}. Fix that; the correction only hides it"
+    done = replace(control, upstream=found.cause)
+    return done, (Action("hides_fault", found.cause, words, "critical", {"layer": found.layer}),)
+
+
+def _applied(control: Control, situation: Situation) -> list[Acknowledgement]:
+    wanted = None if control.config is None else control.config.fingerprint()
+    return [a for a in situation.acknowledgements if a.step >= since(control) and a.fingerprint == wanted]
+
+
+def since(control: Control) -> int:
+    """First corrected step; of a control that is on."""
+    return 0 if control.from_step is None else control.from_step
+
+
+def _why(situation: Situation) -> str:
+    return "critical_growth" if situation.verdict == "critical" else _STALENESS
+
+
+def _because(situation: Situation) -> str:
+    return "mismatch grows critically" if situation.verdict == "critical" else "tokens are stale"
+
+
+def _name(config: CorrectionConfig | None) -> str:
+    return "no correction" if config is None else str(config)
+
+
+def _masked(situation: Situation) -> str:
+    return "an unknown share" if situation.preview is None else f"{situation.preview.masked_tokens:.1%} of the tokens"
+
+
+def _details(situation: Situation, policy: Policy) -> dict[str, object]:
+    preview = situation.preview
+    return {
+        "config": policy.correction.to_dict(),
+        "fingerprint": policy.correction.fingerprint(),
+        "verdict": situation.verdict,
+        "coverage": situation.coverage,
+        "preview": None if preview is None else {name: getattr(preview, name) for name in preview.__slots__},
+    }

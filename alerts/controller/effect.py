@@ -1,0 +1,108 @@
+"""Did it help? The course of a run before and after the first corrected step, judged once enough steps have passed.
+
+A correction repairs the objective, not the engine: the gap itself (K3) need not shrink. What is asked is whether it still doubles,
+how much is masked, and what the gradient norm and the reward do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Series = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+K3: Final = "backend.k3_kl"
+SCALARS: Final = ("grad_norm", "reward")
+_FEWEST: Final = 10  # points on a side; fewer say nothing about a slope
+_LEVEL: Final = 0.99  # of the interval that must lie above a flat course
+_SLOWEST: Final = 8  # windows; what takes longer to double is no growth that anybody would act on
+_ADVICE: Final = "lower the learning rate, or go back to a checkpoint from before the onset"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of the switch: medians, and the steps in which K3 doubles (None: it does not, or too few points)."""
+
+    steps: int
+    k3: float | None
+    doubling_steps: float | None
+    growing: bool
+    grad_norm: float | None
+    reward: float | None
+
+
+def judge(
+    series: Mapping[str, Series], from_step: int, window: int, masked: float | None = None
+) -> dict[str, Any] | None:
+    """The effect of a correction that began at `from_step`.
+
+    Args:
+        series: steps (int64, ascending) and values (float64) of `K3` and, where known, of `SCALARS`.
+        from_step: first corrected step.
+        window: steps looked at on each side.
+        masked: share of the tokens that the trainer masked; None: not reported.
+
+    Returns:
+        ``judgement`` ("still_growing", "halted", "steady"), ``words``, ``before`` and ``after`` (see `Side`), ``masked``; None
+        when either side has too few steps.
+    """
+    before = _side(series, from_step - window, from_step)
+    after = _side(series, from_step, from_step + window)
+    if min(before.steps, after.steps) < _FEWEST:
+        return None
+    judgement = "still_growing" if after.growing else "halted" if before.growing else "steady"
+    return {
+        "judgement": judgement,
+        "words": _words(judgement, before, after, window),
+        "before": asdict(before),
+        "after": asdict(after),
+        "masked": masked,
+    }
+
+
+def _side(series: Mapping[str, Series], first: int, end: int) -> Side:
+    steps, values = _between(series.get(K3), first, end)
+    doubling = _doubling(steps, values, slowest=_SLOWEST * (end - first))
+    return Side(
+        steps=steps.size,
+        k3=_median(values),
+        doubling_steps=doubling,
+        growing=doubling is not None,
+        **{name: _median(_between(series.get(name), first, end)[1]) for name in SCALARS},
+    )
+
+
+def _between(series: Series | None, first: int, end: int) -> Series:
+    if series is None:
+        return np.empty(0, np.int64), np.empty(0)
+    steps, values = series
+    chosen = (steps >= first) & (steps < end) & np.isfinite(values)
+    return steps[chosen], values[chosen]
+
+
+def _doubling(steps: NDArray[np.int64], values: NDArray[np.float64], slowest: float) -> float | None:
+    """In how many steps K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above 0."""
+    positive = values > 0
+    if positive.sum() < _FEWEST:
+        return None
+    slope, _, low, _ = stats.theilslopes(np.log2(values[positive]), steps[positive], alpha=_LEVEL)
+    return float(1.0 / slope) if low > 0 and slope * slowest >= 1 else None
+
+
+def _median(values: NDArray[np.float64]) -> float | None:
+    middle = float(np.median(values)) if values.size else math.nan
+    return middle if math.isfinite(middle) else None
+
+
+def _words(judgement: str, before: Side, after: Side, window: int) -> str:
+    if judgement == "still_growing":
+        return f"{window} steps later K3 still doubles every {after.doubling_steps:.0f} steps: {_ADVICE}"
+    if judgement == "halted":
+        return f"{window} steps later K3 no longer grows; before, it doubled every {before.doubling_steps:.0f} steps"
+    return f"K3 grew neither in the {window} steps before nor in those after"

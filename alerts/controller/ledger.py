@@ -1,0 +1,76 @@
+"""The controller's memory: one state per run, and the audit of everything it did, in the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import duckdb
+
+from logprobe.alerts.controller.situation import Action, Control
+from logprobe.collectors.directives import Directives, decode
+from logprobe.collectors.documents import canonical_json
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the store holds of one run: its control, the directives issued so far, the number of the last action."""
+
+    control: Control
+    directives: Directives
+    actions: int = 0
+
+
+def recall(store: Store, run: str) -> Memory:
+    """What is remembered of `run`; nothing: a fresh one. Raises `StoreError` when it cannot be understood."""
+    rows = store.read("controller_read", run=run).to_pylist()
+    if not rows:
+        return Memory(Control(), Directives(run))
+    row = rows[0]
+    try:
+        control = Control.parse(json.loads(row["control"]))
+        directives = decode(row["directives"].encode(), run, None)
+    except (LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"the controller's state of run {run!r} cannot be read ({error}); was it written by a newer logprobe?"
+        ) from error
+    return Memory(control, directives, row["actions"])
+
+
+def remember(
+    store: Store,
+    cursor: duckdb.DuckDBPyConnection,
+    memory: Memory,
+    actions: Sequence[Action],
+    *,
+    step: int | None,
+    now: datetime,
+) -> None:
+    """Stores the state and appends `actions` to the audit, inside a transaction. `memory.actions`: number of the last one before."""
+    run = memory.directives.run
+    store.execute(
+        cursor,
+        "controller_save",
+        run=run,
+        control=canonical_json(memory.control.document()),
+        directives=canonical_json(memory.directives.document()),
+        now=now,
+    )
+    for number, action in enumerate(actions, start=memory.actions + 1):
+        row: dict[str, Any] = {
+            "run": run,
+            "number": number,
+            "step": step,
+            "now": now,
+            "name": action.name,
+            "reason": action.reason,
+            "words": action.words,
+            "severity": action.severity,
+            "details": canonical_json(action.details),
+        }
+        store.execute(cursor, "controller_act", **row)

@@ -1,0 +1,122 @@
+"""What the controller knows when it decides, and what it remembers of its own doing: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Self
+
+from logprobe.alerts.controller.policy import Mode
+from logprobe.collectors.correction import CorrectionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One finding of the diagnosis, as far as the controller cares."""
+
+    cause: str
+    layer: str
+    confidence: float
+    explanation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a correction would have done to recorded tokens. Shares are of 1; None: not measurable."""
+
+    steps: tuple[int, int]  # first and last step looked at
+    tokens: int
+    masked_tokens: float
+    masked_sequences: float
+    masked_advantage: float | None
+    weight_ess: float | None
+
+    @property
+    def worst_share(self) -> float:
+        """The largest of the masked shares."""
+        return max(self.masked_tokens, self.masked_sequences, self.masked_advantage or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What a trainer said of one step: which configuration it applied (fingerprint; None: none), and what that masked."""
+
+    step: int
+    fingerprint: str | None
+    masked: float | None  # share of tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One run at one moment."""
+
+    step: int  # newest one with metrics
+    verdict: str  # of the diagnosis: "healthy" | "growing" | "critical" | "calibrating" | "no_data"
+    findings: tuple[Standing, ...] = ()
+    coverage: float | None = None  # smallest of the recent steps; None: unknown
+    preview: Preview | None = None
+    acknowledgements: tuple[Acknowledgement, ...] = ()  # of the steps since the last directive
+    stopped: bool = False  # kill switch
+    effect: Mapping[str, Any] | None = None  # see `effect.judge`; None: not due, or not measurable yet
+
+
+class Phase(StrEnum):
+    """Where one run's correction stands."""
+
+    IDLE = "idle"  # never switched on
+    SUGGESTED = "suggested"
+    ISSUED = "issued"  # the trainer was told, and has not said that it does so
+    APPLIED = "applied"
+    WITHDRAWN = "withdrawn"  # was on; taken back
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the controller remembers of one run. Immutable; JSON-like through `document` and `parse`."""
+
+    phase: Phase = Phase.IDLE
+    mode: Mode | None = None  # what a person chose for this run; None: the policy's
+    config: CorrectionConfig | None = None  # of the last directive
+    from_step: int | None = None
+    previewed: float | None = None  # masked share of tokens that the preview found
+    switches: int = 0
+    last_switch: int | None = None  # step of it
+    refusals: tuple[str, ...] = ()  # reasons given since the last switch: each is given once
+    ack_missed: bool = False
+    effect_judged: bool = False
+    upstream: str | None = None  # finding announced while a correction is on
+    stopped: bool = False
+
+    @property
+    def on(self) -> bool:
+        """Whether a correction is in force, as far as the controller has decided."""
+        return self.phase in {Phase.ISSUED, Phase.APPLIED}
+
+    def document(self) -> dict[str, Any]:
+        """As JSON-like data."""
+        return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """The opposite of `document`. Raises `KeyError`, `TypeError` or `ValueError`."""
+        config, mode = document["config"], document["mode"]
+        control = cls(**{name: value for name, value in document.items() if name not in {"config", "mode", "phase"}})
+        return replace(
+            control,
+            phase=Phase(document["phase"]),
+            mode=None if mode is None else Mode(mode),
+            refusals=tuple(document["refusals"]),
+            config=None if config is None else CorrectionConfig.from_dict(config),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something the controller did or declined to do: a line of the audit, and mostly a message to people."""
+
+    name: str  # "suggested" | "switched_on" | "refused" | "acknowledged" | "not_acknowledged" | "rolled_back" | …
+    reason: str  # identifier
+    words: str
+    severity: str = "info"  # "info" | "warning" | "critical"
+    details: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,245 @@
+"""When masked importance sampling goes on, and when not: a table of cases; the reasons are what people read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from logprobe.alerts.controller import decide
+from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.refusals import refusal
+from logprobe.alerts.controller.situation import Acknowledgement, Control, Phase, Preview, Situation, Standing
+from logprobe.collectors.correction import CorrectionConfig
+
+POLICY = Policy(mode=Mode.ARMED)
+PREVIEW = Preview(
+    steps=(96, 100), tokens=5000, masked_tokens=0.03, masked_sequences=0.0, masked_advantage=0.04, weight_ess=0.9
+)
+STALE = Standing("staleness", "objective", 0.9)
+CRITICAL = Situation(step=100, verdict="critical", findings=(STALE,), coverage=1.0, preview=PREVIEW)
+RAW = Standing("raw_logprobs", "semantic", 1.0, "log-probs are taken before the temperature")
+
+
+def on(step: int = 100) -> Control:
+    """Switched on at `step`."""
+    control, _ = decide.advance(Control(), replace(CRITICAL, step=step), POLICY)
+    return control
+
+
+def acknowledged(*steps: int, masked: float | None = 0.03) -> tuple[Acknowledgement, ...]:
+    return tuple(Acknowledgement(step, POLICY.correction.fingerprint(), masked) for step in steps)
+
+
+def names(actions) -> list[str]:
+    return [f"{action.name}/{action.reason}" for action in actions]
+
+
+def test_critical_growth_in_the_objective_switches_on_when_armed() -> None:
+    control, actions = decide.advance(Control(), CRITICAL, POLICY)
+    assert names(actions) == ["switched_on/critical_growth"]
+    assert (control.phase, control.from_step, control.config, control.switches) == (
+        Phase.ISSUED,
+        105,
+        POLICY.correction,
+        1,
+    )
+    assert "from step 105" in actions[0].words
+    assert "3.0% of the tokens" in actions[0].words
+
+
+def test_growth_by_staleness_is_enough() -> None:
+    _, actions = decide.advance(Control(), replace(CRITICAL, verdict="growing"), POLICY)
+    assert names(actions) == ["switched_on/staleness"]
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        replace(CRITICAL, verdict="growing", findings=()),
+        replace(CRITICAL, verdict="healthy"),
+        replace(CRITICAL, verdict="calibrating"),
+        replace(CRITICAL, verdict="no_data"),
+        replace(CRITICAL, verdict="growing", findings=(replace(STALE, confidence=0.3),)),
+    ],
+)
+def test_nothing_happens_without_a_reason(situation: Situation) -> None:
+    assert decide.advance(Control(), situation, POLICY) == (Control(), ())
+
+
+REFUSALS = [
+    ("stopped", {"stopped": True}, {}, {}),
+    ("fix_engine_first", {"findings": (STALE, RAW)}, {}, {}),
+    ("fix_engine_first", {"findings": (replace(RAW, layer="inference_path", cause="missed_weight_sync", confidence=0.5),)}, {}, {}),
+    ("coverage_unknown", {"coverage": None}, {}, {}),
+    ("low_coverage", {"coverage": 0.989}, {}, {}),
+    ("no_preview", {"preview": None}, {}, {}),
+    ("no_preview", {"preview": replace(PREVIEW, tokens=0)}, {}, {}),
+    ("masks_too_much", {"preview": replace(PREVIEW, masked_tokens=0.21)}, {}, {}),
+    ("masks_too_much", {"preview": replace(PREVIEW, masked_sequences=0.21)}, {}, {}),
+    ("masks_too_much", {"preview": replace(PREVIEW, masked_advantage=0.21)}, {}, {}),
+    (
+        "weights_degenerate",
+        {"preview": replace(PREVIEW, weight_ess=0.09)},
+        {},
+        {"correction": CorrectionConfig(is_level="sequence", is_mode="mask", is_upper=2.0)},
+    ),
+    ("cool_down", {}, {"last_switch": 1}, {}),
+    ("rate_limit", {}, {"switches": 4}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "situation", "control", "policy"), REFUSALS)
+def test_it_refuses_and_says_why(reason: str, situation: dict, control: dict, policy: dict) -> None:
+    found = refusal(replace(CRITICAL, **situation), replace(Control(), **control), replace(POLICY, **policy))
+    assert found is not None
+    assert found.reason == reason
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        {"coverage": 0.99},
+        {"findings": (replace(RAW, confidence=0.49),)},
+        {"preview": replace(PREVIEW, masked_tokens=0.2, masked_sequences=0.2, masked_advantage=None)},
+        {"preview": replace(PREVIEW, weight_ess=0.0)},  # token level: no products
+    ],
+)
+def test_what_keeps_within_the_limits_is_not_refused(situation: dict) -> None:
+    assert refusal(replace(CRITICAL, **situation), Control(last_switch=0, switches=3), POLICY) is None
+
+
+def test_a_refusal_names_the_finding_and_is_said_once() -> None:
+    broken = replace(CRITICAL, findings=(RAW, STALE))
+    control, actions = decide.advance(Control(), broken, POLICY)
+    assert names(actions) == ["refused/fix_engine_first"]
+    assert "fix the engine first" in actions[0].words
+    assert "raw_logprobs: log-probs are taken before the temperature" in actions[0].words
+    control, low = decide.advance(control, replace(CRITICAL, coverage=0.5), POLICY)
+    assert names(low) == ["refused/low_coverage"]
+    assert decide.advance(control, broken, POLICY) == (control, ())
+    assert names(decide.advance(control, CRITICAL, POLICY)[1]) == ["switched_on/critical_growth"]
+
+
+def test_suggest_says_it_once_and_changes_nothing_for_the_trainer() -> None:
+    control, actions = decide.advance(Control(), CRITICAL, Policy())
+    assert names(actions) == ["suggested/critical_growth"]
+    assert not control.on
+    assert control.config is None
+    assert decide.advance(control, CRITICAL, Policy()) == (control, ())
+
+
+def test_a_dry_run_only_says_what_it_would_do() -> None:
+    control, (action,) = decide.advance(Control(), CRITICAL, replace(POLICY, dry_run=True))
+    assert (control.on, action.words.startswith("dry run: would switch on")) == (False, True)
+
+
+def test_mode_off_and_the_kill_switch_do_nothing_by_themselves() -> None:
+    assert decide.advance(Control(), CRITICAL, Policy(mode=Mode.OFF)) == (Control(), ())
+    control, actions = decide.advance(Control(), replace(CRITICAL, stopped=True), POLICY)
+    assert names(actions) == ["stopped/kill_switch"]
+    assert not control.on
+    assert decide.advance(control, replace(CRITICAL, stopped=True), POLICY) == (control, ())
+
+
+def test_once_on_it_stays_on_when_the_run_recovers() -> None:
+    control, _ = decide.advance(on(), replace(CRITICAL, step=106, acknowledgements=acknowledged(105, 106)), POLICY)
+    healthy = Situation(step=900, verdict="healthy", coverage=1.0, acknowledgements=acknowledged(105, 899))
+    assert control.phase is Phase.APPLIED
+    assert decide.advance(control, healthy, POLICY) == (control, ())
+
+
+def test_the_trainers_word_is_awaited() -> None:
+    control = on()
+    waiting = replace(CRITICAL, step=109)
+    assert decide.advance(control, waiting, POLICY) == (control, ())
+    missed, actions = decide.advance(control, replace(waiting, step=110), POLICY)
+    assert names(actions) == ["not_acknowledged/no_record"]
+    assert actions[0].severity == "critical"
+    assert decide.advance(missed, replace(waiting, step=120), POLICY) == (missed, ())
+    late, actions = decide.advance(missed, replace(waiting, step=121, acknowledgements=acknowledged(121)), POLICY)
+    assert names(actions) == ["acknowledged/applied"]
+    assert (late.phase, late.ack_missed) == (Phase.APPLIED, False)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Acknowledgement(104, POLICY.correction.fingerprint(), 0.03),  # before the directive begins
+        Acknowledgement(106, "another", 0.03),
+        Acknowledgement(106, None, None),
+    ],
+)
+def test_other_words_are_no_acknowledgement(said: Acknowledgement) -> None:
+    control, actions = decide.advance(on(), replace(CRITICAL, step=110, acknowledgements=(said,)), POLICY)
+    assert names(actions) == ["not_acknowledged/no_record"]
+    assert control.phase is Phase.ISSUED
+
+
+@pytest.mark.parametrize(("measured", "action"), [(0.08, []), (0.0801, ["rolled_back/masked_share"])])
+def test_more_masking_than_previewed_is_taken_back(measured: float, action: list[str]) -> None:
+    applied = replace(on(), phase=Phase.APPLIED)
+    acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
+    control, actions = decide.advance(applied, replace(CRITICAL, step=109, acknowledgements=acks), POLICY)
+    assert names(actions) == action
+    assert control.phase is (Phase.WITHDRAWN if action else Phase.APPLIED)
+
+
+def test_a_few_steps_are_no_ground_to_take_it_back() -> None:
+    applied = replace(on(), phase=Phase.APPLIED)
+    acks = acknowledged(105, 106, 107, 108, masked=0.9)
+    assert decide.advance(applied, replace(CRITICAL, step=108, acknowledgements=acks), POLICY)[1] == ()
+
+
+def test_after_it_was_taken_back_it_rests() -> None:
+    withdrawn = replace(on(), phase=Phase.WITHDRAWN, last_switch=109)
+    assert names(decide.advance(withdrawn, replace(CRITICAL, step=208), POLICY)[1]) == ["refused/cool_down"]
+    assert names(decide.advance(withdrawn, replace(CRITICAL, step=209), POLICY)[1]) == ["switched_on/critical_growth"]
+
+
+@pytest.mark.parametrize(
+    ("judgement", "severity"), [("still_growing", "critical"), ("halted", "info"), ("steady", "info")]
+)
+def test_the_effect_is_judged_once(judgement: str, severity: str) -> None:
+    applied = replace(on(), phase=Phase.APPLIED)
+    effect = {"judgement": judgement, "words": "as measured"}
+    due = replace(CRITICAL, step=155, acknowledgements=acknowledged(105), effect=effect)
+    early = decide.advance(applied, replace(due, step=154), POLICY)
+    assert early == (applied, ())
+    control, (action,) = decide.advance(applied, due, POLICY)
+    assert (action.name, action.reason, action.severity, action.details) == ("effect", judgement, severity, effect)
+    assert decide.advance(control, due, POLICY) == (control, ())
+
+
+def test_a_fault_that_comes_up_while_it_is_on_is_said_aloud() -> None:
+    control, actions = decide.advance(on(), replace(CRITICAL, step=101, findings=(RAW,)), POLICY)
+    assert names(actions) == ["hides_fault/raw_logprobs"]
+    assert actions[0].severity == "critical"
+    assert control.on
+    assert decide.advance(control, replace(CRITICAL, step=102, findings=(RAW,)), POLICY) == (control, ())
+
+
+def test_a_person_switches_on_against_a_refusal_only_by_force() -> None:
+    broken = replace(CRITICAL, findings=(RAW,))
+    control, actions = decide.switch_on(Control(), broken, POLICY, by="ann")
+    assert (control, names(actions)) == (Control(), ["refused/fix_engine_first"])
+    control, (action,) = decide.switch_on(Control(), broken, POLICY, by="ann", force=True)
+    assert control.on
+    assert action.details["overridden"] == "fix_engine_first"
+    assert "ann" in action.words
+
+
+def test_a_person_switches_off_and_it_stays_off() -> None:
+    control, actions = decide.switch_off(on(), 120, by="ann")
+    assert names(actions) == ["switched_off/manual"]
+    assert (control.phase, control.mode) == (Phase.WITHDRAWN, Mode.OFF)
+    assert decide.advance(control, replace(CRITICAL, step=900), POLICY) == (control, ())
+    again, _ = decide.set_mode(control, Mode.ARMED, by="ann")
+    assert names(decide.advance(again, replace(CRITICAL, step=900), POLICY)[1]) == ["switched_on/critical_growth"]
+
+
+def test_what_is_remembered_survives_json() -> None:
+    refused, _ = decide.advance(Control(), replace(CRITICAL, coverage=0.1), POLICY)
+    for control in (Control(), on(), refused, decide.switch_off(on(), 120, by="ann")[0]):
+        assert Control.parse(json.loads(json.dumps(control.document()))) == control

@@ -1,0 +1,55 @@
+"""Before and after a correction: what is said of the gap's growth, and when nothing can be said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from logprobe.alerts.controller import effect
+
+STEPS = np.arange(100, 200)
+
+
+def k3(before: float, after: float) -> np.ndarray:
+    """K3 that doubles every `before` steps up to step 150 and every `after` steps from there (inf: it does not), with noise."""
+    rng = np.random.default_rng(0)
+    rise = np.where(STEPS < 150, (STEPS - 150) / before, (STEPS - 150) / after)
+    return 1e-3 * np.exp2(rise) * np.exp(rng.normal(0, 0.1, STEPS.size))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "judgement"),
+    [(20, 20, "still_growing"), (np.inf, 20, "still_growing"), (20, np.inf, "halted"), (np.inf, np.inf, "steady")],
+)
+def test_growth_is_judged_on_both_sides(before: float, after: float, judgement: str) -> None:
+    found = effect.judge({effect.K3: (STEPS, k3(before, after))}, 150, 50, masked=0.03)
+    assert found is not None
+    assert (found["judgement"], found["masked"], found["before"]["steps"]) == (judgement, 0.03, 50)
+    for side, doubling in (("before", before), ("after", after)):
+        if np.isinf(doubling):
+            assert found[side]["doubling_steps"] is None
+        else:
+            assert found[side]["doubling_steps"] == pytest.approx(doubling, rel=0.1)
+    assert ("lower the learning rate" in found["words"]) is (judgement == "still_growing")
+
+
+def test_scalars_are_medians_and_what_is_unknown_is_null() -> None:
+    reward = np.where(STEPS < 150, 0.25, 0.5)
+    found = effect.judge({effect.K3: (STEPS, k3(20, 20)), "reward": (STEPS, reward)}, 150, 50)
+    assert found is not None
+    assert (found["before"]["reward"], found["after"]["reward"]) == (0.25, 0.5)
+    assert found["after"]["grad_norm"] is None
+    assert found["masked"] is None
+
+
+@pytest.mark.parametrize("from_step", [105, 195, 500])
+def test_too_few_steps_on_a_side_are_no_judgement(from_step: int) -> None:
+    assert effect.judge({effect.K3: (STEPS, k3(20, 20))}, from_step, 50) is None
+
+
+def test_broken_and_identical_values_are_no_growth() -> None:
+    values = k3(20, 20)
+    values[59:] = np.nan
+    assert effect.judge({effect.K3: (STEPS, values)}, 150, 50) is None
+    assert effect.judge({effect.K3: (STEPS, np.zeros(STEPS.size))}, 150, 50)["judgement"] == "steady"
+    assert effect.judge({}, 150, 50) is None
