@@ -264,6 +264,11 @@ class Evidence:
     scaled: bool = False
     explained: frozenset[str] = frozenset()
 
+    @property
+    def start(self) -> int | None:
+        """First step of the window; None: there is none."""
+        return int(self.series.step[0]) if len(self.series) else None
+
     @cached_property
     def gap(self) -> Gap:
         """The gap of the window as it was measured, whatever has been explained."""

@@ -1,0 +1,237 @@
+"""All causes, in the order in which they are ruled out: semantic, inference path, objective.
+
+A cause is declared here and nowhere else; the documentation's table is made from these declarations.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from logprobe.monitor.diagnosis.causes import alignment, broken, distribution, policy, precision, updates
+from logprobe.monitor.diagnosis.causes.cause import Cause
+
+_SEMANTIC: Final = (
+    Cause(
+        name="raw_logprobs",
+        layer="semantic",
+        words="The engine reports log-probs from before temperature and penalties, and samples after them.",
+        looks_at="logprobs_mode and sampling params; E[ρ] ≠ 1 while E[1/ρ] = 1; likely tokens all sharper at the trainer",
+        fix='vLLM: `--logprobs-mode processed_logprobs` (`LLM(logprobs_mode="processed_logprobs")`).',
+        rule=distribution.raw_logprobs,
+        explain=partial(distribution.without_scale, "raw_logprobs"),
+    ),
+    Cause(
+        name="temperature_mismatch",
+        layer="semantic",
+        words="The trainer scales its logits by another temperature than the engine samples with.",
+        looks_at="temperatures of both sides; E[ρ] = 1 while E[1/ρ] ≠ 1; likely tokens all sharper at the engine",
+        fix="Trainer: divide the logits by the sampling temperature before log_softmax (`logits / temperature`), or sample at temperature 1.",
+        rule=distribution.temperature_mismatch,
+        explain=partial(distribution.without_scale, "temperature_mismatch"),
+    ),
+    Cause(
+        name="truncated_support",
+        layer="semantic",
+        words="One side renormalises over a nucleus (top-p, top-k, min-p), the other does not.",
+        looks_at="sampling params; d of one sign, at most −ln(top_p) in size; log-probs of exactly 0",
+        fix="Sample with `top_p=1, top_k=0, min_p=0` (SamplingParams; check the model's generation_config.json, or pass "
+        "`--generation-config vllm`), or apply the same truncation to the trainer's logits.",
+        rule=distribution.truncated_support,
+        explain=partial(distribution.without_scale, "truncated_support"),
+    ),
+    Cause(
+        name="unnormalized_logits",
+        layer="semantic",
+        words="The engine reports logits instead of log-probs.",
+        looks_at="logprobs_mode; share of positive values",
+        fix="vLLM: `--logprobs-mode processed_logprobs` instead of raw_logits or processed_logits.",
+        rule=broken.unnormalized_logits,
+    ),
+    Cause(
+        name="structured_output_mask",
+        layer="semantic",
+        words="A grammar or a list of allowed tokens masks the engine's logits, and not the trainer's.",
+        looks_at="sampling params; d of one sign, further than any truncation; log-probs of exactly 0",
+        fix="Apply the same token mask to the trainer's logits before log_softmax, or leave constrained requests (`structured_outputs`, "
+        "`allowed_token_ids`) out of the loss.",
+        rule=distribution.structured_output_mask,
+        explain=partial(distribution.without_scale, "structured_output_mask"),
+    ),
+    Cause(
+        name="vocab_padding",
+        layer="semantic",
+        words="Padded vocabulary rows take probability in one side's softmax.",
+        looks_at="d of one sign although nothing is truncated",
+        fix="Cut the padded rows off before log_softmax: `logits[..., :len(tokenizer)]` (Megatron: `make-vocab-size-divisible-by` pads).",
+        rule=distribution.vocab_padding,
+        explain=partial(distribution.without_scale, "vocab_padding"),
+    ),
+    Cause(
+        name="synthetic_eos",
+        layer="semantic",
+        words="An end token that the engine did not sample was appended, with a placeholder as its log-prob.",
+        looks_at="placeholders (0, −9999, missing) at the last token of sequences and nowhere else",
+        fix='Mask appended end tokens out of the loss, or do not append them to answers with finish_reason "length".',
+        rule=broken.synthetic_eos,
+        explain=broken.without_ends,
+    ),
+    Cause(
+        name="misaligned_tokens",
+        layer="semantic",
+        words="One side's log-probs are indexed at another position than the other's.",
+        looks_at="correlation of r and t near 0; correlation after a shift",
+        fix="Trainer: the log-prob of token i comes from the logits at i − 1 (`logits[:, :-1]` against `ids[:, 1:]`); check padding side and "
+        "prompt length.",
+        rule=alignment.misaligned_tokens,
+    ),
+    Cause(
+        name="retokenization",
+        layer="semantic",
+        words="The trainer's token ids are not those the engine sampled.",
+        looks_at="token ids of both records",
+        fix="Pass the engine's token ids to the trainer (`return_token_ids`, `CompletionOutput.token_ids`) instead of encoding its text again.",
+        rule=alignment.retokenization,
+    ),
+    Cause(
+        name="nonfinite_logprobs",
+        layer="semantic",
+        words="Log-probs are NaN, infinite or placeholders for these.",
+        looks_at="counts of broken tokens by kind",
+        fix="Find what masks or overflows: a truncation or grammar on one side only gives −inf; vLLM's HTTP server writes −9999 for it. Mask "
+        "these tokens out of the loss until then.",
+        rule=broken.nonfinite_logprobs,
+    ),
+    Cause(
+        name="missing_logprobs",
+        layer="semantic",
+        words="Rollout log-probs of some tokens never arrived.",
+        looks_at="sequences without r beside sequences with it",
+        fix="Ask for them in every request (`SamplingParams(logprobs=0)`, HTTP: `logprobs=0`), and record the same sample id on both sides.",
+        rule=broken.missing_logprobs,
+    ),
+)
+
+_INFERENCE_PATH: Final = (
+    Cause(
+        name="stale_prefix_cache",
+        layer="inference_path",
+        words="The prefix cache keeps keys and values of older weights across weight updates.",
+        looks_at="requests with and without cached prompt tokens; whether updates cleared the cache",
+        fix="Call `reset_prefix_cache()` after every weight update (HTTP: `POST /reset_prefix_cache`), or `--no-enable-prefix-caching`.",
+        rule=updates.stale_prefix_cache,
+        explain=updates.without_cached,
+    ),
+    Cause(
+        name="inflight_stale_kv",
+        layer="inference_path",
+        words="Requests in flight go on after a weight update with keys and values of the old weights.",
+        looks_at="tokens after a switch of the weight version against others of the same version; pause mode",
+        fix='`pause_generation(mode="abort", clear_cache=True)` (or "wait") at weight updates; with mode "keep" also clear the cache, so that '
+        "requests are computed anew.",
+        rule=updates.inflight_stale_kv,
+        explain=updates.without_in_flight,
+    ),
+    Cause(
+        name="replica_divergence",
+        layer="inference_path",
+        words="One engine replica computes something else than the others.",
+        looks_at="the gap by replica at the same declared version",
+        fix="Restart the replica with the others' configuration and weights; check that it is in the weight-transfer group (`logprobe parity`).",
+        rule=updates.replica_divergence,
+        explain=updates.without_replica,
+    ),
+    Cause(
+        name="partial_weight_sync",
+        layer="inference_path",
+        words="Some tensors of a weight update do not arrive.",
+        looks_at="numbers of tensors and checksums of updates",
+        fix="Send every parameter: compare the names sent with `model.named_parameters()`, tied and stacked ones (lm_head, qkv_proj, "
+        "gate_up_proj) and buffers included.",
+        rule=updates.partial_weight_sync,
+    ),
+    Cause(
+        name="missed_weight_sync",
+        layer="inference_path",
+        words="The engine samples from old weights, although its version label says otherwise.",
+        looks_at="a lasting rise of the gap at a step among tokens of the trainer's own version; labels without a load",
+        fix="Check that the weight transfer returns before generation goes on and that its result is loaded: compare one tensor's checksum on both "
+        "sides after an update.",
+        rule=updates.missed_weight_sync,
+    ),
+    Cause(
+        name="quantized_rollout",
+        layer="inference_path",
+        words="The engine's weights, activations or KV cache have fewer bits than the trainer's.",
+        looks_at="quantization and kv_cache_dtype; steady, calibrated noise above what bfloat16 makes",
+        fix="`--kv-cache-dtype auto` and no `--quantization`, or train with the same quantisation (matched FP8) and correct by importance sampling.",
+        rule=precision.quantized_rollout,
+    ),
+    Cause(
+        name="moe_routing",
+        layer="inference_path",
+        words="Rounding sends tokens to other experts in the engine than in the trainer.",
+        looks_at="architecture; share of the gap that 1 % of the tokens make",
+        fix="Replay the engine's routes in the trainer (`--enable-return-routed-experts`), or compute the router in float32 on both sides.",
+        rule=precision.moe_routing,
+    ),
+    Cause(
+        name="batch_variance",
+        layer="inference_path",
+        words="Log-probs depend on what else is in the batch.",
+        looks_at="the same tokens after the same prompt and weights, computed in different batches",
+        fix="`VLLM_BATCH_INVARIANT=1` in the engine, batch-invariant kernels or a fixed batch shape in the trainer.",
+        rule=precision.batch_variance,
+    ),
+    Cause(
+        name="lm_head_precision",
+        layer="inference_path",
+        words="The last matrix product is in a 16-bit dtype on one side only.",
+        looks_at="steady noise that is the same in every batch, with an engine in float32",
+        fix='Compute logits in float32 on both sides: trainer `lm_head.float()`, vLLM `--hf-overrides \'{"head_dtype": "float32"}\'`.',
+        rule=precision.lm_head_precision,
+    ),
+    Cause(
+        name="low_precision",
+        layer="inference_path",
+        words="One side computes, or stores log-probs, in a 16-bit dtype.",
+        looks_at="dtypes in the configuration; grid of the values; steady, calibrated noise",
+        fix="`--dtype float32` for the engine where it can be afforded, `--dtype float16` on both sides, or at least the lm_head in float32 "
+        '(`--hf-overrides \'{"head_dtype": "float32"}\'`) and log-probs kept in float32.',
+        rule=precision.low_precision,
+    ),
+)
+
+_OBJECTIVE: Final = (
+    Cause(
+        name="late_growth",
+        layer="objective",
+        words="The gap grew, step by step, after it had been steady.",
+        looks_at="K3 against its own frozen baseline; ramp rather than jump",
+        fix="Masked importance sampling now; then a lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
+        rule=policy.late_growth,
+    ),
+    Cause(
+        name="step_jump",
+        layer="objective",
+        words="The gap jumped at one step and stayed up.",
+        looks_at="K3 before and after the step; jump rather than ramp",
+        fix="Look at what changed at that step (learning rate, batch, reward scale); lower the learning rate or clip the gradient norm.",
+        rule=policy.step_jump,
+    ),
+    Cause(
+        name="staleness",
+        layer="objective",
+        words="Tokens were sampled by weights older than the trainer's.",
+        looks_at="the gap by weight lag",
+        fix="Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps), and correct by importance sampling (TIS or MIS).",
+        rule=policy.staleness,
+        explain=policy.without_lag,
+    ),
+)
+
+CAUSES: Final[tuple[Cause, ...]] = (*_SEMANTIC, *_INFERENCE_PATH, *_OBJECTIVE)
+BY_NAME: Final = MappingProxyType({cause.name: cause for cause in CAUSES})
+
+__all__ = ["BY_NAME", "CAUSES", "Cause"]

@@ -1,0 +1,66 @@
+"""Two sides that speak of different tokens."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
+from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.measures import correlation
+from logprobe.monitor.diagnosis.tokens import Tokens
+
+_UNRELATED = (
+    0.5  # r and t of the same tokens correlate above 0.8 in every other fault we know; of different ones, near 0
+)
+_SHIFTED = 0.9
+_FEWEST = 200
+
+
+def misaligned_tokens(evidence: Evidence) -> Sign | None:
+    """The two log-probs of a token have little to do with each other."""
+    gap = evidence.gap
+    if gap.n < _FEWEST or not gap.correlation < _UNRELATED or evidence.series.total("positive_rollout") > 0.01 * gap.n:
+        return None
+    shifts = {} if evidence.tokens is None else {by: _shifted(evidence.tokens, by) for by in (-1, 1)}
+    best = max(shifts, key=lambda by: shifts[by], default=0)
+    offset = best if shifts and shifts[best] > _SHIFTED else None
+    told = f"; shifted by {offset} they correlate {shifts[best]:.2f}" if offset is not None else ""
+    return Sign(
+        INFERRED,
+        1.0,
+        {"correlation": gap.correlation, "offset": offset, "correlation_shifted": shifts.get(best, math.nan)},
+        f"r and t of the same token correlate only {gap.correlation:.2f}{told}: one side is indexed at another position than the other "
+        "(inferred from the numbers).",
+        since_step=evidence.start,
+    )
+
+
+def _shifted(tokens: Tokens, by: int) -> float:
+    """Correlation of r with t of the token `by` places later in the same sequence; −1 where there is none."""
+    first, second = (slice(None, -by), slice(by, None)) if by > 0 else (slice(-by, None), slice(None, by))
+    same = tokens.sequence[first] == tokens.sequence[second]
+    found = correlation(tokens.r[first][same], tokens.t[second][same])
+    return found if math.isfinite(found) else -1.0
+
+
+def retokenization(evidence: Evidence) -> Sign | None:
+    """Counted: sequences whose token ids differ from those the engine sampled."""
+    joins = evidence.joins
+    different = max(joins.other_ids, joins.unaligned)
+    if not different:
+        return None
+    share = different / max(joins.seen_by_engine, different)
+    return Sign(
+        CERTAIN,
+        max(share, 0.5),
+        {"sequences": different, "share": share, "other_lengths": joins.other_lengths},
+        f"{different} sequences ({share:.1%} of those the engine recorded) reach the trainer with other token ids than were sampled.",
+        since_step=_since(evidence),
+    )
+
+
+def _since(evidence: Evidence) -> int | None:
+    lost = np.flatnonzero(evidence.series["n_compared"] < evidence.series["n_expected"])
+    return int(evidence.series.step[lost[0]]) if len(lost) else None

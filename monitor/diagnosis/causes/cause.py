@@ -1,0 +1,96 @@
+"""What a cause is: one declaration, one rule, one remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.result import Finding, Layer
+
+# How sure a finding is, by what it stands on. What numbers alone suggest never comes near what the configuration says.
+CERTAIN: Final = 0.99  # configuration and numbers agree, or it was counted
+KNOWN: Final = 0.95  # the configuration says so
+INFERRED: Final = 0.85  # from numbers alone, by a test that only this cause passes
+LIKELY: Final = 0.6  # from numbers alone, by elimination
+POSSIBLE: Final = 0.4  # others would look the same
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a rule found.
+
+    Attributes:
+        confidence: 0 … 1.
+        effect: 0 … 1, how much of the gap it explains.
+        evidence: numbers by name.
+        explanation: one or two sentences with the numbers in them.
+        since_step: first step concerned; None: not known.
+        fix: where it differs from the cause's.
+    """
+
+    confidence: float
+    effect: float
+    evidence: Mapping[str, Any]
+    explanation: str
+    since_step: int | None = None
+    fix: str | None = None
+
+
+Rule: TypeAlias = Callable[[Evidence], Sign | None]
+Explain: TypeAlias = Callable[[Evidence], Evidence]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing that can be wrong.
+
+    Attributes:
+        name: identifier.
+        layer: where it is wrong.
+        words: what is wrong, in one line.
+        looks_at: the evidence it is told by, in one line.
+        fix: the remedy: flag, setting or code.
+        rule: pure; None when nothing speaks for the cause.
+        explain: takes the part of the gap that the cause explains out of the evidence; None: nothing can be taken out.
+    """
+
+    name: str
+    layer: Layer
+    words: str
+    looks_at: str
+    fix: str
+    rule: Rule
+    explain: Explain | None = None
+
+    def find(self, evidence: Evidence) -> Finding | None:
+        """The cause's finding, if its rule has one."""
+        sign = self.rule(evidence)
+        if sign is None:
+            return None
+        return Finding(
+            cause=self.name,
+            layer=self.layer,
+            confidence=sign.confidence,
+            effect=min(max(sign.effect, 0.0), 1.0),
+            evidence=_rounded(sign.evidence),
+            explanation=sign.explanation,
+            fix=sign.fix or self.fix,
+            since_step=sign.since_step,
+        )
+
+    def without(self, evidence: Evidence) -> Evidence:
+        """The evidence that is left once this cause is explained."""
+        return self.explain(evidence) if self.explain else evidence.left(self.name)
+
+
+def _rounded(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Five digits: what more there is, is noise. Values that are no number are null in JSON."""
+    return {name: _plain(value) for name, value in evidence.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if value == value and abs(value) != float("inf") else None  # noqa: PLR0124 - NaN
+    return value

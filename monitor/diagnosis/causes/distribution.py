@@ -1,0 +1,262 @@
+"""r and t are log-probs of two different distributions over the same model's logits.
+
+What tells them apart is which of the two was sampled from: E[ρ] = 1 when r was, E[1/ρ] = 1 when t was.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
+from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Floats, logit, residual
+from logprobe.monitor.diagnosis.tokens import Tokens
+
+_ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
+_SHARPER: Final = 0.95  # share of likely tokens that one side makes still likelier; noise and staleness have about half
+_LIKELY_TOKEN: Final = 0.6
+_TINY: Final = 1e-5  # log-ratios below are float32 rounding
+_GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
+_FEWEST: Final = 200
+
+
+def raw_logprobs(evidence: Evidence) -> Sign | None:
+    """Reported before temperature and penalties, although sampled after them."""
+    setup, gap = evidence.setup, evidence.gap
+    hot = [value for value in setup.temperatures if value != 1.0]
+    if setup.raw and (hot or setup.penalties):
+        return Sign(CERTAIN, 1.0, _raw_numbers(evidence), _raw_words(evidence, hot), since_step=evidence.start)
+    sharp = _sharpening(evidence)
+    if setup.raw is False or evidence.scaled or sharp is None or sharp.sampled != "trainer":
+        return None
+    return Sign(
+        INFERRED,
+        1.0,
+        {**_raw_numbers(evidence), "temperature_implied": sharp.temperature, "sharper_share": sharp.share},
+        f"The log-probs reported are not those of the distribution sampled from (mean ρ − 1 = {gap.ratio.value:+.3g}, "
+        f"{gap.ratio.z:.0f} standard errors), while the trainer's are: they look as if temperature {sharp.temperature:.2g} was not "
+        "applied to them (inferred from the numbers).",
+        since_step=evidence.start,
+    )
+
+
+def _raw_numbers(evidence: Evidence) -> dict[str, float | str | None]:
+    inverse = None if evidence.tokens is None else evidence.tokens.inverse_ratio
+    temperatures = evidence.setup.temperatures
+    return {
+        "logprobs_mode": evidence.setup.logprobs_mode,
+        "temperature": temperatures[0] if temperatures else None,
+        "ratio_deviation": evidence.gap.ratio.value,
+        "calibration_z": evidence.gap.ratio.z,
+        "inverse_ratio_deviation": None if inverse is None else inverse.value,
+        "inverse_calibration_z": None if inverse is None else inverse.z,
+        "k3_kl": evidence.gap.k3,
+    }
+
+
+def _raw_words(evidence: Evidence, hot: list[float]) -> str:
+    applied = f"temperature {hot[0]:g}" if hot else "penalties " + ", ".join(evidence.setup.penalties)
+    return (
+        f"logprobs_mode is {evidence.setup.logprobs_mode}: the engine samples with {applied} but reports log-probs without, so they belong to "
+        f"another distribution than the tokens (mean ρ − 1 = {evidence.gap.ratio.value:+.3g}, {evidence.gap.ratio.z:.0f} standard errors)."
+    )
+
+
+def temperature_mismatch(evidence: Evidence) -> Sign | None:
+    """The engine reports the distribution it samples from; the trainer scales its logits by another temperature."""
+    setup = evidence.setup
+    declared = _declared_mismatch(evidence)
+    sharp = _sharpening(evidence)
+    if evidence.scaled or (declared is None and (sharp is None or sharp.sampled != "rollout")):
+        return None
+    implied = math.nan if sharp is None else sharp.temperature
+    temperature = setup.temperatures[0] if setup.temperatures else None
+    if declared is not None:
+        told = f"the engine samples at {declared[0]:g}, the trainer's configuration says {declared[1]:g}"
+    else:
+        told = f"inferred from the numbers: the two differ by a factor of about {implied:.2g} in temperature"
+    return Sign(
+        CERTAIN if declared else INFERRED,
+        1.0,
+        {
+            "temperature": temperature,
+            "trainer_temperature": setup.trainer_temperature,
+            "temperature_implied": implied,
+            "calibration_z": evidence.gap.ratio.z,
+            "k3_kl": evidence.gap.k3,
+        },
+        f"The engine's log-probs are those it sampled from, the trainer's are of another temperature: {told}.",
+        since_step=evidence.start,
+    )
+
+
+def _declared_mismatch(evidence: Evidence) -> tuple[float, float] | None:
+    """Temperatures of engine and trainer where both are known and differ, and the numbers do not contradict."""
+    setup = evidence.setup
+    theirs, ours = setup.temperatures, setup.trainer_temperature
+    if setup.raw is not False or len(theirs) != 1 or ours is None or math.isclose(theirs[0], ours, rel_tol=1e-6):
+        return None
+    return (theirs[0], ours) if evidence.gap.k3 > SLIGHT else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharpening:
+    """One side gives every likely token a higher probability than the other.
+
+    Attributes:
+        share: of the likely tokens.
+        temperature: that makes the sharper side from the softer one.
+        sampled: which side was sampled from.
+    """
+
+    share: float
+    temperature: float
+    sampled: str
+
+
+def _sharpening(evidence: Evidence) -> Sharpening | None:
+    tokens, gap = evidence.tokens, evidence.gap
+    if tokens is None or len(tokens) < _FEWEST or gap.k3 < SLIGHT:
+        return None
+    off, off_inverse = tokens.ratio, tokens.inverse_ratio
+    rollout_off, trainer_off = off.z > SIGNIFICANT, off_inverse.z > SIGNIFICANT
+    if rollout_off == trainer_off:
+        # Both off: a second fault moves the smaller one.
+        rollout_off = off.value > off_inverse.value
+    for soft, sharp in ((tokens.r, tokens.t), (tokens.t, tokens.r)):
+        share, temperature = _scale_between(soft, sharp)
+        if share >= _SHARPER:
+            return Sharpening(share, temperature, "trainer" if rollout_off else "rollout")
+    return None
+
+
+def _scale_between(soft_N: Floats, sharp_N: Floats) -> tuple[float, float]:
+    """Share of likely tokens that the sharp side makes likelier, and the temperature between the two sides.
+
+    With p the softer probability of a token and q ∝ p^β, β = 1/T > 1: Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality where one other
+    token has all the rest, hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits comes near β; the 2nd percentile
+    keeps single odd tokens out.
+    """
+    likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINY / 10)
+    if likely.sum() < _FEWEST // 4:
+        return 0.0, math.nan
+    soft, sharp = soft_N[likely], sharp_N[likely]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beta = float(np.nanquantile(logit(sharp) / logit(soft), 0.02))
+    return float(np.mean(sharp > soft)), 1 / beta if beta > 0 else math.nan
+
+
+def truncated_support(evidence: Evidence) -> Sign | None:
+    """Top-p, top-k or min-p on one side: the other side's log-probs are all lower, by at most −ln of what was kept."""
+    cut, side = evidence.setup.truncations, _one_sided(evidence)
+    if side == 0 or evidence.scaled or (cut and evidence.setup.raw):
+        return None
+    zeros = _exact_zeros(evidence.tokens)
+    declared = bool(cut) and side < 0
+    known_uncut = evidence.setup.samplings is not None and not cut
+    if not declared and (known_uncut or _grammar_share(evidence) > 0.001):  # noqa: PLR2004
+        return None
+    kept = math.exp(evidence.gap.min_d if side < 0 else -evidence.gap.max_d)
+    numbers = {
+        **cut,
+        "one_sided_share": max(evidence.gap.up, evidence.gap.down),
+        "kept_at_least": kept,
+        "exact_zeros": zeros,
+    }
+    bounded = "top_p" not in cut or kept >= cut["top_p"] - 0.01
+    known = ", ".join(f"{name} {value:g}" for name, value in cut.items()) if declared else "inferred from the numbers"
+    return Sign(
+        (CERTAIN if bounded else KNOWN) if declared else (INFERRED if zeros > 0.005 else LIKELY),  # noqa: PLR2004
+        1.0,
+        {**numbers, "ratio_deviation": evidence.gap.ratio.value, "calibration_z": evidence.gap.ratio.z},
+        f"{'The engine' if side < 0 else 'The trainer'} renormalises over a part of the vocabulary ({known}) and the other side does not: all "
+        f"log-ratios have one sign, and mean ρ − 1 is {evidence.gap.ratio.value:+.3g}.",
+        since_step=evidence.start,
+    )
+
+
+def structured_output_mask(evidence: Evidence) -> Sign | None:
+    """A grammar masks the engine's logits; the trainer's softmax runs over the whole vocabulary."""
+    declared, side = bool(evidence.setup.structured), _one_sided(evidence)
+    grammar = _grammar_share(evidence)
+    known_free = evidence.setup.samplings is not None and not declared
+    if side >= 0 or evidence.scaled or known_free or (not declared and grammar <= 0.001):  # noqa: PLR2004
+        return None
+    told = "the sampling params name a grammar or allowed tokens" if declared else "inferred from the numbers"
+    return Sign(
+        CERTAIN if declared else LIKELY,
+        1.0,
+        {
+            "one_sided_share": evidence.gap.down,
+            "min_d": evidence.gap.min_d,
+            "far_share": grammar,
+            "exact_zeros": _exact_zeros(evidence.tokens),
+        },
+        f"The engine gives probability only to what a grammar allows ({told}); the trainer spreads it over the whole vocabulary: every "
+        f"log-ratio is negative, down to {evidence.gap.min_d:.1f}.",
+        since_step=evidence.start,
+    )
+
+
+def vocab_padding(evidence: Evidence) -> Sign | None:
+    """One side's softmax includes rows that no token has: its log-probs are all a little lower."""
+    setup, side = evidence.setup, _one_sided(evidence)
+    cut = bool(setup.truncations or setup.structured)
+    if side == 0 or evidence.scaled or setup.samplings is None or cut or evidence.gap.k3 < SLIGHT / 10:
+        return None
+    if _exact_zeros(evidence.tokens) > 0.005:  # noqa: PLR2004 - a whole probability for one token is a truncation's doing
+        return None
+    whose = "trainer" if side < 0 else "engine"
+    return Sign(
+        INFERRED,
+        1.0,
+        {
+            "one_sided_share": max(evidence.gap.up, evidence.gap.down),
+            "mean_d": evidence.gap.d.value,
+            "calibration_z": evidence.gap.ratio.z,
+        },
+        f"All log-probs of the {whose} are lower than the other side's (mean log-ratio {evidence.gap.d.value:+.3g}) although nothing is "
+        f"truncated: padded vocabulary rows take probability in its softmax (inferred from the numbers).",
+        since_step=evidence.start,
+    )
+
+
+def _one_sided(evidence: Evidence) -> int:
+    """−1 when (nearly) all log-ratios beyond rounding are negative and the calibration says so, too; +1 likewise; else 0."""
+    gap, tokens = evidence.gap, evidence.tokens
+    if gap.n < _FEWEST or gap.k3 < SLIGHT / 10 or abs(gap.ratio.z) < SIGNIFICANT:
+        return 0
+    up, down = gap.up, gap.down
+    if tokens is not None:
+        beyond = np.abs(tokens.d) > _TINY
+        up, down = float(np.mean(tokens.d[beyond] > 0)), float(np.mean(tokens.d[beyond] < 0))
+    return -1 if down >= _ONE_SIDED * (up + down) else 1 if up >= _ONE_SIDED * (up + down) else 0
+
+
+def _exact_zeros(tokens: Tokens | None) -> float:
+    """Share of tokens to which one side gives all probability while the other does not."""
+    if tokens is None or not len(tokens):
+        return 0.0
+    low = np.minimum(tokens.r, tokens.t) < -1e-4  # noqa: PLR2004 - float32 rounds to exactly 0 only above −1e-7
+    return float(np.mean(low & (np.maximum(tokens.r, tokens.t) == 0)))
+
+
+def _grammar_share(evidence: Evidence) -> float:
+    """Share of tokens whose log-ratio no truncation in use can explain."""
+    tokens = evidence.tokens
+    if tokens is None or not len(tokens):
+        return 1.0 if evidence.gap.min_d < _GRAMMAR else 0.0
+    return float(np.mean(tokens.d < _GRAMMAR))
+
+
+def without_scale(cause: str, evidence: Evidence) -> Evidence:
+    """What is left of d once its mean at each r (and entropy, where the trainer reports it) is taken off."""
+    tokens = evidence.tokens
+    if tokens is None or not len(tokens):
+        return evidence.left(cause, scaled=True)
+    drivers = [tokens.r] if np.isnan(tokens.entropy).any() else [tokens.r, tokens.entropy]
+    return evidence.left(cause, tokens=tokens.with_d(residual(tokens.d, *drivers)), scaled=True)

@@ -1,0 +1,103 @@
+"""What a diagnosis could not look at: what it is, why, and how to make it measurable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.result import NotMeasured
+
+ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
+_SOME: Final = 200
+
+
+def not_measured(evidence: Evidence) -> tuple[NotMeasured, ...]:
+    """Everything that is missing from the evidence."""
+    return tuple(_missing(evidence))
+
+
+def _missing(evidence: Evidence) -> Iterator[NotMeasured]:
+    if not len(evidence.series):
+        yield NotMeasured(
+            "the gap",
+            "the trainer recorded no sequence in these steps",
+            "call Recorder.training with token ids and trainer log-probs at every step",
+        )
+        return
+    yield from _missing_sides(evidence)
+    yield from _missing_settings(evidence)
+    yield from _missing_versions(evidence)
+    yield from _missing_tokens(evidence)
+
+
+def _missing_sides(evidence: Evidence) -> Iterator[NotMeasured]:
+    n = evidence.gap.n
+    if not n:
+        yield NotMeasured(
+            "the gap",
+            "no sequence has both log-probs",
+            "record rollout log-probs: let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN), or pass rollout_logprobs to "
+            "Recorder.training",
+        )
+    elif n < ENOUGH:
+        yield NotMeasured(
+            "small effects",
+            f"only {n} tokens could be compared",
+            "look again after more steps, or widen --steps",
+        )
+    if not evidence.joins.seen_by_engine:
+        yield NotMeasured(
+            "prefix cache, replicas, requests in flight, r at its source",
+            "no record of the engine was joined",
+            "set LOGPROBE_HOME and LOGPROBE_RUN for the engine and record the same sample ids on both sides",
+        )
+
+
+def _missing_settings(evidence: Evidence) -> Iterator[NotMeasured]:
+    if not evidence.setup.engines:
+        yield NotMeasured(
+            "the engine's configuration",
+            "no engine recorded one",
+            "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)",
+        )
+    if evidence.setup.samplings is None:
+        yield NotMeasured(
+            "sampling params",
+            "no engine recorded any",
+            "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)",
+        )
+    if not evidence.setup.trainer:
+        yield NotMeasured(
+            "the trainer's temperature and dtype",
+            "the trainer recorded no configuration",
+            'call Recorder.config("trainer_config", {"temperature": …, "dtype": …})',
+        )
+
+
+def _missing_versions(evidence: Evidence) -> Iterator[NotMeasured]:
+    known = evidence.slices.where(lambda row: row.lag is not None).n
+    if evidence.gap.n and known < evidence.slices.n:
+        yield NotMeasured(
+            "staleness",
+            f"the weight version is unknown for {1 - known / evidence.slices.n:.0%} of the tokens or for the trainer",
+            "call logprobe.collectors.weights.mark(version) after each weight update, and pass weight_version to Recorder.training",
+        )
+
+
+def _missing_tokens(evidence: Evidence) -> Iterator[NotMeasured]:
+    tokens = evidence.tokens
+    if evidence.gap.n and (tokens is None or len(tokens) < min(_SOME, evidence.gap.n)):
+        yield NotMeasured(
+            "temperature implied, exact zeros, dtype grid, ends of sequences, repeated contexts, tokens around updates",
+            "raw tokens of these steps are not kept",
+            "keep raw tokens (retention budget, Recorder without edge reduction), or look at newer steps",
+        )
+    elif tokens is not None and len(tokens) and np.isnan(tokens.entropy).all():
+        yield NotMeasured(
+            "what else is behind a wrong temperature, precisely",
+            "the trainer recorded no entropy",
+            "pass entropy to Recorder.training",
+        )
