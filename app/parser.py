@@ -130,6 +130,16 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(usage_error=parser.error)
 
 
+def _parity(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument(
+        "--reference",
+        metavar="RUN|RECIPE.yaml",
+        help="a run of the same home, or a recipe (docs/parity.md; default: the recipe that comes with logprobe)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
 def _sql(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", help='e.g. "SELECT step, avg(reward) FROM sequences GROUP BY step"')
     form = parser.add_mutually_exclusive_group()
@@ -154,6 +164,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "runs": ("list the runs of a home", _runs),
     "status": ("say how a run is doing: live or not, last step, lag, losses, collectors", _status),
     "metrics": ("print the metrics of a run, step by step", _metrics),
+    "parity": ("compare a run's configuration and course with a reference; exit code 2 when not at parity", _parity),
     "sql": ("answer a read-only SQL query", _sql),
     "ingest": ("take what lies in the spool into the store", _ingest),
     "doctor": ("say what is installed, which hooks are live here and what cannot be measured", _doctor),

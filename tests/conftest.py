@@ -23,6 +23,16 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture(scope="session")
+def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with all shipped runs and their metrics, for tests that only read; no service runs."""
+    from recorded_home import ingest_recorded
+
+    folder = tmp_path_factory.mktemp("recorded") / "home"
+    ingest_recorded(folder, "v0-reference", "v1-initial", "late-growth", "v1-fixed")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests say themselves where they record to; a developer's own environment must not leak in."""

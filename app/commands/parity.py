@@ -1,0 +1,98 @@
+"""`logprobe parity RUN --reference RUN|recipe.yaml`: is a run set up as its reference, and does it behave like it?
+
+Exit code 0 at parity, 2 when not, or when it cannot be told. The JSON form is public API, one document, unknown is null:
+
+    {"run": …, "reference": …, "verdict": "at_parity|not_at_parity|unknown", "reasons": […],
+     "checks": [{"name", "layer", "outcome", "reference", "verdict", "why", "fix",
+                 "settings": [{"fact", "known", "value", "provenance", "reference_known", "reference", "reference_provenance"}]}],
+     "trajectories": [{"metric", "label", "verdict": "tracks|leaves|unknown", "reason", "leaves_step", "back_step", "side",
+                       "blocks": [{"first_step", "last_step", "value", "reference", "low", "high"}]}],
+     "differences": [settings that parity does not depend on]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.monitor.diagnosis import parity_recipe
+from logprobe.monitor.diagnosis.parity import Parity, Setting, compare
+from logprobe.monitor.reader import Reader, open_reader
+
+NOT_AT_PARITY: Final = 2
+
+_SHIPPED: Final = "the shipped recipe"
+_RECIPE: Final = (".yaml", ".yml")
+_SENTENCES: Final = {
+    "at_parity": "{run} is at parity with {reference}",
+    "not_at_parity": "{run} is NOT at parity with {reference}",
+    "unknown": "whether {run} is at parity with {reference} cannot be told",
+}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the comparison."""
+    with open_reader(home_path(arguments)) as reader:
+        parity = _compare(reader, arguments.name, arguments.reference)
+    if arguments.json:
+        print(tables.dump(parity.document()))
+    else:
+        sys.stdout.write(text(parity))
+    return 0 if parity.verdict == "at_parity" else NOT_AT_PARITY
+
+
+def _compare(reader: Reader, name: str, reference: str | None) -> Parity:
+    known = reader.read("app_runs")["run"].to_pylist()
+    require_run(name, known)
+    if reference is None:
+        return compare(reader, name, name=_SHIPPED)
+    if reference not in known and reference.endswith(_RECIPE):
+        return compare(reader, name, recipe=parity_recipe.read(Path(reference)), name=reference)
+    require_run(reference, known)
+    return compare(reader, name, reference=reference)
+
+
+def text(parity: Parity) -> str:
+    """The comparison for people: verdict, reasons with remedies, then what was looked at."""
+    sentence = _SENTENCES[parity.verdict].format(run=parity.run, reference=parity.reference)
+    lines = [tables.harmless(sentence), *(f"  - {tables.harmless(reason)}" for reason in parity.reasons)]
+    remedies = [check for check in parity.checks if check.verdict == "not_at_parity"]
+    if remedies:
+        lines += ["", "what to do", *(f"  - {check.fix}: {check.why}" for check in remedies)]
+    lines += ["", _checks(parity), "", _settings([item for check in parity.checks for item in check.settings], parity)]
+    if parity.trajectories:
+        rows = [[item.label, item.verdict, item.leaves_step, item.reason] for item in parity.trajectories]
+        lines += ["", tables.aligned(["metric", "verdict", "step", "how"], rows, widest=100)]
+    if parity.differences:
+        lines += ["", "other settings that differ", _settings(parity.differences, parity)]
+    return "\n".join(lines) + "\n"
+
+
+def _checks(parity: Parity) -> str:
+    marks = {"at_parity": "ok", "not_at_parity": "NOT MET", "unknown": "not known"}
+    return tables.aligned(
+        ["check", "layer", ""],
+        [
+            [check.name, (check.layer or "").replace("_", " "), marks[check.verdict]]
+            for check in parity.checks
+            if check.layer or check.verdict != "at_parity"
+        ],
+    )
+
+
+def _settings(settings: Iterable[Setting], parity: Parity) -> str:
+    """Every setting once, in the order given."""
+    compared = any(check.reference is not None for check in parity.checks)
+    rows = {item.fact: _row(item, compared=compared) for item in settings}
+    head = ["setting", parity.run, *([parity.reference, ""] if compared else []), "who set it"]
+    return tables.aligned(head, list(rows.values()), widest=48)
+
+
+def _row(item: Setting, *, compared: bool) -> Sequence[Any]:
+    differ = "differs" if item.words != item.reference_words else ""
+    return [item.fact, item.words, *([item.reference_words, differ] if compared else []), item.provenance or ""]

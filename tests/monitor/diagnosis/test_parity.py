@@ -1,0 +1,240 @@
+"""Parity on the recorded runs, recipes of one's own, and whether trajectories leave only where they do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from growth_runs import HEALTHY, Course, series
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.diagnosis import parity_defaults, parity_recipe
+from logprobe.monitor.diagnosis.parity import Parity, compare
+from logprobe.monitor.diagnosis.parity_facts import facts_of
+from logprobe.monitor.diagnosis.parity_recipe import Band, Requirement
+from logprobe.monitor.diagnosis.parity_trajectories import follow
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+K3 = Band(metric="backend.k3_kl", label="K3", factor=1.5)
+
+
+@pytest.fixture(scope="module")
+def recorded(recorded_runs: Path) -> Iterator[Store]:
+    with Store.open(Home(recorded_runs), read_only=True) as store:
+        yield store
+
+
+def unmet(parity: Parity) -> list[str]:
+    return [check.name for check in parity.checks if check.verdict != "at_parity"]
+
+
+def test_a_fixed_run_is_at_parity_with_its_reference(recorded: Store) -> None:
+    parity = compare(recorded, "v1-fixed", reference="v0-reference")
+    assert parity.verdict == "at_parity"
+    assert not parity.reasons
+    assert {trajectory.verdict for trajectory in parity.trajectories} == {"tracks"}
+    assert len(parity.trajectories) == 5
+
+
+def test_the_first_attempt_differs_in_configuration_and_leaves_the_reference(recorded: Store) -> None:
+    parity = compare(recorded, "v1-initial", reference="v0-reference")
+    assert parity.verdict == "not_at_parity"
+    assert unmet(parity) == [
+        "log-probs of the distribution sampled from",
+        "prefix cache off, or cleared at every update",
+        "no request goes on with keys and values of old weights",
+        "engine.logprobs_mode as the reference",
+    ]
+    left = {trajectory.label: trajectory.leaves_step for trajectory in parity.trajectories}
+    assert left == {"clip rate": 0, "KL new–old": 0, "K3": 0, "entropy": 20, "reward": 20}
+    assert "raw_logprobs" in parity.reasons[0]
+    mode = parity.checks[0].settings[0]
+    assert mode.provenance == "unset: default of vLLM 0.32.0"
+    assert mode.reference_provenance == "set; default of vLLM 0.32.0: raw_logprobs"
+
+
+def test_the_shipped_recipe_alone_judges_the_configuration(recorded: Store) -> None:
+    assert compare(recorded, "v0-reference").verdict == "at_parity"
+    alone = compare(recorded, "v1-initial")
+    assert alone.verdict == "not_at_parity"
+    assert len(unmet(alone)) == 3
+    assert not alone.trajectories
+
+
+def test_a_reference_with_the_same_fault_is_no_difference(recorded: Store) -> None:
+    parity = compare(recorded, "v1-initial", reference="v1-initial")
+    assert parity.verdict == "at_parity"
+    assert not parity.differences
+
+
+def test_another_temperature_is_another_workload(recorded: Store) -> None:
+    parity = compare(recorded, "late-growth", reference="v0-reference")
+    assert unmet(parity) == ["sampling.temperature as the reference"]
+    assert "sampling.temperature = 0.7" in parity.reasons[0]
+
+
+def test_a_parity_document_is_json(recorded: Store) -> None:
+    document = compare(recorded, "v1-fixed", reference="v0-reference").document()
+    assert json.loads(json.dumps(document, allow_nan=False))["verdict"] == "at_parity"
+
+
+def test_a_run_without_any_configuration_cannot_be_told_to_be_at_parity(store: Store) -> None:
+    parity = compare(store, "nobody")
+    assert parity.verdict == "unknown"
+    assert all("not recorded" in reason for reason in parity.reasons)
+    assert compare(store, "nobody", reference="no other").verdict == "unknown"
+
+
+def test_facts_hold_every_value_of_engines_that_differ(store: Store) -> None:
+    documents = [
+        {"summary": {"dtype": dtype, "logprobs_mode": "processed_logprobs"}} for dtype in ("bfloat16", "float32")
+    ]
+    record(store, [("engine_config", document) for document in documents], ("trainer_config", {"dtype": "bf16"}))
+    facts = facts_of(store, "run")
+    assert set(facts["engine.dtype"]) == {"bfloat16", "float32"}
+    assert facts["engine.logprobs_mode"] == ("processed_logprobs",)
+    assert facts["trainer.dtype"] == ("bfloat16",)
+    assert facts["trainer.head_dtype"] == ("bfloat16",)
+    assert "engine.head_dtype" not in facts
+    one_dtype = next(item for item in parity_recipe.shipped().requirements if item.name == "one dtype on both sides")
+    assert one_dtype.outcome(facts) == "violated"
+
+
+def record(store: Store, *rows: Any) -> None:
+    flat = [row for entry in rows for row in (entry if isinstance(entry, list) else [entry])]
+    with store.transaction() as cursor:
+        for number, (kind, document) in enumerate(flat):
+            cursor.execute(
+                "INSERT INTO config_records (run, time, fingerprint, kind, document) VALUES ('run', now(), ?, ?, ?)",
+                [f"f{number}", kind, json.dumps(document)],
+            )
+
+
+@pytest.mark.parametrize(
+    ("facts", "outcome"),
+    [
+        ({}, "unknown"),
+        ({"a": (1,)}, "met"),
+        ({"a": (1, 2)}, "unknown"),
+        ({"a": (2,)}, "unknown"),
+        ({"a": (2,), "b": (None,)}, "violated"),
+        ({"a": (2,), "b": (True,)}, "unknown"),
+        ({"a": (2,), "b": (True,), "c": (5,), "d": (5,)}, "met"),
+        ({"a": (2,), "b": (True,), "c": (5,), "d": (6,)}, "violated"),
+        ({"a": (2,), "b": (False,), "c": (5,), "d": (5,)}, "violated"),
+    ],
+)
+def test_a_requirement_is_met_violated_or_unknown(facts: dict[str, tuple[Any, ...]], outcome: str) -> None:
+    item = Requirement(name="n", layer="semantic", any=({"a": 1}, {"b": True, "same": ["c", "d"]}), why="w", fix="f")
+    assert item.facts == ("a", "b", "c", "d")
+    assert item.outcome(facts) == outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("requirements: [", "no YAML"),
+        ("requirement: []", "requirement"),
+        ("requirements: [{name: x, layer: nowhere, any: [{a: 1}], why: w, fix: f}]", "layer"),
+        ("requirements: [{name: x, layer: semantic, any: [], why: w, fix: f}]", "any"),
+        ("trajectories: [{metric: reward, label: reward}]", "either factor or fraction"),
+        ("- 1", "its top"),
+    ],
+)
+def test_a_recipe_that_is_none_says_where(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=words) as raised:
+        parity_recipe.read(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_recipe_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot read the recipe"):
+        parity_recipe.read(tmp_path / "none.yaml")
+
+
+def test_a_recipe_of_ones_own_asks_what_it_likes(recorded: Store, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "requirements:\n- {name: eager, layer: inference_path, any: [{engine.enforce_eager: false}], why: w, fix: f}\n"
+        "trajectories:\n- {metric: response_length, label: length, factor: 1.2}\n"
+    )
+    parity = compare(recorded, "v1-initial", reference="v0-reference", recipe=parity_recipe.read(path))
+    assert parity.checks[0].outcome == parity.checks[0].reference == "violated"
+    assert unmet(parity) == []
+    assert parity.trajectories[0].verdict == "leaves"
+    assert parity.verdict == "not_at_parity"
+
+
+@pytest.mark.engine
+def test_the_shipped_defaults_are_those_of_the_installed_vllm() -> None:
+    version, defaults = parity_defaults.installed()
+    for fact, default in defaults.items():
+        assert parity_defaults.provenance(fact, default, version) == f"unset: default of vLLM {version}"
+
+
+def test_defaults_of_other_versions_are_not_guessed() -> None:
+    assert parity_defaults.provenance("engine.seed", 0, "0.11.0") == "default of vLLM 0.11.0 not known"
+    assert "not known" in str(parity_defaults.provenance("engine.seed", 0, None))
+    assert parity_defaults.provenance("sampling.top_p", 1.0, "0.32.0") is None
+    assert "chosen by vLLM" in str(parity_defaults.provenance("engine.async_scheduling", True, "0.32.0"))
+
+
+def course(values: np.ndarray, first: int = 0) -> dict[int, float]:
+    return {first + step: float(value) for step, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("name", [name for name in HEALTHY if name != "memory of 0.98"])
+def test_two_runs_of_one_kind_track_each_other(name: str) -> None:
+    left = 0
+    for seed in range(30):
+        ours, theirs = (course(series(HEALTHY[name], number, 300)) for number in (seed, seed + 1000))
+        left += follow(K3, ours, theirs).verdict != "tracks"
+    assert left <= 1
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5])
+def test_a_run_leaves_where_it_leaves(memory: float) -> None:
+    for seed in range(10):
+        theirs = series(Course(memory=memory, spread=0.15), seed, 400)
+        ours = series(Course(memory=memory, spread=0.15), seed + 1000, 400)
+        ours[200:] *= 3
+        found = follow(K3, course(ours), course(theirs))
+        assert found.verdict == "leaves"
+        assert 180 <= found.leaves_step <= 210
+        assert found.side == "above"
+        assert found.back_step is None
+        assert "in K3" in found.reason
+
+
+def test_a_run_that_comes_back_is_said_to() -> None:
+    ours = series(Course(spread=0.1), 0, 600)
+    ours[200:320] *= 5
+    found = follow(K3, course(ours), course(series(Course(spread=0.1), 1, 600)))
+    assert found.verdict == "leaves"
+    assert 280 <= found.back_step <= 360
+
+
+def test_one_odd_block_is_no_departure() -> None:
+    ours = series(Course(spread=0.1), 0, 300)
+    ours[100:115] *= 50
+    assert follow(K3, course(ours), course(series(Course(spread=0.1), 1, 300))).verdict == "tracks"
+
+
+def test_a_side_that_does_not_count_is_not_left() -> None:
+    theirs, better = series(Course(), 0, 300), series(Course(), 1, 300) / 10
+    assert follow(K3, course(better), course(theirs)).side == "below"
+    assert follow(K3.model_copy(update={"side": "above"}), course(better), course(theirs)).verdict == "tracks"
+
+
+def test_only_common_steps_are_compared() -> None:
+    theirs = course(series(Course(), 0, 300))
+    assert follow(K3, course(series(Course(), 1, 300), first=290), theirs).verdict == "unknown"
+    assert follow(K3, {}, theirs).verdict == "unknown"
+    assert follow(K3, course(series(Course(), 1, 300), first=100), theirs).blocks[0].first_step == 100
