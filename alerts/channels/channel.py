@@ -1,0 +1,49 @@
+"""What every channel can do, and what it says of a message that it has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+from logprobe.alerts.notification import Notification
+
+# Where a message is, as its channel names it: enough to find it again. Empty where a message cannot be changed later.
+Receipt: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One notification on its way to one channel.
+
+    Attributes:
+        notification: what to say.
+        thread: receipt of the episode's first message in this channel; None: this is the first.
+        uncertain_since: when an attempt began of which it is not known whether the message arrived; None: it did not.
+    """
+
+    notification: Notification
+    thread: Receipt | None = None
+    uncertain_since: datetime | None = None
+
+
+class Channel(Protocol):
+    """A place that takes notifications. Used by one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """As in the channels file."""
+
+    @property
+    def pace(self) -> float:
+        """Seconds between two messages, at least."""
+
+    def send(self, letter: Letter) -> Receipt:
+        """Delivers, within the channel's time limit. Raises `ChannelError`.
+
+        A channel that can look for a message does so first where `uncertain_since` is set.
+        """
+
+    def check(self) -> Sequence[str]:
+        """What will not work, one line each; sends no message. Raises `ChannelError` when nothing will."""

@@ -1,0 +1,60 @@
+"""Sends the outbox of a home to a Slack channel until nothing waits: a process for tests to kill.
+
+    python outbox_program.py HOME API_URL [POINT]
+
+It kills itself at POINT: before or after it notes that an attempt begins, before or after it notes that a message was sent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+from logprobe.alerts import outbox
+from logprobe.alerts.channels.building import Route
+from logprobe.alerts.channels.calls import Calls
+from logprobe.alerts.channels.slack_bot import SlackBot
+from logprobe.alerts.credentials import Secret
+from logprobe.alerts.delivery import Sender
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+CHANNEL, TOKEN = "C0123456789", "xoxb-0000-canary-token"
+SETTLE = timedelta(seconds=0.2)
+PACE = 0.1  # seconds
+
+
+def main(home: Path, api_url: str, point: str) -> None:
+    _kill_at(point)
+    stopping = threading.Event()
+    bot = SlackBot("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(5.0, stopping), api_url=api_url)
+    bot.pace = PACE
+    route = Route(bot, frozenset({"warning", "critical"}), SETTLE)
+    with Home(home).lock(), Store.open(Home(home)) as store:
+        sender = Sender(store, route, [route], clock=lambda: datetime.now(UTC), random=Random(0), stopping=stopping)
+        sender.run_once()
+        while any(state["waiting"] for state in outbox.channel_states(store)):
+            sender.run_once()
+
+
+def _kill_at(point: str) -> None:
+    when, _, what = point.partition(" ")
+    if when not in {"before", "after"}:
+        return
+    original = getattr(outbox, what)
+
+    def replaced(*arguments: object, **named: object) -> None:
+        if when == "after":
+            original(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(outbox, what, replaced)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "")
