@@ -110,6 +110,14 @@ def row_extreme(xp: Namespace, values_BT: Array, valid_BT: Array, *, largest: bo
     return where(xp, row_any(xp, valid_BT), found, empty)
 
 
+def extreme(xp: Namespace, values: Array, valid: Array, *, largest: bool) -> Array:
+    """Largest or smallest of the valid values (0-d), −inf or +inf without any."""
+    nothing = float("-inf") if largest else float("inf")
+    chosen = xp.reshape(where(xp, valid, values, nothing), (-1,))
+    padded = xp.concat([chosen, constant(xp, nothing, chosen)[None]])  # a batch may have no sequence
+    return xp.max(padded) if largest else xp.min(padded)
+
+
 def at_level(xp: Namespace, d_BT: Array, valid_BT: Array, level: str) -> Array:
     """Log-ratio of a level: [B, T] for ``token``, [B, 1] for ``sequence`` (sum) and ``geometric`` (mean)."""
     if level == "token":

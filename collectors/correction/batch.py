@@ -64,7 +64,7 @@ def batch_of(logprobs: dict[str, Any], mask: Any, advantages: Any = None) -> Bat
     """
     given = {name: _items(name, value) for name, value in logprobs.items() if value is not None}
     lead = next(iter(given))
-    layout = _layout(lead, given[lead])
+    layout = _layout_of(lead, given[lead])
     xp = _namespace(given, mask, advantages)
     for name, value in given.items():
         _require(name, value, lead, given[lead])
@@ -99,7 +99,7 @@ def _items(name: str, value: Any) -> Any:
 
 
 def _array(name: str, value: Any) -> Array:
-    if array_api_compat.is_numpy_array(value) or array_api_compat.is_torch_array(value):
+    if array_api_compat.is_torch_array(value):
         return value
     array = np.asarray(value, np.float64 if is_list(value) else None)
     if array.dtype.kind not in "biuf":
@@ -111,7 +111,7 @@ def _shape(array: Array) -> list[int]:
     return [int(size) for size in array.shape]
 
 
-def _layout(name: str, value: Any) -> Layout:
+def _layout_of(name: str, value: Any) -> Layout:
     if not is_list(value):
         return Layout(int(value.shape[0]), int(value.shape[1]), None)
     if not value:

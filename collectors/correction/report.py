@@ -1,15 +1,16 @@
 """What a correction did, as floats that are read from the device when somebody asks, and not before.
 
 A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps and ranks
-merge exactly: `merge` equals the report of the batches in one.
+merge exactly: `merged_with` equals the report of the batches in one.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import array_api_compat
 
@@ -66,23 +67,31 @@ class Packed:
         return dict(zip(self._names, map(float, self._values.tolist()), strict=True))
 
 
-class Report(Mapping[str, float | None]):
-    """Name → number of `derived`; None where there is nothing to measure.
+class Numbers(Mapping[str, float | None]):
+    """Name → number, derived from mergeable sums; None where there is nothing to measure.
 
-    Reading any of them waits once for the device the correction ran on. Until then nothing has been copied, and the arrays that were
-    given to `correct` must not be changed in place. `start` queues what is left to compute, so that this holds no longer.
+    Reading any of them waits once for the device they were computed on. Until then nothing has been copied, and the arrays that
+    were given must not be changed in place. `start` queues what is left to compute, so that this holds no longer.
+
+    Args:
+        sums: 0-d arrays by name, or what computes them.
+        derive: sums → the numbers.
     """
 
-    def __init__(self, sums: Callable[[], dict[str, Array]] | Sums) -> None:
+    def __init__(
+        self,
+        sums: Callable[[], dict[str, Array]] | Sums,
+        derive: Callable[[Mapping[str, float]], dict[str, float | None]],
+    ) -> None:
         self._pending = Packed(sums) if callable(sums) else None
         self._sums = None if callable(sums) else dict(sums)
+        self._derive = derive
         self._derived: dict[str, float | None] | None = None
 
-    def start(self) -> Report:
-        """Queue the remaining computation without waiting; → this report."""
+    def start(self) -> None:
+        """Queue the remaining computation without waiting for it."""
         if self._pending is not None:
             self._pending.start()
-        return self
 
     @property
     def sums(self) -> Sums:
@@ -91,21 +100,17 @@ class Report(Mapping[str, float | None]):
             self._sums, self._pending = self._pending.read(), None
         return self._sums or {}
 
-    @classmethod
-    def merge(cls, *reports: Report) -> Report:
-        """The report of all batches together, of one configuration.
-
-        Raises:
-            ValueError: no report is given.
-        """
-        if not reports:
-            raise ValueError("merge needs at least one report")
-        every = [report.sums for report in reports]
-        return cls({name: _merged(name, [sums[name] for sums in every]) for name in every[0]})
+    def merged_with(self, *others: Self) -> Self:
+        """The numbers of all batches together, of one configuration."""
+        every = [self.sums, *(other.sums for other in others)]
+        result = copy.copy(self)
+        result._sums = {name: _merged(name, [sums[name] for sums in every]) for name in self.sums}  # noqa: SLF001
+        result._derived = None  # noqa: SLF001
+        return result
 
     def _values(self) -> dict[str, float | None]:
         if self._derived is None:
-            self._derived = derived(self.sums)
+            self._derived = self._derive(self.sums)
         return self._derived
 
     def __getitem__(self, key: str) -> float | None:
@@ -119,9 +124,16 @@ class Report(Mapping[str, float | None]):
 
     def __repr__(self) -> str:
         if self._sums is None:
-            return "Report(not read yet)"
+            return f"{type(self).__name__}(not read yet)"
         shown = ", ".join(f"{name}={value:.6g}" for name, value in self.items() if value is not None)
-        return f"Report({shown})"
+        return f"{type(self).__name__}({shown})"
+
+
+class Report(Numbers):
+    """What a correction did: the numbers of `derived`."""
+
+    def __init__(self, sums: Callable[[], dict[str, Array]] | Sums) -> None:
+        super().__init__(sums, derived)
 
 
 def _merged(name: str, values: list[float]) -> float:
@@ -159,37 +171,38 @@ def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
     return {
         "tokens": n,
         "sequences": s,
-        "is_weight_mean": _ratio(sums["weight_sum"], n),
-        "weight_min": _finite(sums["weight_min"]),
-        "weight_max": _finite(sums["weight_max"]),
-        "ratio_mean": _ratio(sums["ratio_sum"], measured),
-        "ratio_min": _finite(sums["ratio_min"]),
-        "ratio_max": _finite(sums["ratio_max"]),
-        "ess_before": _ratio(sums["ratio_sum"] ** 2, measured * sums["ratio_square_sum"]),
-        "ess_after": _ratio(sums["weight_sum"] ** 2, n * sums["weight_square_sum"]),
-        "clipped_frac": _ratio(sums["clipped_tokens"], n),
-        "clipped_seq_frac": _ratio(sums["clipped_sequences"], s),
-        "masked_frac": _ratio(sums["masked_tokens"], n),
-        "masked_seq_frac": _ratio(sums["masked_sequences"], s),
-        "masked_advantage_frac": _ratio(sums["masked_advantage"], sums["advantage"]),
-        "is_above_frac": _ratio(sums["is_above"], n),
-        "is_below_frac": _ratio(sums["is_below"], n),
-        "rs_above_frac": _ratio(sums["rs_above"], n),
-        "rs_below_frac": _ratio(sums["rs_below"], n),
-        "veto_seq_frac": _ratio(sums["veto_sequences"], s),
-        "off_policy_seq_frac": _ratio(sums["off_policy_sequences"], s),
+        "is_weight_mean": quotient(sums["weight_sum"], n),
+        "weight_min": finite(sums["weight_min"]),
+        "weight_max": finite(sums["weight_max"]),
+        "ratio_mean": quotient(sums["ratio_sum"], measured),
+        "ratio_min": finite(sums["ratio_min"]),
+        "ratio_max": finite(sums["ratio_max"]),
+        "ess_before": quotient(sums["ratio_sum"] ** 2, measured * sums["ratio_square_sum"]),
+        "ess_after": quotient(sums["weight_sum"] ** 2, n * sums["weight_square_sum"]),
+        "clipped_frac": quotient(sums["clipped_tokens"], n),
+        "clipped_seq_frac": quotient(sums["clipped_sequences"], s),
+        "masked_frac": quotient(sums["masked_tokens"], n),
+        "masked_seq_frac": quotient(sums["masked_sequences"], s),
+        "masked_advantage_frac": quotient(sums["masked_advantage"], sums["advantage"]),
+        "is_above_frac": quotient(sums["is_above"], n),
+        "is_below_frac": quotient(sums["is_below"], n),
+        "rs_above_frac": quotient(sums["rs_above"], n),
+        "rs_below_frac": quotient(sums["rs_below"], n),
+        "veto_seq_frac": quotient(sums["veto_sequences"], s),
+        "off_policy_seq_frac": quotient(sums["off_policy_sequences"], s),
         "clamped_tokens": sums["clamped_tokens"],
         "broken_tokens": broken,
-        "broken_frac": _ratio(broken, n),
+        "broken_frac": quotient(broken, n),
         **{kind: sums[kind] for kind in BROKEN_KINDS},
-        "normalizer": _ratio(sums["normalizer_tokens"], n),
+        "normalizer": quotient(sums["normalizer_tokens"], n),
     }
 
 
-def _ratio(numerator: float, denominator: float) -> float | None:
-    """None where nothing is there to measure, or an advantage was no number."""
-    return _finite(numerator / denominator) if denominator > 0 else None
+def quotient(numerator: float, denominator: float) -> float | None:
+    """None where nothing is there to measure, or what is there is no number."""
+    return finite(numerator / denominator) if denominator > 0 else None
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """`value`, None where it is no number."""
     return value if math.isfinite(value) else None

@@ -87,23 +87,14 @@ def _weights(outcome: Outcome) -> dict[str, Array]:
     return {
         "weight_sum": xp.sum(weights),
         "weight_square_sum": xp.sum(weights * weights),
-        "weight_min": _extreme(outcome, weights, outcome.keep, largest=False),
-        "weight_max": _extreme(outcome, weights, outcome.keep, largest=True),
+        "weight_min": arithmetic.extreme(xp, weights, outcome.keep, largest=False),
+        "weight_max": arithmetic.extreme(xp, weights, outcome.keep, largest=True),
         "ratio_sum": xp.sum(ratio),
         "ratio_square_sum": xp.sum(ratio * ratio),
-        "ratio_min": _extreme(outcome, ratio, outcome.usable, largest=False),
-        "ratio_max": _extreme(outcome, ratio, outcome.usable, largest=True),
+        "ratio_min": arithmetic.extreme(xp, ratio, outcome.usable, largest=False),
+        "ratio_max": arithmetic.extreme(xp, ratio, outcome.usable, largest=True),
         "normalizer_tokens": outcome.normalizer * _count(outcome, outcome.mask),
     }
-
-
-def _extreme(outcome: Outcome, values: Array, where: Array, *, largest: bool) -> Array:
-    """Largest or smallest of the chosen values, −inf or +inf without any."""
-    xp = outcome.xp
-    nothing = float("-inf") if largest else float("inf")
-    chosen = xp.reshape(arithmetic.where(xp, where, values, nothing), (-1,))
-    padded = xp.concat([chosen, arithmetic.constant(xp, nothing, chosen)[None]])  # a batch may have no sequence
-    return xp.max(padded) if largest else xp.min(padded)
 
 
 def _advantages(outcome: Outcome) -> dict[str, Array]:

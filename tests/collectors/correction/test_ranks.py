@@ -1,0 +1,91 @@
+"""Weights normalized over ranks are those of one process with all the data: two real processes, gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from correction_batches import LEVELS, batch
+from torch import distributed, multiprocessing
+
+from logprobe.collectors.correction import CorrectionConfig, Report, correct, losses
+from logprobe.collectors.errors import InputError
+
+ROLLOUT, TRAINER, CURRENT, MASK, ADVANTAGES = batch(seed=5, sequences=8)
+PARTS = (slice(0, 3), slice(3, 8))  # the second has the sequence without a token; ranks differ in size
+CONFIGS = [
+    CorrectionConfig(is_level=level, is_mode=mode, is_lower=0.7, is_upper=1.4, normalize=True)
+    for level in LEVELS
+    for mode in ("truncate", "clip", "mask")
+]
+
+
+def rank_main(rank: int, port: int, folder: str) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    distributed.init_process_group("gloo", rank=rank, world_size=2)
+    sides = [torch.tensor(values[PARTS[rank]]) for values in (ROLLOUT, TRAINER, MASK)]
+    found = []
+    for config in CONFIGS:
+        mine = correct(config, *sides, group=distributed.group.WORLD)
+        found.append((mine.weights, mine.report.sums))
+        alone = correct(config, sides[0], sides[1], sides[2] & (rank == 0), group=distributed.group.WORLD)
+        found.append((alone.weights, alone.report.sums))
+    current, old, advantages = (torch.tensor(values[PARTS[rank]]) for values in (CURRENT, TRAINER, ADVANTAGES))
+    loss = losses.decoupled(
+        current, old, sides[0], advantages, sides[2], config=CONFIGS[0], group=distributed.group.WORLD, reduction="sum"
+    )
+    found.append((loss.value, {}))
+    torch.save(found, Path(folder) / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[torch.Tensor, dict[str, float]]]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    multiprocessing.spawn(rank_main, args=(port, str(folder)), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("number", range(len(CONFIGS)), ids=lambda number: f"{CONFIGS[number]}")
+def test_two_ranks_weigh_as_one(number: int, ranks: list[list[tuple[torch.Tensor, dict[str, float]]]]) -> None:
+    whole = correct(CONFIGS[number], ROLLOUT, TRAINER, MASK)
+    together = torch.cat([rank[2 * number][0] for rank in ranks]).numpy()
+    assert together == pytest.approx(whole.weights)
+    first, second = (Report(rank[2 * number][1]) for rank in ranks)
+    assert dict(first.merged_with(second)) == pytest.approx(dict(whole.report))
+    alone = correct(CONFIGS[number], *(side[PARTS[0]] for side in (ROLLOUT, TRAINER, MASK)))
+    assert together[PARTS[0]] != pytest.approx(alone.weights)
+
+
+@pytest.mark.parametrize("number", range(len(CONFIGS)), ids=lambda number: f"{CONFIGS[number]}")
+def test_a_rank_without_a_token_takes_part(
+    number: int, ranks: list[list[tuple[torch.Tensor, dict[str, float]]]]
+) -> None:
+    alone = correct(CONFIGS[number], *(side[PARTS[0]] for side in (ROLLOUT, TRAINER, MASK)))
+    assert ranks[0][2 * number + 1][0].numpy() == pytest.approx(alone.weights)
+    assert not ranks[1][2 * number + 1][0].any()
+
+
+def test_a_decoupled_loss_is_the_sum_over_ranks(ranks: list[list[tuple[torch.Tensor, dict[str, float]]]]) -> None:
+    whole = losses.decoupled(CURRENT, TRAINER, ROLLOUT, ADVANTAGES, MASK, config=CONFIGS[0], reduction="sum")
+    assert sum(rank[-1][0].item() for rank in ranks) == pytest.approx(whole.value.item())
+
+
+def test_a_group_needs_tensors() -> None:
+    with pytest.raises(InputError, match="sums over ranks need torch tensors"):
+        correct(CONFIGS[0], ROLLOUT, TRAINER, MASK, group=object())
+
+
+def test_numpy_and_torch_agree_here() -> None:
+    for config in CONFIGS:
+        first, second = (
+            correct(config, *map(make, (ROLLOUT, TRAINER, MASK))).weights for make in (np.asarray, torch.tensor)
+        )
+        assert np.asarray(second) == pytest.approx(first)

@@ -1,0 +1,48 @@
+"""Batches for the tests of corrections, and formulas written out token by token."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from logprobe.collectors.correction import CorrectionConfig
+
+NAN, INF = float("nan"), float("inf")
+
+
+def batch(seed: int = 0, sequences: int = 5, time: int = 7, spread: float = 0.6) -> tuple[np.ndarray, ...]:
+    """Rollout, trainer and current log-probs, mask and advantages [batch, time]; the last sequence has no token."""
+    rng = np.random.default_rng(seed)
+    rollout = -rng.exponential(1.0, (sequences, time)) - 0.05
+    trainer = np.minimum(rollout + spread * rng.standard_normal(rollout.shape), -1e-3)
+    current = np.minimum(trainer + 0.2 * rng.standard_normal(rollout.shape), -1e-3)
+    mask = rng.random(rollout.shape) < 0.8
+    mask[:-1, 0], mask[-1] = True, False
+    return rollout, trainer, current, mask, rng.standard_normal(rollout.shape)
+
+
+LEVELS = ("token", "sequence", "geometric")
+
+
+def plain_ratio(level: str, rollout: np.ndarray, trainer: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """ρ of each token's level, 0 under mask = 0: the definition, sequence by sequence."""
+    result = np.zeros(rollout.shape)
+    for row, sampled in enumerate(mask):
+        d = (trainer - rollout)[row, sampled]
+        if level == "token":
+            result[row, sampled] = np.exp(np.clip(d, -20, 20))
+        elif len(d):
+            result[row, sampled] = np.exp(np.clip(d.sum() if level == "sequence" else d.mean(), -20, 20))
+    return result
+
+
+EVERYTHING = CorrectionConfig(
+    is_level="token",
+    is_mode="clip",
+    is_lower=0.5,
+    rs_level="geometric",
+    rs_lower=0.7,
+    rs_upper=1.4,
+    veto=0.05,
+    sequence_mask_delta=0.2,
+    normalize=True,
+)
