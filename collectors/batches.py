@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors import arrays
+from logprobe.collectors import arrays, routes
 from logprobe.collectors.capture import Captured
 from logprobe.collectors.columns import column, lists, maps, numbers, repeated, strings
 from logprobe.collectors.errors import InputError
@@ -41,6 +41,7 @@ class Batch:
     step: int | None = None
     number: int = 0  # of the call, in the order of acceptance
     bfloat16: frozenset[str] = frozenset()
+    routes: NDArray[np.uint16] | None = None  # [N, layers], on the host
 
     @property
     def sequences(self) -> int:
@@ -67,6 +68,7 @@ class Batch:
             missing={name: values[start:end] for name, values in self.missing.items()},
             mask=None if self.mask is None else self.mask[start:end],
             values={name: values[first:last] for name, values in self.values.items()},
+            routes=None if self.routes is None else self.routes[start:end],
         )
 
     def take(self, keep_S: NDArray[np.bool_]) -> Batch:
@@ -82,6 +84,7 @@ class Batch:
             missing={name: values[keep_N] for name, values in self.missing.items()},
             mask=None if self.mask is None else self.mask[keep_N],
             values={name: [values[row] for row in rows] for name, values in self.values.items()},
+            routes=None if self.routes is None else self.routes[np.repeat(keep_S, lengths)],
         )
 
     def parts(self, tokens: int) -> Iterator[Batch]:
@@ -122,6 +125,7 @@ def decode(captured: Captured) -> Batch:
         bfloat16=frozenset(n for n in floats if arrays.is_bfloat16(raw[n])),
     )
     _add_numbers_per_sequence(batch, captured, raw)
+    _add_routes(batch, captured, raw)
     if captured.kind == "rollout" and "weight_version" in captured.values:
         lengths = np.diff(batch.offsets).tolist()
         batch.values["spans"] = [_spans(*pair) for pair in zip(captured.values["weight_version"], lengths, strict=True)]
@@ -189,6 +193,20 @@ def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> Non
             batch.floats["advantages"] = np.repeat(per_sequence, np.diff(batch.offsets))
 
 
+def _add_routes(batch: Batch, captured: Captured, raw: Raw) -> None:
+    if "routes" not in raw:
+        return
+    on_host: Raw = {name: _on_host(raw[name]) for name in ("mask", "cu_seqlens", "lengths") if name in raw}
+    _, select = _selection(captured, {"token_ids": raw["token_ids"], **on_host})
+    trailing = raw["routes"].shape[2 if captured.layout == "padded" else 1 :]
+    given = captured.values.get("routes_given")
+    batch.routes = routes.decode(select(raw["routes"]), trailing, given, np.diff(batch.offsets))
+
+
+def _on_host(array: Any) -> NDArray[Any]:
+    return array if isinstance(array, np.ndarray) else np.asarray(arrays.as_piece("mask", array.cpu()))
+
+
 # --- Tables ---
 
 
@@ -199,6 +217,7 @@ def training_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
         **trainer_columns(batches, rank),
         "token_ids": _lists(batches, [batch.token_ids for batch in batches], pa.int32()),
         "mask": _lists(batches, [batch.full_mask() for batch in batches], pa.bool_()),
+        "routes": _routes(batches),
         **floats,
     }
     return pa.Table.from_arrays([data[name] for name in TRAINING.names], schema=TRAINING)
@@ -236,6 +255,7 @@ def rollout_table(batches: Sequence[Batch]) -> pa.Table:
         "finish_reason": _texts(batches, "finish_reasons"),
         "sampling_id": _texts(batches, "sampling_id"),
         "engine_config_id": _texts(batches, "engine_config_id"),
+        "routes": _routes(batches),
     }
     return pa.Table.from_arrays([data[name] for name in ROLLOUT.names], schema=ROLLOUT)
 
@@ -287,6 +307,19 @@ def _lists(
     lengths[absent] = 0
     values = column(np.concatenate(present), kind, _valid(batches, pieces, name))
     return lists(arrays.offsets_of(lengths), values, absent if len(present) < len(pieces) else None)
+
+
+def _routes(batches: Sequence[Batch]) -> pa.Array:
+    """A list of [tokens × layers] per sequence; null for those of a call without."""
+    present = [batch.routes.reshape(-1) for batch in batches if batch.routes is not None]
+    sequences = [batch.sequences for batch in batches]
+    if not present:
+        return pa.nulls(sum(sequences), pa.list_(pa.uint16()))
+    layers = np.repeat([0 if batch.routes is None else batch.routes.shape[1] for batch in batches], sequences)
+    lengths = np.concatenate([np.diff(batch.offsets) for batch in batches]) * layers
+    absent = layers == 0
+    values = column(np.concatenate(present), pa.uint16())
+    return lists(arrays.offsets_of(lengths), values, absent if absent.any() else None)
 
 
 def _valid(batches: Sequence[Batch], pieces: Sequence[NDArray[Any] | None], name: str) -> NDArray[np.bool_] | None:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from logprobe.collectors import records
+from logprobe.collectors import routes as expert_routes
 from logprobe.collectors.capture import Call, Captured, Part
 from logprobe.collectors.documents import canonical_json, fingerprint
 from logprobe.collectors.engine_room import EngineRoom
@@ -95,6 +96,7 @@ class Recorder:
         weight_version: Any = None,
         prompt_ids: Any = None,
         tags: Mapping[str, object] | Sequence[Mapping[str, object] | None] | None = None,
+        routes: Any = None,
         cu_seqlens: Any = None,
     ) -> bool:
         """Record what the trainer knows of a batch of sequences.
@@ -119,6 +121,10 @@ class Recorder:
             weight_version: of the trainer's weights that gave `trainer_logprobs`; one, or one per sequence.
             prompt_ids: a name of the prompt per sequence: samples of one prompt are a group.
             tags: environment, dataset, …; one dictionary, or one per sequence.
+            routes: mixture of experts: ids of the experts that each layer chose at the position that predicted the token (shifted
+                as the logits are), in the layout of `token_ids` followed by [layers, experts per token]; or what
+                `logprobe.collectors.routes.fingerprints` made of them. Ids of one byte are the cheapest to copy; two bytes
+                per layer are kept. Where a call is reduced to statistics its routes are dropped.
             cu_seqlens: [sequences + 1] starts of packed sequences, as flash attention has them.
 
         Returns:
@@ -138,6 +144,7 @@ class Recorder:
             call.labels("weight_version", weight_version)
             call.labels("prompt_ids", prompt_ids)
             call.mappings("tags", tags)
+            expert_routes.add_to(call, routes)
             return room.offer(call)
         return False
 
@@ -157,6 +164,7 @@ class Recorder:
         engine_config_id: str | None = None,
         request_ids: Any = None,
         replica: str | None = None,
+        routes: Any = None,
         lengths: Any = None,
         cu_seqlens: Any = None,
     ) -> bool:
@@ -179,6 +187,8 @@ class Recorder:
             engine_config_id: what `config` returned for the engine's configuration.
             request_ids: the engine's own name, where it differs from the sample id.
             replica: overrides the recorder's.
+            routes: mixture of experts, as for `training`: of vLLM's ``routed_experts`` the rows from prompt length − 1 on. A list may
+                hold None for a sequence whose routes are not known.
             lengths: sampled tokens of each padded row.
             cu_seqlens: [sequences + 1] starts of packed sequences.
 
@@ -200,6 +210,7 @@ class Recorder:
             call.labels("engine_config_id", engine_config_id)
             call.labels("replica", replica if replica is not None else self._settings.replica)
             call.labels("sampling_id", self._sampling_ids(sampling, replica))
+            expert_routes.add_to(call, routes)
             return room.offer(call)
         return False
 

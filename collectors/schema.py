@@ -19,10 +19,12 @@ SCHEMA_VERSION: Final = 1
 
 _TIME = pa.timestamp("us", tz="UTC")
 _IDS = pa.list_(pa.int32())
+_ROUTES = pa.list_(pa.uint16())  # [tokens × layers], token by token: see `routes.py`
 _FLOATS = pa.list_(pa.float32())  # float32 end to end: bfloat16 log-probs would be larger errors than what is measured
 SPAN: Final = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("version", pa.string())])
 
-# What the trainer knows of one sequence. All list columns of a row have the length of `token_ids` or are null.
+# What the trainer knows of one sequence. All list columns of a row have the length of `token_ids`, `routes` a multiple of it, or are
+# null.
 TRAINING: Final = pa.schema(
     [
         ("time", _TIME),
@@ -40,6 +42,7 @@ TRAINING: Final = pa.schema(
         ("reward", pa.float64()),
         ("weight_version", pa.string()),  # the trainer's version that computed t
         ("tags", pa.map_(pa.string(), pa.string())),
+        ("routes", _ROUTES),  # fingerprints of sets of experts; 0: none
     ]
 )
 
@@ -60,6 +63,7 @@ ROLLOUT: Final = pa.schema(
         ("finish_reason", pa.string()),
         ("sampling_id", pa.string()),  # fingerprint of a `config` record
         ("engine_config_id", pa.string()),
+        ("routes", _ROUTES),
     ]
 )
 

@@ -126,7 +126,9 @@ def _raw_rows(part: Part) -> pa.Table:
 
 def _received(table: pa.Table) -> pa.Table:
     """Statistics records come from calls that carried both log-probs, or neither."""
-    return table.append_column("rollout_source", pc.if_else(table["backend"].is_valid(), "received", "missing"))
+    source = pc.if_else(table["backend"].is_valid(), "received", "missing")
+    layers = pa.nulls(table.num_rows, pa.int32())
+    return table.append_column("rollout_source", source).append_column("route_layers", layers)
 
 
 def _tables(batch: Batch) -> Iterator[tuple[str, pa.Table]]:

@@ -6,7 +6,8 @@ their records on both sides in bulk, and for each trained sequence that is not k
 * links the rollout record (which of several: see ``sql/join_candidates.sql``),
 * says whether numbers and ids of tokens agree,
 * where the trainer did not receive ``r``, computes the statistics with ``r`` at the source,
-* where it did, compares the two ``r``.
+* where it did, compares the two ``r``,
+* where both sides recorded routes of a mixture of experts, counts how many are the same.
 
 Without raw tokens on both sides, fingerprints of the ids decide about the match, and nothing is computed. A step that got
 anything is marked dirty. Each batch is one transaction and doing it twice changes nothing; the queue is cut last.
@@ -26,11 +27,15 @@ import pyarrow.compute as pc
 
 from logprobe.collectors.schema import STATISTICS
 from logprobe.monitor.alignment import align, joined_statistics, received_differences, source_logprobs
+from logprobe.monitor.raw_files import empty_file
+from logprobe.monitor.route_counts import no_routes, route_counts
 from logprobe.monitor.store import Store
 from logprobe.monitor.views import escape_glob
 
 SAMPLES_PER_ROUND: Final = 50_000
 TOKENS_PER_BATCH: Final = 4_000_000  # of both sides; some 25 bytes each while a batch is worked on
+
+_LAYERS_OF_A_TOKEN: Final = 8  # so many layers of both sides take the memory of a token's log-probs, ids and masks
 
 _KEY: Final = ("run", "step", "segment_id", "row", "rollout_segment", "rollout_row")
 _WRITES: Final = ("join_update", "join_forget_statistics", "insert_statistics", "mark_dirty")
@@ -99,14 +104,18 @@ class Joiner:
         keys = batch.select(["segment_id", "row", "rollout_segment", "rollout_row"])
         lists = self._store.read(
             "join_lists",
-            keys.append_column("number", pa.array(np.arange(batch.num_rows))),
-            training_files=self._paths(batch["training_file"]),
-            rollout_files=self._paths(batch["rollout_file"]),
+            keys.append_column("number", pa.array(np.arange(batch.num_rows))).append_column(
+                "with_routes", pc.greater(batch["route_layers"], 0)
+            ),
+            training_files=self._paths("training", batch["training_file"]),
+            rollout_files=self._paths("rollout", batch["rollout_file"]),
         )
         return _results(batch.take(lists["number"]), lists)
 
-    def _paths(self, files: pa.ChunkedArray) -> list[str]:
-        return [escape_glob(str(self._store.home.path / name)) for name in files.unique().to_pylist()]
+    def _paths(self, kind: str, files: pa.ChunkedArray) -> list[str]:
+        """Patterns of these files, and of the one without rows: it has the columns that an earlier logprobe did not write."""
+        paths = [self._store.home.path / name for name in files.unique().to_pylist()]
+        return [escape_glob(str(path)) for path in (*paths, empty_file(self._store.home, kind))]
 
     def _write(self, results: pa.Table) -> None:
         with self._store.transaction() as cursor:
@@ -130,6 +139,7 @@ def _results(batch: pa.Table, lists: pa.Table) -> pa.Table:
         "token_match": pa.array(aligned.match_S),
         "length_match": pa.array(aligned.fits_S),
         "received_max_abs_diff": received_differences(lists, aligned, r_N),
+        **(route_counts(lists, aligned) if lists["routes"].null_count < lists.num_rows else no_routes(lists.num_rows)),
     }
     for pair, values in statistics.items():
         columns[pair] = pc.if_else(taken, values, pa.scalar(None, values.type))
@@ -152,6 +162,7 @@ def _compare_fingerprints(batch: pa.Table) -> pa.Table:
         "token_match": pa.array(same, mask=~decided),
         "length_match": pa.array(fits),
         "received_max_abs_diff": pa.nulls(batch.num_rows, pa.float64()),
+        **no_routes(batch.num_rows),
     }
     for pair in ("update", "backend", "total"):
         columns[pair] = pa.nulls(batch.num_rows, STATISTICS.field(pair).type)
@@ -159,8 +170,9 @@ def _compare_fingerprints(batch: pa.Table) -> pa.Table:
 
 
 def _batches(candidates: pa.Table) -> Iterator[pa.Table]:
-    """Consecutive rows with at most `TOKENS_PER_BATCH` tokens together, or one row with more."""
+    """Consecutive rows with at most `TOKENS_PER_BATCH` tokens together, or one row with more; routes weigh as more tokens."""
     tokens = np.asarray(candidates["n_total"], dtype=np.int64) + np.asarray(candidates["n_tokens"], dtype=np.int64)
+    tokens *= 1 + np.asarray(candidates["route_layers"], dtype=np.int64) // _LAYERS_OF_A_TOKEN
     number = (np.cumsum(tokens) - tokens) // TOKENS_PER_BATCH
     starts = np.flatnonzero(np.diff(number, prepend=-1))
     for first, last in pairwise([*starts, len(number)]):

@@ -35,6 +35,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 # No run is ever called so: "!" is quoted in the folder of a run. Views read by pattern, and a pattern must match something.
 _NOBODY: Final = "!none"
 _ROW_GROUP_TOKENS: Final = 1 << 20
+_SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def write_empty_files(home: Home) -> None:
     """One file without rows per kind, so that the views work before the first and after the last real one."""
     for kind in RAW_KINDS:
         path = empty_file(home, kind)
-        if not path.exists():
+        if not path.exists() or pq.read_schema(path).names != RAW_SCHEMAS[kind].names:  # of an earlier logprobe
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path.with_suffix(".tmp"), kind, RAW_SCHEMAS[kind].empty_table(), 0)
             path.with_suffix(".tmp").rename(path)
@@ -113,7 +114,7 @@ def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
 
 
 def _is_split(field: pa.Field) -> bool:
-    return field.type in (pa.list_(pa.float32()), pa.list_(pa.int32())) and field.name != "advantages"
+    return field.type in _SPLIT_TYPES and field.name != "advantages"
 
 
 def _make_durable(folder: Path) -> None:

@@ -46,6 +46,7 @@ def reduce_training(table: pa.Table) -> pa.Table:
         "n_expected": pa.array(expected_S),
         "token_hash": pa.array(token_hash(ids_N if mask_N.all() else ids_N[mask_N], ragged.offsets_of(expected_S))),
         "rollout_source": _source(table["rollout_logprobs"]),
+        "route_layers": _route_layers(table["routes"], lengths_S),
         **_reported(table, floats, mask_N, offsets_S1),
     }
     for pair in PAIRS:
@@ -61,14 +62,21 @@ def reduce_rollout(table: pa.Table) -> pa.Table:
     count_S, sum_S = np.zeros(len(lengths_S), np.int32), np.zeros(len(lengths_S))
     if logprobs_N is not None:
         sum_S, count_S = ragged.finite_sums(logprobs_N, None, offsets_S1)
-    kept = [name for name in (*_KEY, *ROLLOUT.names) if name not in {"token_ids", "logprobs"}]
+    kept = [name for name in (*_KEY, *ROLLOUT.names) if name not in {"token_ids", "logprobs", "routes"}]
     return (
         table.select(kept)
         .append_column("n_tokens", pa.array(lengths_S.astype(np.int32)))
         .append_column("n_logprobs", pa.array(count_S))
         .append_column("logprob_sum", pa.array(sum_S, mask=count_S == 0))
         .append_column("token_hash", pa.array(token_hash(ragged.flat_ids(table["token_ids"]), offsets_S1)))
+        .append_column("route_layers", _route_layers(table["routes"], lengths_S))
     )
+
+
+def _route_layers(routes: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> pa.Array:
+    """[S] layers whose routes a record has; null where it has none."""
+    found_S = ragged.lengths(routes)
+    return pa.array((found_S // np.maximum(lengths_S, 1)).astype(np.int32), mask=found_S <= 0)
 
 
 def pair_struct(

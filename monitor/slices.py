@@ -27,6 +27,7 @@ from logprobe.monitor.metrics.catalog import KEYS, evaluate, metric
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, StepSums
 from logprobe.monitor.reader import Reader
+from logprobe.monitor.route_counts import ROUTE_COLUMNS
 from logprobe.monitor.store import Store
 
 Source: TypeAlias = Reader | Store
@@ -209,6 +210,7 @@ def _sums(sequences: _Sequences, groups: Groups) -> StepSums:
         entropy_n=_floats(table, "entropy_n"),
         token_match=_floats(table, "token_match"),
         length_match=_floats(table, "length_match"),
+        routes={name: _floats(table, name) for name in ROUTE_COLUMNS},
     )
     for pair in PAIRS:
         chosen = pc.equal(sequences.rows["pair"], pair).fill_null(False)

@@ -86,6 +86,8 @@ def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]
     for name in _LISTS[kind]:
         found = ragged.lengths(table[name])
         yield f"{name} and token_ids differ in length", (found >= 0) & (found != expected)
+    routes = ragged.lengths(table["routes"])
+    yield "routes are no multiple of token_ids", (routes > 0) & (routes % np.maximum(expected, 1) != 0)
     for name in ("token_ids", "mask"):
         if name in table.column_names:
             yield f"{name} contains nulls", _lists_with_nulls(table[name])

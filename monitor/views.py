@@ -12,7 +12,7 @@ from typing import Final
 import duckdb
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.raw_files import RAW_KINDS
+from logprobe.monitor.raw_files import RAW_KINDS, RAW_SCHEMAS
 from logprobe.monitor.sql_files import statement
 
 # In the order of their dependencies.
@@ -25,7 +25,9 @@ def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
     """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to date."""
     definitions = {f"raw_{kind}": _raw_view(home, kind) for kind in RAW_KINDS}
     definitions |= {name: statement(f"view_{name}") for name in VIEWS}
-    mark = hashlib.sha256("".join([*definitions.values(), statement("view_steps")]).encode()).hexdigest()
+    # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
+    columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
+    mark = hashlib.sha256("".join([*definitions.values(), statement("view_steps"), *columns]).encode()).hexdigest()
     if mark == _mark(cursor):
         return
     cursor.execute("BEGIN TRANSACTION")

@@ -165,6 +165,9 @@ class StepSums:
     token_match: Floats  # 1 the engine's ids, 0 not, NaN no rollout record
     length_match: Floats
     lag: Lag | None = None
+    routes: Mapping[str, Floats] = field(
+        default_factory=dict
+    )  # columns of `logprobe.monitor.route_counts`, where known
     scalars: Mapping[str, Floats] = field(default_factory=dict)  # what the trainer reported for the whole step [G]
     pairs: dict[str, PairSums] = field(default_factory=dict)
 
@@ -198,6 +201,10 @@ class StepSums:
         known = ~np.isnan(numerator_S)
         groups = self.groups.where(known)
         return divide(groups.sum(numerator_S[known]), groups.sum(denominator_S[known]))
+
+    def routed(self, name: str) -> Floats:
+        """A column of routes [S]; NaN throughout where none was recorded."""
+        return self.routes.get(name, np.full(len(self.n_expected), np.nan))
 
     def reported(self, computed: Floats, *names: str) -> Floats:
         """`computed`, or where it is null the first of these scalars that the trainer reported [G]."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, StepSums
+from logprobe.monitor.route_counts import ROUTE_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
         entropy_n=_floats(sequences, "entropy_n"),
         token_match=_floats(sequences, "token_match"),
         length_match=_floats(sequences, "length_match"),
+        routes={name: _floats(sequences, name) for name in ROUTE_COLUMNS},
     )
     for pair in PAIRS:
         rows = tables.statistics.filter(pc.equal(tables.statistics["pair"], pair))

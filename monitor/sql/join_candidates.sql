@@ -11,7 +11,9 @@ best AS (
         s.run, s.step, s.segment_id, s.row, s.n_total, s.n_expected, s.rollout_source,
         s.rollout_segment AS linked_segment, s.rollout_row AS linked_row,
         s.token_hash = r.token_hash AS same_hash,
-        r.segment_id AS rollout_segment, r.row AS rollout_row, r.n_tokens
+        r.segment_id AS rollout_segment, r.row AS rollout_row, r.n_tokens,
+        -- Layers on both sides together; 0: one of them has no routes to compare.
+        coalesce(s.route_layers + r.route_layers, 0) AS route_layers
     FROM queued AS q
     JOIN training_sequences AS s ON s.run = q.run AND s.sample_id = q.sample_id
     JOIN rollout_sequences AS r ON r.run = q.run AND r.sample_id = q.sample_id

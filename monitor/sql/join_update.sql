@@ -7,6 +7,10 @@ SET
     alignment = i.alignment,
     token_match = i.token_match,
     length_match = i.length_match,
-    received_max_abs_diff = i.received_max_abs_diff
+    received_max_abs_diff = i.received_max_abs_diff,
+    routes_match = i.routes_match,
+    routes_expected = i.routes_expected,
+    routes_compared = i.routes_compared,
+    routes_equal = i.routes_equal
 FROM incoming AS i
 WHERE s.segment_id = i.segment_id AND s.row = i.row

@@ -26,6 +26,7 @@ versions AS (
 SELECT
     j.sequence, j.step, j.rank, j.replica, j.finish_reason, j.cached_prefix_tokens, j.tags,
     j.n_expected AS sequence_tokens, j.reward, j.advantage_abs_sum, j.entropy_sum, j.entropy_n, j.token_match, j.length_match,
+    j.routes_match, j.routes_expected, j.routes_compared, j.routes_equal,
     j.weight_version AS trainer_version,
     coalesce(v.versions, []) || CASE
         WHEN j.n_sampled > coalesce(v.covered, 0) THEN [{'version': NULL::VARCHAR, 'tokens': j.n_sampled - coalesce(v.covered, 0)}]

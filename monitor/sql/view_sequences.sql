@@ -3,7 +3,7 @@
 SELECT
     s.run, s.step, s.rank, s.sample_id, s.group_id, s.time, s.n_total, s.n_expected, s.reward, s.advantage_abs_sum,
     s.entropy_sum, s.entropy_n, s.weight_version, s.rollout_source, s.alignment, s.token_match, s.length_match,
-    s.received_max_abs_diff, s.tags, s.raw_kept,
+    s.received_max_abs_diff, s.routes_match, s.routes_expected, s.routes_compared, s.routes_equal, s.tags, s.raw_kept,
     r.request_id, r.replica, r.time AS rollout_time, r.n_tokens AS rollout_tokens, r.spans, r.prompt_length, r.prompt_hash,
     r.cached_prefix_tokens, r.finish_reason, r.sampling_id, r.engine_config_id,
     b.* EXCLUDE (run, step, segment_id, row, pair, n_expected),

@@ -1,4 +1,7 @@
--- Agreement of routes (mixture of experts), counted by the join in (token, layer) pairs; all null unless both sides report routes.
+-- Mixture of experts: layers whose routes a record has, null without any; and what the join counted, in (token, layer) pairs, null
+-- unless both sides report routes.
+ALTER TABLE rollout_sequences ADD COLUMN route_layers INTEGER;
+ALTER TABLE training_sequences ADD COLUMN route_layers INTEGER;
 ALTER TABLE training_sequences ADD COLUMN routes_match BOOLEAN;     -- both sides have the same layers; false: nothing was counted
 ALTER TABLE training_sequences ADD COLUMN routes_expected BIGINT;   -- tokens under the mask × layers
 ALTER TABLE training_sequences ADD COLUMN routes_compared BIGINT;   -- of these, with a route on both sides

@@ -1,0 +1,185 @@
+"""Routes of a mixture of experts: which experts each layer sent a token to, kept as one fingerprint per token and layer.
+
+Ids of experts are far too many to keep (48 layers × 8 experts are 384 bytes a token at best). To say whether engine and trainer chose
+the same *set*, two bytes per layer do: equal sets have equal fingerprints in whatever order the router named them, and two
+different sets agree by chance once in 65,535. So agreement is never understated, and overstated by at most 0.0015 % of what differs.
+
+The route of a token is that of the position that predicted it, one before it: the one its log-prob was computed on. It is shifted
+like the logits are, and so every sampled token has one.
+
+Dimensions: ``_N`` flat tokens, ``_L`` layers, ``_K`` experts per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors import arrays
+from logprobe.collectors.capture import Call, Part, RaggedPart
+from logprobe.collectors.errors import InputError
+
+NO_ROUTE: Final = 0  # the fingerprint where a layer has none, or it is not known
+_EXPERTS: Final = 1 << 16
+_CHUNK: Final = 1 << 15  # (token, layer) pairs at a time: their sums stay in the cache
+# SplitMix64 (Steele, Lea, Flood 2014): the increment and the two multipliers of its finaliser.
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+
+
+def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
+    """One number for the set of experts of each token and layer.
+
+    Args:
+        experts_NLK: ids of experts [tokens, layers, experts per token], whole numbers below 65,536, in any order.
+
+    Returns:
+        uint16 [tokens, layers]; `NO_ROUTE` where an id is negative (padding), or where all of several places hold the same id,
+        which no router gives: vLLM writes zeros for layers without experts.
+
+    Raises:
+        InputError: another shape or type, or an id out of range.
+    """
+    if experts_NLK.ndim != 3 or experts_NLK.dtype.kind not in "iu":  # noqa: PLR2004
+        raise InputError(
+            f"routes: expected whole numbers [tokens, layers, experts], not {experts_NLK.dtype} {experts_NLK.shape}"
+        )
+    tokens, layers, places = experts_NLK.shape
+    if experts_NLK.size and int(experts_NLK.max()) >= _EXPERTS:
+        raise InputError(f"routes: expert {experts_NLK.max()}; ids must be below {_EXPERTS}")
+    result = np.full((tokens, layers), NO_ROUTE, np.uint16)
+    rows = max(1, _CHUNK // max(1, layers))
+    for start in range(0, tokens if places else 0, rows):
+        result[start : start + rows] = _fingerprints(experts_NLK[start : start + rows])
+    return result
+
+
+def _fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
+    """A sum of mixed ids does not depend on their order; mixed once more, it does not show which id was exchanged."""
+    experts_KNL = np.ascontiguousarray(np.moveaxis(experts_NLK, -1, 0))
+    lowest, highest = experts_KNL.min(axis=0), experts_KNL.max(axis=0)
+    total = np.zeros(lowest.shape, np.uint64)
+    mixed = np.empty_like(total)
+    for ids in experts_KNL:
+        total += np.take(_mixed_ids(), ids, out=mixed, mode="clip")  # a negative id is taken out below
+    marks = (_mix(total) % np.uint64(_EXPERTS - 1)).astype(np.uint16)
+    marks += np.uint16(1)
+    repeated = (lowest == highest) & (len(experts_KNL) > 1)
+    marks[repeated | (lowest < 0)] = NO_ROUTE
+    return marks
+
+
+@cache
+def _mixed_ids() -> NDArray[np.uint64]:
+    return _mix(np.arange(_EXPERTS, dtype=np.uint64))
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64: every input bit flips every output bit with probability 1/2."""
+    mixed = values + _GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _FIRST
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _SECOND
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+# --- As arguments of a recorder ---
+
+
+class _RoutesPart(RaggedPart):
+    """Routes of a list of sequences; the copy is their concatenation [tokens, layers(, experts)]."""
+
+    def __init__(self, pieces: list[arrays.Piece]) -> None:
+        self.name = "routes"
+        self.piece = pieces
+        self.dtype = arrays.piece_dtype(pieces[0])
+        self.shape = (sum(piece.shape[0] for piece in pieces), *pieces[0].shape[1:])
+        self.nbytes = arrays.elements(self.shape) * self.dtype.itemsize
+        self.offset = 0
+        self.per_token = False  # as far as reducing on a device goes: routes are fingerprinted on the host
+        self.missing = None
+
+
+def add_to(call: Call, value: Any) -> None:
+    """Takes the argument `routes` of a recorder's call: looks at shapes only. None: absent.
+
+    Args:
+        call: with its token ids.
+        value: in the layout of `token_ids`, followed by [layers, experts per token], or [layers] for `fingerprints`; a list
+            may hold None for a sequence whose routes are not known.
+
+    Raises:
+        InputError: it does not fit `token_ids`.
+    """
+    if value is None or (arrays.is_list(value) and all(item is None for item in value)):
+        return
+    if call.layout == "list":
+        _add_list(call, value)
+        return
+    piece, tokens = arrays.as_piece("routes", value), call.parts[0].shape
+    _check([piece], [tokens])
+    call.parts.append(Part("routes", piece))
+
+
+def _add_list(call: Call, value: Any) -> None:
+    items = arrays.host_list("routes", value, call.sequences)
+    given = [item is not None for item in items]
+    pieces = [arrays.as_piece("routes", item) for item in items if item is not None]
+    lengths = [(length,) for length, known in zip(call.lengths or [], given, strict=True) if known]
+    _check(pieces, lengths)
+    call.parts.append(_RoutesPart(pieces))
+    call.values["routes_given"] = given
+
+
+def _check(pieces: Sequence[arrays.Piece], tokens: Sequence[tuple[int, ...]]) -> None:
+    first, leading = pieces[0], len(tokens[0])
+    for piece, expected in zip(pieces, tokens, strict=True):
+        shape = tuple(piece.shape)
+        if shape[:leading] != expected or len(shape) - leading not in (1, 2):
+            raise InputError(
+                f"routes: shape {shape}; expected token_ids' {expected}, then [layers, experts per token] or [layers]"
+            )
+        if shape[leading:] != tuple(first.shape)[leading:] or piece.dtype != first.dtype:
+            raise InputError("routes: every sequence needs the same layers, experts per token and type")
+    if arrays.piece_dtype(first).kind not in "iu":
+        raise InputError(f"routes: expected whole numbers, not {first.dtype}")
+
+
+# --- In the recorder's thread ---
+
+
+def decode(
+    selected: NDArray[Any], trailing: tuple[int, ...], given_S: list[bool] | None, lengths_S: NDArray[np.int64]
+) -> NDArray[np.uint16] | None:
+    """Fingerprints [tokens, layers] of what a call copied, without the layers that have no experts; None: nothing is left.
+
+    Args:
+        selected: the copy, cut to the tokens of the call's sequences.
+        trailing: ``(layers, experts per token)``, or ``(layers,)`` of fingerprints.
+        given_S: False for sequences of which a list said None; they have no route. None: all were given.
+        lengths_S: tokens of each sequence.
+
+    Raises:
+        InputError: ids out of range.
+    """
+    flat = selected.reshape(-1, *trailing)
+    marks = fingerprints(flat) if len(trailing) > 1 else _as_fingerprints(flat)
+    if given_S is not None and not all(given_S):
+        placed = np.full((int(lengths_S.sum()), marks.shape[1]), NO_ROUTE, np.uint16)
+        placed[np.repeat(np.array(given_S, np.bool_), lengths_S)] = marks
+        marks = placed
+    routed = (marks != NO_ROUTE).any(axis=0)
+    return np.ascontiguousarray(marks[:, routed]) if routed.any() else None
+
+
+def _as_fingerprints(values: NDArray[Any]) -> NDArray[np.uint16]:
+    if values.size and not 0 <= int(values.min()) <= int(values.max()) < _EXPERTS:
+        raise InputError("routes: fingerprints must be those of logprobe.collectors.routes.fingerprints")
+    return values.astype(np.uint16)
