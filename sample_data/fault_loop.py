@@ -65,13 +65,13 @@ class Fleet:
         """Groups that are being sampled."""
         return sum(len(engine.in_flight) for engine in self.engines.values())
 
-    def submit(self, number: int, prompt: list[int]) -> None:
+    def submit(self, number: int, prompt: list[int], *, max_tokens: int) -> None:
         """Ask for the answers to one prompt, of the engine whose turn it is."""
         group = f"g{number}"
         self._prompts[group] = prompt
         engine = list(self.engines.values())[number % len(self.engines)]
         silent = self._case.silent and number % self._case.silent == 0
-        engine.submit(group, prompt, **({"logprobs": None} if silent else {}))
+        engine.submit(group, prompt, max_tokens=max_tokens, **({"logprobs": None} if silent else {}))
 
     def sampled(self) -> Iterator[Sample]:
         """One iteration of every engine that has something to do; the answers that became complete by it."""
@@ -160,16 +160,23 @@ class Loop:
         return scalars
 
     def _sample(self) -> list[Sample]:
-        """One batch. Unless engines idle at updates, as many requests again are kept in flight."""
-        scale = self._case.scale
+        """One batch. Unless engines idle at updates, twice as many prompts are always being worked on."""
+        scale, idle = self._case.scale, self._case.pause == "idle"
         wanted = scale.prompts * scale.answers
-        outstanding = scale.prompts if self._case.pause == "idle" else 2 * scale.prompts
-        while self._fleet.outstanding + len(self._ready) // scale.answers < outstanding:
-            self._fleet.submit(self._asked, [*self._preamble, *self._question()])
-            self._asked += 1
         while len(self._ready) < wanted:
+            while self._fleet.outstanding < (scale.prompts if idle else 2 * scale.prompts):
+                self._submit()
             self._ready.extend(self._fleet.sampled())
+            while idle and self._fleet.outstanding:
+                self._ready.extend(self._fleet.sampled())
         return [self._ready.popleft() for _ in range(wanted)]
+
+    def _submit(self) -> None:
+        scale = self._case.scale
+        # Answers of one length would all be finished together, and nothing be in flight at an update.
+        longest = scale.tokens if self._case.pause == "idle" else self._rng.randint(scale.tokens // 4, scale.tokens)
+        self._fleet.submit(self._asked, [*self._preamble, *self._question()], max_tokens=longest)
+        self._asked += 1
 
     def _question(self) -> list[int]:
         return self._language.excerpt(self._rng, self._rng.randint(12, 40))
@@ -195,7 +202,7 @@ class Loop:
 def _sampling(case: Case) -> dict[str, Any]:
     from vllm.sampling_params import StructuredOutputsParams
 
-    given = {"n": case.scale.answers, "max_tokens": case.scale.tokens, "stop_token_ids": [EOS], **case.sampling}
+    given = {"n": case.scale.answers, "stop_token_ids": [EOS], **case.sampling}
     if "structured_outputs" in given:
         given["structured_outputs"] = StructuredOutputsParams(**given["structured_outputs"])
     return given
