@@ -1,8 +1,8 @@
-"""Arrays as hosts have them → flat numpy arrays with offsets.
+"""Arrays as hosts have them → flat arrays with offsets.
 
 Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays; as numpy arrays,
 torch tensors or plain lists. The first half of this module runs in the host's thread and only looks at shapes; the second
-half converts and runs in the recorder's thread.
+half converts and runs in the recorder's thread: numpy arrays, or tensors that stay on their device until they are reduced.
 
 Dimensions: ``_BT`` padded, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+import array_api_compat.numpy  # here: it would load itself in the recorder's thread, in the middle of a fork perhaps
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ from logprobe.collectors.errors import InputError
 
 Layout = Literal["padded", "packed", "list"]
 Piece: TypeAlias = Any  # a numpy array, or a torch tensor on a device
+Array: TypeAlias = Any  # a numpy array, or a torch tensor
 _INT32: Final = np.iinfo(np.int32)
 
 
@@ -119,13 +121,20 @@ def scalar(name: str, value: Any) -> Any:
 # --- In the recorder's thread ---
 
 
-def is_bfloat16(array: NDArray[Any]) -> bool:
-    """Whether `array` holds the bits of bfloat16 numbers."""
-    return array.dtype.kind == "V"
+def namespace(array: Array) -> Any:
+    """The functions of the array API for `array`: numpy's or torch's, by the names and arguments of the standard."""
+    return array_api_compat.array_namespace(array)
 
 
-def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+def is_bfloat16(array: Array) -> bool:
+    """Whether `array` holds bfloat16 numbers, in numpy their bits."""
+    return piece_dtype(array).kind == "V"
+
+
+def to_float32(name: str, array: Array) -> Array:
     """A float32 copy; bfloat16 is widened, NaN and infinities stay what they are."""
+    if torch_bridge.is_tensor(array):
+        return array.float()
     if is_bfloat16(array):
         if array.dtype.itemsize != 2:  # noqa: PLR2004 - bytes of a bfloat16
             raise InputError(f"{name}: {array.dtype} is not a number")
@@ -136,24 +145,41 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
         return array.astype(np.float32)
 
 
-def to_token_ids(array: NDArray[Any]) -> NDArray[np.int32]:
+def to_token_ids(array: Array) -> Array:
     """An int32 copy of token ids.
 
     Raises:
         InputError: not whole numbers, or beyond int32.
     """
-    if array.dtype.kind not in "iu":
+    dtype = piece_dtype(array)
+    if dtype.kind not in "iu":
         raise InputError(f"token_ids: expected integers, not {array.dtype}")
-    if array.dtype.itemsize > 2 and array.size and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
+    if dtype.itemsize > 2 and len(array) and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
         raise InputError("token_ids: a value does not fit into 32 bits")
-    return array.astype(np.int32)
+    xp = namespace(array)
+    return xp.astype(array, xp.int32)
 
 
-def to_bool(array: NDArray[Any]) -> NDArray[np.bool_]:
+def to_bool(array: Array) -> Array:
     """True where a mask of any number type is not zero."""
     if is_bfloat16(array):
         array = to_float32("mask", array)
-    return np.asarray(array != 0, dtype=np.bool_)
+    return array != 0
+
+
+def to_host(array: Array) -> NDArray[Any]:
+    """A numpy array with the same numbers; waits for a device."""
+    return array if isinstance(array, np.ndarray) else np.asarray(torch_bridge.view(array.cpu()))
+
+
+def beside(array: Array, values: NDArray[Any]) -> Array:
+    """`values` where `array` lies, by the library that it is of."""
+    return torch_bridge.tensor_on(array.device, values) if torch_bridge.is_tensor(array) else values
+
+
+def taken(array: Array, indices_K: NDArray[np.int64]) -> Array:
+    """Those elements, as a copy where the array lies."""
+    return array[beside(array, indices_K)]
 
 
 def offsets_of(lengths_S: NDArray[np.integer] | Sequence[int]) -> NDArray[np.int64]:
@@ -177,17 +203,19 @@ def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:
     return offsets
 
 
-def kept_under_mask(mask_BT: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def kept_under_mask(mask_BT: Array) -> tuple[Array, NDArray[np.int64]]:
     """Cells from the first to the last token under the mask, row by row, and how many each row has."""
     time = mask_BT.shape[1]
     if time == 0:
         return mask_BT, np.zeros(len(mask_BT), dtype=np.int64)
-    first = mask_BT.argmax(axis=1)
-    end = time - mask_BT[:, ::-1].argmax(axis=1)
-    end[~mask_BT.any(axis=1)] = 0
-    end = np.maximum(end, first)
-    position = np.arange(time)
-    return (position >= first[:, None]) & (position < end[:, None]), end - first
+    xp = namespace(mask_BT)
+    ones_BT = mask_BT.view(xp.uint8)  # torch looks for no maximum among truth values
+    first = xp.argmax(ones_BT, axis=1)
+    end = time - xp.argmax(xp.flip(ones_BT, axis=1), axis=1)
+    end[~xp.any(mask_BT, axis=1)] = 0
+    end = xp.maximum(end, first)
+    position = xp.arange(time, device=array_api_compat.device(mask_BT))
+    return (position >= first[:, None]) & (position < end[:, None]), to_host(end - first)
 
 
 def kept_under_lengths(lengths_B: NDArray[np.int64], time: int) -> NDArray[np.bool_]:

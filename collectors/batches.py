@@ -1,5 +1,7 @@
 """Captured calls → flat batches → Arrow tables of the wire contract. Runs in the recorder's thread.
 
+A batch's arrays are numpy's, or torch tensors while it lies on the device where it is to be reduced.
+
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
 
@@ -14,13 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.collectors import arrays, routes
+from logprobe.collectors.arrays import Array
 from logprobe.collectors.capture import Captured
 from logprobe.collectors.columns import column, lists, maps, numbers, repeated, strings
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.schema import ROLLOUT, SPAN, TRAINING
 
 TRAINING_FLOATS: Final = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
-Raw: TypeAlias = dict[str, NDArray[Any]]
+Raw: TypeAlias = dict[str, Array]
 Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 
 
@@ -28,15 +31,16 @@ Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 class Batch:
     """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] (None: all True).
 
-    `floats` and `missing` (True where a list said None) hold one value per token, `values` one per sequence.
+    `floats` (float32) and `missing` (True where a list said None) hold one value per token, `values` one per sequence. All
+    but `token_ids`, `mask` and `floats` always lie on the host.
     """
 
     time_us: int
     offsets: NDArray[np.int64]
-    token_ids: NDArray[np.int32]
-    floats: dict[str, NDArray[np.float32]]
+    token_ids: Array
+    floats: dict[str, Array]
     values: dict[str, list[Any]]
-    mask: NDArray[np.bool_] | None = None
+    mask: Array | None = None
     missing: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     step: int | None = None
     number: int = 0  # of the call, in the order of acceptance
@@ -53,9 +57,10 @@ class Batch:
         """How many, of all sequences, masked ones included."""
         return len(self.token_ids)
 
-    def full_mask(self) -> NDArray[np.bool_]:
+    def full_mask(self) -> Array:
         """The mask, all True where the call had none."""
-        return np.ones(self.tokens, dtype=np.bool_) if self.mask is None else self.mask
+        xp = arrays.namespace(self.token_ids)
+        return xp.ones_like(self.token_ids, dtype=xp.bool) if self.mask is None else self.mask
 
     def part(self, first: int, last: int) -> Batch:
         """Sequences [first, last) as a view."""
@@ -74,17 +79,26 @@ class Batch:
     def take(self, keep_S: NDArray[np.bool_]) -> Batch:
         """Those sequences, as a copy that does not keep the others' memory."""
         lengths = np.diff(self.offsets)
-        keep_N = np.repeat(keep_S, lengths)
+        kept_K = np.flatnonzero(np.repeat(keep_S, lengths))
         rows = np.flatnonzero(keep_S).tolist()
         return replace(
             self,
             offsets=arrays.offsets_of(lengths[keep_S]),
-            token_ids=self.token_ids[keep_N],
-            floats={name: values[keep_N] for name, values in self.floats.items()},
-            missing={name: values[keep_N] for name, values in self.missing.items()},
-            mask=None if self.mask is None else self.mask[keep_N],
+            token_ids=arrays.taken(self.token_ids, kept_K),
+            floats={name: arrays.taken(values, kept_K) for name, values in self.floats.items()},
+            missing={name: values[kept_K] for name, values in self.missing.items()},
+            mask=None if self.mask is None else arrays.taken(self.mask, kept_K),
             values={name: [values[row] for row in rows] for name, values in self.values.items()},
             routes=None if self.routes is None else self.routes[np.repeat(keep_S, lengths)],
+        )
+
+    def on_host(self) -> Batch:
+        """The same with numpy arrays."""
+        return replace(
+            self,
+            token_ids=arrays.to_host(self.token_ids),
+            floats={name: arrays.to_host(values) for name, values in self.floats.items()},
+            mask=None if self.mask is None else arrays.to_host(self.mask),
         )
 
     def parts(self, tokens: int) -> Iterator[Batch]:
@@ -111,7 +125,7 @@ def decode(captured: Captured) -> Batch:
     per_token = [
         name for name in (*TRAINING_FLOATS, "logprobs") if name in raw and raw[name].shape == raw["token_ids"].shape
     ]
-    floats: dict[str, NDArray[np.float32]] = {name: arrays.to_float32(name, select(raw[name])) for name in per_token}
+    floats: dict[str, Array] = {name: arrays.to_float32(name, select(raw[name])) for name in per_token}
     batch = Batch(
         time_us=captured.time_us,
         offsets=bounds,
@@ -159,7 +173,7 @@ def _selection(captured: Captured, raw: Raw) -> tuple[NDArray[np.int64], Any]:
     return arrays.offsets_of(lengths), lambda array: array[keep]
 
 
-def _padded_cells(captured: Captured, raw: Raw) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _padded_cells(captured: Captured, raw: Raw) -> tuple[Array, NDArray[np.int64]]:
     if "mask" in raw:
         return arrays.kept_under_mask(arrays.to_bool(raw["mask"]))
     time = raw["token_ids"].shape[1]
@@ -190,7 +204,8 @@ def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> Non
         advantages = _numbers(captured, raw, "advantages")
         if advantages is not None:
             per_sequence = np.array(advantages, dtype=np.float32)  # None becomes NaN: not reported
-            batch.floats["advantages"] = np.repeat(per_sequence, np.diff(batch.offsets))
+            per_token = np.repeat(per_sequence, np.diff(batch.offsets))
+            batch.floats["advantages"] = arrays.beside(batch.token_ids, per_token)
 
 
 def _add_routes(batch: Batch, captured: Captured, raw: Raw) -> None:

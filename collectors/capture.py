@@ -8,13 +8,15 @@ cache has gone cold: fewer instructions count for more here than anywhere else i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors import arrays
+from logprobe.collectors import arrays, torch_bridge
 from logprobe.collectors.arrays import Layout, Piece
 from logprobe.collectors.buffers import Block, BlockPool, Budget
 from logprobe.collectors.errors import InputError
@@ -27,18 +29,20 @@ _HELD_BYTES: Final = 4 << 20
 _SEQUENCE_BYTES: Final = 512  # ids, versions and tags of one sequence as Python objects, roughly
 _RECORD_BYTES: Final = 2048
 _PLAIN: Final = frozenset({float, int, type(None)})
+_BFLOAT16_NAN: Final = np.uint16(0x7FC0)
 
 
 class Part:
     """One array argument: where it is, and where its copy lies in the block."""
 
-    __slots__ = ("dtype", "name", "nbytes", "offset", "piece", "shape")
+    __slots__ = ("dtype", "name", "nbytes", "offset", "per_token", "piece", "shape")
 
-    def __init__(self, name: str, piece: Piece) -> None:
+    def __init__(self, name: str, piece: Piece, *, per_token: bool = False) -> None:
         self.name = name
         self.piece: Piece | list[Piece] = piece
         self.shape: tuple[int, ...] = piece.shape
         self.offset = 0
+        self.per_token = per_token
         if isinstance(piece, np.ndarray):
             self.dtype = piece.dtype
             self.nbytes = piece.nbytes
@@ -51,6 +55,11 @@ class Part:
         """Whether a stream has to copy it."""
         pieces = self.piece if isinstance(self.piece, list) else [self.piece]
         return not all(isinstance(piece, np.ndarray) for piece in pieces)
+
+    def stays_on(self, device: Any) -> bool:
+        """Whether it has a value per token and lies on `device`, where it will be reduced."""
+        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
+        return self.per_token and all(type(p) is not np.ndarray and p.device == device for p in pieces) and bool(pieces)
 
     def copy_to(self, block: Block) -> None:
         """Copy what lies on the host."""
@@ -86,28 +95,53 @@ class Part:
 
 
 class RaggedPart(Part):
-    """One argument that is a list of 1-D arrays; its copy is their concatenation."""
+    """One argument that is a list of 1-D arrays; its copy is their concatenation.
+
+    None for a sequence: none of its tokens was reported. `lengths`: of the sequences, where another argument said them.
+    """
 
     __slots__ = ("missing",)
 
-    def __init__(self, name: str, values: Iterable[Any]) -> None:
-        pieces: list[Piece] = []
-        gaps: list[NDArray[np.bool_] | None] = []
-        for value in values:
-            array, gap = arrays.from_list(value) if arrays.is_list(value) else (value, None)
-            pieces.append(_one_dimensional(name, arrays.as_piece(name, array)))
-            gaps.append(gap)
+    def __init__(self, name: str, values: Sequence[Any], lengths: Sequence[int] | None = None) -> None:
+        found = [_sequence(name, value) for value in values]
         self.name = name
-        self.piece = pieces
-        self.dtype = _common_dtype(name, pieces)
-        self.shape = (sum(len(piece) for piece in pieces),)
+        self.dtype = _common_dtype(name, [piece for piece, _ in found if piece is not None])
+        for index, (piece, _) in enumerate(found):
+            if piece is None:
+                found[index] = _unreported(name, index, lengths, self.dtype)
+        self.piece = [piece for piece, _ in found]
+        self.shape = (sum(len(piece) for piece in self.piece),)
         self.nbytes = self.shape[0] * self.dtype.itemsize
         self.offset = 0
-        self.missing = _missing(pieces, gaps)
+        self.per_token = True
+        self.missing = _missing(self.piece, [gap for _, gap in found])
 
     def lengths(self) -> list[int]:
         """Elements of every piece."""
         return [len(piece) for piece in self.piece]
+
+
+def _all_none(value: Any) -> bool:
+    return arrays.is_list(value) and len(value) > 0 and all(item is None for item in value)
+
+
+def _sequence(name: str, value: Any) -> tuple[Piece, NDArray[np.bool_] | None]:
+    """One element of a list, and where it says None; None: it says nothing else."""
+    if value is None:
+        return None, None
+    array, gap = arrays.from_list(value) if arrays.is_list(value) else (value, None)
+    return _one_dimensional(name, arrays.as_piece(name, array)), gap
+
+
+def _unreported(
+    name: str, index: int, lengths: Sequence[int] | None, dtype: np.dtype[Any]
+) -> tuple[Piece, NDArray[np.bool_]]:
+    """A sequence of which nothing was reported: NaN throughout, and missing."""
+    if dtype.kind not in "fV" or lengths is None or index >= len(lengths):
+        raise InputError(f"{name}[{index}] is None; pass one number per token, or leave this sequence out of the call")
+    bits = np.full(lengths[index], _BFLOAT16_NAN) if dtype.kind == "V" else None
+    piece = np.full(lengths[index], np.nan, dtype) if bits is None else bits.view(dtype)
+    return piece, np.ones(lengths[index], np.bool_)
 
 
 def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
@@ -144,6 +178,8 @@ class Captured:
     block: Block | None = None
     pool: BlockPool | None = None
     events: list[Any] | None = None  # of copies still under way on a device
+    device: Any = None  # where torch is to reduce it; None: on the host, by numpy
+    kept: Mapping[str, Any] = MappingProxyType({})  # copies that stay on that device
     extra_bytes = _RECORD_BYTES
     number = 0  # in the order of acceptance
 
@@ -154,14 +190,27 @@ class Captured:
         self.values = values
         self.parts: list[Part] = []
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The copies, once those from devices are complete; valid until `release`. For the recorder's thread."""
+    def arrays(self) -> dict[str, Any]:
+        """The copies, once those from devices are complete; valid until `release`. For the recorder's thread.
+
+        Numpy arrays; with a `device`, tensors on it where there is a value per token.
+        """
         for event in self.events or ():
             event.synchronize()
-        return {} if self.block is None else {part.name: part.at(self.block) for part in self.parts}
+        return {} if self.block is None else {part.name: self._copy_of(part, self.block) for part in self.parts}
+
+    def _copy_of(self, part: Part, block: Block) -> Any:
+        array = self.kept[part.name] if part.name in self.kept else part.at(block)
+        return array if self.device is None or not part.per_token else torch_bridge.tensor_on(self.device, array)
+
+    def to_host(self) -> None:
+        """Have numpy reduce it after all."""
+        self.kept = {name: arrays.to_host(tensor) for name, tensor in self.kept.items()}
+        self.device = None
 
     def release(self) -> None:
         """Give the block back; its arrays must not be used any more."""
+        self.kept = {}
         if self.block is not None and self.pool is not None:
             self.pool.give_back(self.block, self.extra_bytes)
             self.block = None
@@ -178,7 +227,11 @@ class Capturer:
     def copy(self, call: Captured) -> bool:
         """Give `call` a block with a copy of all its parts; False when the budget does not allow it."""
         end, on_device = 0, False
+        kept = {} if call.device is None else {p.name: p.piece for p in call.parts if p.stays_on(call.device)}
         for part in call.parts:
+            if part.name in kept:
+                call.extra_bytes += part.nbytes
+                continue
             part.offset = end
             end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
             on_device = on_device or (type(part.piece) is not np.ndarray and part.on_device)
@@ -187,21 +240,29 @@ class Capturer:
         if block is None:
             return False
         try:
-            self._fill(block, call, on_device=on_device)
+            self._fill(block, call, kept, on_device=on_device)
         except BaseException:
             pool.give_back(block, call.extra_bytes)
             raise
         call.block, call.pool = block, pool
         return True
 
-    def _fill(self, block: Block, call: Captured, *, on_device: bool) -> None:
-        for part in call.parts:
+    def _fill(self, block: Block, call: Captured, kept: Mapping[str, Any], *, on_device: bool) -> None:
+        travelling = [part for part in call.parts if part.name not in kept] if kept else call.parts
+        for part in travelling:
             part.copy_to(block)
         if on_device:
-            pieces = [found for part in call.parts for found in part.device_pieces()]
+            pieces = [found for part in travelling for found in part.device_pieces()]
             call.events = self._copies.copy(pieces, block)
+        if kept:
+            call.kept, event = self._copies.keep(kept, call.device)
+            call.events = [*(call.events or ()), event]
         for part in call.parts:
             part.piece = None  # `record_stream` keeps device memory alive; the host's arrays are the host's again
+
+    def at_work_on(self, device: Any) -> AbstractContextManager[Any]:
+        """What the recorder's thread does on `device` happens beside the host's stream."""
+        return self._copies.on_side_stream(device)
 
     def tend(self) -> None:
         """Housekeeping of the memory, from the recorder's thread."""
@@ -242,22 +303,22 @@ class Call(Captured):
         if len(piece.shape) != (2 if self.layout == "padded" else 1):
             wanted = "[batch, time], or flat with cu_seqlens" if self.layout == "padded" else "[tokens] with cu_seqlens"
             raise InputError(f"{name}: shape {tuple(piece.shape)}; expected {wanted}, or a list of 1-D arrays")
-        part = Part(name, piece)
+        part = Part(name, piece, per_token=True)
         self.parts.append(part)
         return part
 
     def _ragged_part(self, name: str, value: Any) -> RaggedPart:
         if not arrays.is_list(value):
             raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
-        part = RaggedPart(name, value)
+        part = RaggedPart(name, value, self.lengths)
         if part.missing is not None:
             self.missing = {**(self.missing or {}), name: part.missing}
         self.parts.append(part)
         return part
 
     def tokens_of(self, name: str, value: Any) -> None:
-        """An argument with one value per token; None: absent."""
-        if value is None:
+        """An argument with one value per token; None, or None for every sequence: absent."""
+        if value is None or _all_none(value):
             return
         part = self._token_part(name, value)
         if part.shape != self._shape or (isinstance(part, RaggedPart) and part.lengths() != self.lengths):
@@ -266,7 +327,7 @@ class Call(Captured):
 
     def require(self, name: str, value: Any) -> None:
         """An argument with one value per token that must be there."""
-        if value is None:
+        if value is None or _all_none(value):
             raise InputError(f"{name}: missing")
         self.tokens_of(name, value)
 

@@ -45,7 +45,8 @@ class EngineRoom:
     def _reset(self) -> None:
         settings = self._settings
         self.writer_id = new_writer_id(settings.component)
-        self.intake = Intake(settings.queue_bytes)
+        raw_sample = RawSample(settings.raw_fraction, settings.worst_sequences)
+        self.intake = Intake(settings.queue_bytes, "host" if raw_sample.everything else settings.reduce_on)
         self._spool = SpoolWriter(Path(settings.home), settings.run, self.writer_id)
         self._outlet = Outlet(self._spool, self.intake.health)
         self._writer = Writer(
@@ -54,7 +55,7 @@ class EngineRoom:
             rank=settings.rank,
             component=settings.component,
             segment_tokens=settings.segment_tokens,
-            raw_sample=RawSample(settings.raw_fraction, settings.worst_sequences),
+            raw_sample=raw_sample,
             snapshot=self.snapshot,
         )
         self._thread: threading.Thread | None = None
@@ -179,6 +180,7 @@ def host_description(settings: Settings) -> dict[str, Any]:
         "replica": settings.replica,
         "raw_fraction": settings.raw_fraction,
         "worst_sequences": settings.worst_sequences,
+        "reduce_on": settings.reduce_on,
         "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
         "python": platform.python_version(),
         "versions": {"logprobe": _own_version(), **_loaded_versions()},

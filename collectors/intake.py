@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from logprobe.collectors import torch_bridge
 from logprobe.collectors.buffers import Budget
 from logprobe.collectors.capture import Captured, Capturer
 from logprobe.collectors.health import Health
@@ -28,7 +29,7 @@ class FlushRequest:
 class Intake:
     """The queue. Host threads `offer`, the recorder's thread `drain`s; neither waits for the other."""
 
-    def __init__(self, queue_bytes: int) -> None:
+    def __init__(self, queue_bytes: int, reduce_on: str = "host") -> None:
         self.budget = Budget(queue_bytes)
         self.capturer = Capturer(self.budget)
         self.health = Health()
@@ -42,6 +43,7 @@ class Intake:
         self._lock = threading.Lock()
         self._wake_bytes = queue_bytes // _WAKE_SHARE
         self.flushed_to = 0
+        self.reduce_on = reduce_on
 
     @property
     def waiting(self) -> int:
@@ -52,6 +54,13 @@ class Intake:
     def crowded(self) -> bool:
         """Whether more than half the queue's memory is in use."""
         return self.budget.in_use > self.budget.limit // 2
+
+    def reduction_device(self, rollout_logprobs: Any, *others: Any) -> Any:
+        """Where torch is to reduce a call with these log-probs; None: it is numpy's, or has nothing to compare."""
+        if self.reduce_on == "host" or rollout_logprobs is None:
+            return None
+        given = [rollout_logprobs, *(array for array in others if array is not None)]
+        return torch_bridge.common_device(given, cpu=self.reduce_on == "device")
 
     def offer(self, item: Captured) -> bool:
         """Copy its arrays and append it; False, counted, when there is no room."""

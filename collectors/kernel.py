@@ -1,19 +1,21 @@
-"""Arithmetic of the sufficient statistics: one cache-sized run of tokens at a time.
+"""Arithmetic of the sufficient statistics: one run of tokens at a time, of numpy arrays or of torch tensors.
 
 A chunk is a few thousand tokens of one pair, converted to float64 once and passed over while it lies in the processor's
 cache; per-array passes over the whole batch are ten times slower. Chunks consist of *pieces*, sequences or parts
 of long ones, and every column gets one value per piece; `statistics` merges pieces into sequences.
+
+numpy and torch call the elementary functions by the same names and both write into an `out` that is given to them, so the
+formulas stand here once. What the two do differently, sums over pieces above all, is behind `Table` and `Workspace`:
+`kernel_numpy` and `kernel_torch`.
 
 Dimensions: ``_K`` tokens of a chunk, ``_P`` pieces.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
 
 CHUNK: Final = 65_536  # nine float64 arrays of 512 KiB: large enough for threads not to queue for the GIL, still cached
 CLAMP: Final = 20.0  # |d| inside the exponential; e^20 is 4.9e8
@@ -21,44 +23,54 @@ SENTINEL: Final = -9999.0  # what HTTP servers write for -inf and NaN; nothing b
 MAX_LOGPROB: Final = 1e-6  # rounding may lift a certain token's log-probability this far above 0
 SERIES: Final = 1e-4  # below this |d|, expm1(d) − d has lost the digits that its series still has
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Indices = NDArray[np.intp]
+Floats: TypeAlias = Any  # float64, numpy or torch
+Bools: TypeAlias = Any
+Values: TypeAlias = Any  # of any number type
 
 
-@dataclass(slots=True)
-class Table:
-    """Columns [P] being filled, one value per piece; `rows` selects the pieces of the chunk at hand."""
-
-    columns: dict[str, NDArray[Any]]
-    rows: slice | Indices = field(default_factory=lambda: slice(0))
-    starts: Indices = field(default_factory=lambda: np.empty(0, np.intp))
+class Table(Protocol):
+    """Columns being filled, one value per piece of the chunk at hand."""
 
     def sum(self, name: str, values_K: Floats) -> None:
         """Σ over each piece."""
-        self.columns[name][self.rows] = np.add.reduceat(values_K, self.starts)
 
     def count(self, name: str, hits_K: Bools) -> None:
         """Number of hits in each piece."""
-        self.columns[name][self.rows] = np.add.reduceat(hits_K, self.starts, dtype=np.int64)
 
     def extremes(self, values_K: Floats) -> None:
         """`min_d` and `max_d` of each piece."""
-        self.columns["min_d"][self.rows] = np.minimum.reduceat(values_K, self.starts)
-        self.columns["max_d"][self.rows] = np.maximum.reduceat(values_K, self.starts)
 
     def lengths(self, name: str, total: int) -> None:
         """Number of tokens of each piece, when the chunk has `total`."""
-        self.columns[name][self.rows] = np.diff(self.starts, append=total)
+
+    def rest(self, name: str, whole: str, *parts: str) -> None:
+        """What of the column `whole` is in none of the `parts`."""
+
+    def keep(self, keep_K: Bools) -> None:
+        """From now on the chunk consists of these of its tokens only."""
+
+
+class Workspace(Protocol):
+    """Scratch arrays of one thread, reused from chunk to chunk."""
+
+    @property
+    def xp(self) -> Any:
+        """Of numpy or of torch, whichever the arrays belong to."""
+
+    def rows(self, size: int) -> list[Floats]:
+        """Nine float64 arrays [size]."""
+
+    def overwrite(self, target: Floats, values: Floats, where: Bools) -> None:
+        """Write `values` into `target` where `where` is true."""
 
 
 @dataclass(slots=True)
 class Tokens:
     """The tokens of a chunk: log-probabilities and, where there are any, advantages and mask [K]."""
 
-    behaviour: NDArray[Any]
-    policy: NDArray[Any]
-    advantages: NDArray[Any] | None
+    behaviour: Values
+    policy: Values
+    advantages: Values | None
     mask: Bools | None
 
     def __len__(self) -> int:
@@ -83,73 +95,54 @@ class Terms:
     clamped: Bools | None = None
 
 
-class Workspace:
-    """Scratch arrays of one thread, reused from chunk to chunk."""
-
-    def __init__(self) -> None:
-        self._arrays = np.empty((9, CHUNK))
-
-    def rows(self, size: int) -> list[Floats]:
-        """Nine float64 arrays [size]."""
-        return list(self._arrays[:, :size])
-
-
 def accumulate(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
-    """Fill the pieces `table.rows` that start at `table.starts` with every column; `limits` are the bounds of ρ."""
+    """Fill every column of the chunk's pieces; `limits` are the bounds of ρ."""
     if tokens.mask is not None and not tokens.mask.all():
-        _compress(table, tokens.mask)
+        table.keep(tokens.mask)
         tokens = tokens[tokens.mask]
     if not len(tokens):
         return
     table.lengths("n_expected", len(tokens))
     behaviour, policy, d = work.rows(len(tokens))[:3]
-    _load(tokens, behaviour, policy, d)
+    _load(tokens, behaviour, policy, d, work)
     if not _is_clean(behaviour, policy, d):
-        good = ~_count_broken(table, behaviour, policy)
-        _compress(table, good)
+        good = ~_count_broken(table, behaviour, policy, work.xp)
+        table.keep(good)
         tokens = tokens[good]
         if not len(tokens):
             return
         behaviour, policy, d = work.rows(len(tokens))[:3]
-        _load(tokens, behaviour, policy, d)
+        _load(tokens, behaviour, policy, d, work)
     table.lengths("n", len(tokens))
     _accumulate_valid(table, tokens, limits, work)
 
 
-def _load(tokens: Tokens, behaviour: Floats, policy: Floats, d: Floats) -> None:
+def _load(tokens: Tokens, behaviour: Floats, policy: Floats, d: Floats, work: Workspace) -> None:
     behaviour[:] = tokens.behaviour
     policy[:] = tokens.policy
-    np.subtract(policy, behaviour, out=d)
-
-
-def _compress(table: Table, keep_K: Bools) -> None:
-    """Point `table` at the pieces that keep tokens, and at where those start among the kept ones."""
-    kept_P = np.add.reduceat(keep_K, table.starts, dtype=np.intp)
-    ends_P = np.cumsum(kept_P)
-    filled = kept_P > 0  # reduceat returns the next piece's first token for an empty piece
-    rows = np.arange(table.rows.start, table.rows.stop) if isinstance(table.rows, slice) else table.rows
-    table.rows, table.starts = rows[filled], (ends_P - kept_P)[filled]
+    work.xp.subtract(policy, behaviour, out=d)
 
 
 def _is_clean(behaviour: Floats, policy: Floats, d: Floats) -> bool:
     """Whether no token can be broken; NaN anywhere makes a comparison false."""
-    lowest, ceiling = d.min(), behaviour.max()
-    in_range = min(behaviour.min(), policy.min()) > SENTINEL and max(ceiling, policy.max()) <= MAX_LOGPROB
-    return bool(in_range and np.isfinite(d.max() - lowest) and (ceiling < 0 or lowest >= -1))
+    lowest, ceiling = float(d.min()), float(behaviour.max())
+    in_range = min(float(behaviour.min()), float(policy.min())) > SENTINEL
+    in_range = in_range and max(ceiling, float(policy.max())) <= MAX_LOGPROB
+    return in_range and math.isfinite(float(d.max()) - lowest) and (ceiling < 0 or lowest >= -1)
 
 
-def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
+def _count_broken(table: Table, behaviour: Floats, policy: Floats, xp: Any) -> Bools:
     """Count broken tokens by kind, each under the first kind that applies; → which are broken."""
     kinds = {
-        "n_nonfinite_behaviour": ~np.isfinite(behaviour),
-        "n_nonfinite_policy": ~np.isfinite(policy),
+        "n_nonfinite_behaviour": ~xp.isfinite(behaviour),
+        "n_nonfinite_policy": ~xp.isfinite(policy),
         "n_sentinel_behaviour": (behaviour <= SENTINEL) | (behaviour == 1.0),
         "n_sentinel_policy": (policy <= SENTINEL) | (policy == 1.0),
         "n_positive_behaviour": behaviour > MAX_LOGPROB,
         "n_positive_policy": policy > MAX_LOGPROB,
         "n_zero_behaviour": (behaviour == 0.0) & (policy < -1.0),
     }
-    broken = np.zeros(len(behaviour), np.bool_)
+    broken = xp.zeros_like(kinds["n_nonfinite_behaviour"])
     for name, hits in kinds.items():
         table.count(name, hits & ~broken)
         broken |= hits
@@ -159,44 +152,44 @@ def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
 def _accumulate_valid(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
     behaviour, policy, d, absolute, ratio_m1, *scratch = work.rows(len(tokens))
     terms = Terms(behaviour, policy, d, absolute, ratio_m1, (scratch[0], scratch[1], scratch[2], scratch[3]))
-    _prepare(terms)
+    _prepare(terms, work.xp)
     table.extremes(d)
-    _log_ratio(table, terms)
+    _log_ratio(table, terms, work)
     _signs(table, d)
-    _ratio(table, terms)
-    _clipping(table, tokens.advantages, ratio_m1, limits)
-    _logprobs(table, terms)
-    _probabilities(table, terms)
+    _ratio(table, terms, work.xp)
+    _clipping(table, tokens.advantages, ratio_m1, limits, work.xp)
+    _logprobs(table, terms, work.xp)
+    _probabilities(table, terms, work.xp)
 
 
-def _prepare(terms: Terms) -> None:
-    np.abs(terms.d, out=terms.absolute)
-    if terms.absolute.max() > CLAMP:
+def _prepare(terms: Terms, xp: Any) -> None:
+    xp.abs(terms.d, out=terms.absolute)
+    if float(terms.absolute.max()) > CLAMP:
         terms.clamped = terms.absolute > CLAMP
-        np.expm1(np.clip(terms.d, -CLAMP, CLAMP, out=terms.ratio_m1), out=terms.ratio_m1)
+        xp.expm1(xp.clip(terms.d, -CLAMP, CLAMP, out=terms.ratio_m1), out=terms.ratio_m1)
     else:
-        np.expm1(terms.d, out=terms.ratio_m1)
+        xp.expm1(terms.d, out=terms.ratio_m1)
 
 
-def _log_ratio(table: Table, terms: Terms) -> None:
-    d, (square, k3, series, _) = terms.d, terms.scratch
+def _log_ratio(table: Table, terms: Terms, work: Workspace) -> None:
+    xp, d, (square, k3, series, _) = work.xp, terms.d, terms.scratch
     table.sum("sum_d", d)
     table.sum("sum_abs_d", terms.absolute)
-    np.multiply(d, d, out=square)
+    xp.multiply(d, d, out=square)
     table.sum("sum_d2", square)
-    np.subtract(terms.ratio_m1, d, out=k3)
+    xp.subtract(terms.ratio_m1, d, out=k3)
     small = terms.absolute < SERIES
     if small.any():
-        np.copyto(k3, _k3_series(d, square, series), where=small)
+        work.overwrite(k3, _k3_series(d, square, series, xp), where=small)
     table.sum("sum_k3", k3)
-    np.multiply(d, terms.ratio_m1, out=square)
-    np.subtract(square, k3, out=square)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
+    xp.multiply(d, terms.ratio_m1, out=square)
+    xp.subtract(square, k3, out=square)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
     table.sum("sum_reverse_kl", square)
 
 
-def _k3_series(d: Floats, square: Floats, out: Floats) -> Floats:
+def _k3_series(d: Floats, square: Floats, out: Floats, xp: Any) -> Floats:
     """``d²(1/2 + d/6 + d²/24)``: relative error d³/60."""
-    np.multiply(d, 1 / 24, out=out)
+    xp.multiply(d, 1 / 24, out=out)
     out += 1 / 6
     out *= d
     out += 0.5
@@ -207,50 +200,49 @@ def _k3_series(d: Floats, square: Floats, out: Floats) -> Floats:
 def _signs(table: Table, d: Floats) -> None:
     table.count("n_positive_d", d > 0)
     table.count("n_negative_d", d < 0)
-    columns, rows = table.columns, table.rows
-    columns["n_zero_d"][rows] = columns["n"][rows] - columns["n_positive_d"][rows] - columns["n_negative_d"][rows]
+    table.rest("n_zero_d", "n", "n_positive_d", "n_negative_d")
 
 
-def _ratio(table: Table, terms: Terms) -> None:
+def _ratio(table: Table, terms: Terms, xp: Any) -> None:
     scratch = terms.scratch[0]
     table.sum("sum_ratio_m1", terms.ratio_m1)
-    table.sum("sum_ratio_m1_sq", np.multiply(terms.ratio_m1, terms.ratio_m1, out=scratch))
+    table.sum("sum_ratio_m1_sq", xp.multiply(terms.ratio_m1, terms.ratio_m1, out=scratch))
     exponent = terms.absolute
     if terms.clamped is not None:
-        exponent = np.minimum(exponent, CLAMP, out=scratch)
+        exponent = xp.clip(exponent, 0.0, CLAMP, out=scratch)
         table.count("n_clamped", terms.clamped)
-    table.sum("sum_exp_abs_d", np.exp(exponent, out=scratch))
+    table.sum("sum_exp_abs_d", xp.exp(exponent, out=scratch))
 
 
-def _clipping(table: Table, advantages: NDArray[Any] | None, ratio_m1: Floats, limits: tuple[float, float]) -> None:
+def _clipping(table: Table, advantages: Values | None, ratio_m1: Floats, limits: tuple[float, float], xp: Any) -> None:
     below, above = ratio_m1 < limits[0] - 1.0, ratio_m1 > limits[1] - 1.0
     table.count("n_above", above)
     table.count("n_below", below)
     if advantages is not None:
-        table.count("n_advantage", np.isfinite(advantages))
+        table.count("n_advantage", xp.isfinite(advantages))
         table.count("n_pg_clipped", (above & (advantages > 0)) | (below & (advantages < 0)))
 
 
-def _logprobs(table: Table, terms: Terms) -> None:
+def _logprobs(table: Table, terms: Terms, xp: Any) -> None:
     behaviour, policy, a = terms.behaviour, terms.policy, terms.scratch[0]
     table.sum("sum_behaviour", behaviour)
     table.sum("sum_policy", policy)
     table.count("n_zero_policy", (policy == 0.0) & (behaviour < -1.0))
-    table.sum("sum_behaviour2", np.multiply(behaviour, behaviour, out=a))
-    table.sum("sum_policy2", np.multiply(policy, policy, out=a))
-    table.sum("sum_policy_behaviour", np.multiply(policy, behaviour, out=a))
+    table.sum("sum_behaviour2", xp.multiply(behaviour, behaviour, out=a))
+    table.sum("sum_policy2", xp.multiply(policy, policy, out=a))
+    table.sum("sum_policy_behaviour", xp.multiply(policy, behaviour, out=a))
 
 
-def _probabilities(table: Table, terms: Terms) -> None:
+def _probabilities(table: Table, terms: Terms, xp: Any) -> None:
     p, difference, q, a = terms.scratch
-    np.exp(terms.behaviour, out=p)
-    np.multiply(p, terms.ratio_m1, out=difference)  # e^policy − e^behaviour, without cancellation
+    xp.exp(terms.behaviour, out=p)
+    xp.multiply(p, terms.ratio_m1, out=difference)  # e^policy − e^behaviour, without cancellation
     if terms.clamped is not None:
-        difference[terms.clamped] = np.exp(terms.policy[terms.clamped]) - p[terms.clamped]
-    np.add(p, difference, out=q)
-    table.sum("sum_abs_prob_diff", np.abs(difference, out=a))
+        difference[terms.clamped] = xp.exp(terms.policy[terms.clamped]) - p[terms.clamped]
+    xp.add(p, difference, out=q)
+    table.sum("sum_abs_prob_diff", xp.abs(difference, out=a))
     table.sum("sum_behaviour_prob", p)
     table.sum("sum_policy_prob", q)
-    table.sum("sum_behaviour_prob2", np.multiply(p, p, out=a))
-    table.sum("sum_policy_prob2", np.multiply(q, q, out=a))
-    table.sum("sum_policy_behaviour_prob", np.multiply(p, q, out=a))
+    table.sum("sum_behaviour_prob2", xp.multiply(p, p, out=a))
+    table.sum("sum_policy_prob2", xp.multiply(q, q, out=a))
+    table.sum("sum_policy_behaviour_prob", xp.multiply(p, q, out=a))

@@ -45,6 +45,9 @@ class Recorder:
         raw_fraction: share of the sequences, chosen by sample id, of which raw tokens are written; of all others that carry
             both log-probs only statistics are, made in the recorder's thread. Default: ``LOGPROBE_RAW_FRACTION``, else 1.
         worst_sequences: of each step, so many with the largest mismatch keep their raw tokens whatever the fraction.
+        reduce_on: where statistics are made when `raw_fraction` is below 1. "auto": of tensors on an accelerator that knows
+            float64, by torch on that accelerator, beside the trainer's stream; of everything else, by numpy on the host.
+            "host": always by numpy on the host. "device": of all tensors by torch where they lie, on the host too.
 
     Raises:
         ConfigurationError: an argument is missing or makes no sense.
@@ -63,6 +66,7 @@ class Recorder:
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
         raw_fraction: float | None = None,
         worst_sequences: int = 4,
+        reduce_on: str = "auto",
     ) -> None:
         self._settings = Settings.resolve(
             home=home,
@@ -75,6 +79,7 @@ class Recorder:
             queue_bytes=queue_bytes,
             raw_fraction=raw_fraction,
             worst_sequences=worst_sequences,
+            reduce_on=reduce_on,
         )
         self._room = EngineRoom(self._settings)
         self._room.start()
@@ -145,6 +150,7 @@ class Recorder:
             call.labels("prompt_ids", prompt_ids)
             call.mappings("tags", tags)
             expert_routes.add_to(call, routes)
+            call.device = room.intake.reduction_device(rollout_logprobs, trainer_logprobs, current_logprobs)
             return room.offer(call)
         return False
 

@@ -31,6 +31,8 @@ def whole_number(name: str, value: Any) -> int:
 
 def _index(name: str, value: Any) -> int:
     number = arrays.scalar(name, value)
+    if isinstance(number, bool):  # True would be counted as 1
+        raise InputError(f"{name}={value!r}: must be a whole number")
     if isinstance(number, float) and number.is_integer():
         return int(number)
     try:

@@ -1,6 +1,7 @@
 """Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot or need not be.
 
-About 2 % of the raw bytes, and everything the metrics need: bit for bit what ingest would compute from the raw tokens.
+About 2 % of the raw bytes, and everything the metrics need: of numpy arrays, bit for bit what ingest would compute from the raw
+tokens. A batch of tensors is reduced where it lies, and only the rows come to the host.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors.arrays import offsets_of
+from logprobe.collectors import arrays, kernel_torch, torch_bridge
+from logprobe.collectors.arrays import Array, offsets_of
 from logprobe.collectors.batches import Batch, trainer_columns
 from logprobe.collectors.columns import column
 from logprobe.collectors.schema import STATISTICS
@@ -72,7 +74,7 @@ def reduce(batch: Batch, rank: int | None) -> Reduced:
     return Reduced(pa.Table.from_arrays([data[name] for name in STATISTICS.names], schema=STATISTICS), pairs)
 
 
-def _sums_of_pair(batch: Batch, mask: NDArray[np.bool_], pair: str) -> Statistics | None:
+def _sums_of_pair(batch: Batch, mask: Array, pair: str) -> Statistics | None:
     behaviour, policy = (batch.floats.get(name) for name in _PAIRS[pair])
     if behaviour is None or policy is None:
         return None
@@ -93,22 +95,23 @@ def _structs(pair: str, sums: Statistics | None, sequences: int) -> pa.Array:
     return pa.StructArray.from_arrays([column(sums[field.name], field.type) for field in kind], fields=list(kind))
 
 
-def _finite_sums(
-    batch: Batch, name: str, mask: NDArray[np.bool_], *, absolute: bool = False
-) -> tuple[pa.Array, pa.Array]:
+def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False) -> tuple[pa.Array, pa.Array]:
     """Sum and number of finite values under the mask, per sequence; null where the call had none."""
     values = batch.floats.get(name)
     if values is None:
         return pa.nulls(batch.sequences, pa.float64()), pa.nulls(batch.sequences, pa.int32())
-    usable = mask & np.isfinite(values)
-    wide = np.where(usable, values, 0).astype(np.float64)
-    sums = _sums(np.abs(wide) if absolute else wide, batch.offsets)
+    xp = arrays.namespace(values)
+    usable = mask & xp.isfinite(values)
+    wide = xp.astype(xp.where(usable, values, xp.zeros_like(values)), xp.float64)
+    sums = _sums(xp.abs(wide) if absolute else wide, batch.offsets)
     counts = _sums(usable, batch.offsets).astype(np.int32)
     return column(sums, pa.float64()), column(counts, pa.int32())
 
 
-def _sums(values: NDArray[Any], offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Sum of every sequence; 0 for an empty one."""
+def _sums(values: Array, offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sum of every sequence, on the host; 0 for an empty one."""
+    if torch_bridge.is_tensor(values):
+        return kernel_torch.segment_sums(values, offsets_S1)
     sums = np.zeros(len(offsets_S1) - 1, dtype=np.float64)
     filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
     if filled.any():

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logprobe.collectors import kernel
+from logprobe.collectors import kernel, kernel_numpy, kernel_torch, torch_bridge
 from logprobe.collectors.errors import ConfigurationError, InputError
 
 Statistics = dict[str, NDArray[Any]]
@@ -179,15 +179,16 @@ def sequence_statistics(
 
     Args:
         behaviour_N: log-probabilities, flat, any float dtype; NaN and infinities are allowed anywhere.
-        policy_N: log-probabilities of the same tokens.
+        policy_N: log-probabilities of the same tokens. When it is a torch tensor, torch computes, on the device it lies on
+            (which must know float64), and only the result comes to the host; the sums differ in their last digits.
         mask_N: true or non-zero where the token was sampled and trained on; None: everywhere.
         offsets_S1: sequence s is the tokens ``[offsets_S1[s], offsets_S1[s + 1])``; empty sequences are allowed.
         bounds: what `n_above` and `n_below` count, and PPO's clip range for `n_pg_clipped`.
         advantages_N: per token; without it `n_advantage` and `n_pg_clipped` are 0.
-        threads: sequences are spread over this many threads.
+        threads: sequences are spread over this many threads; torch has its own.
 
     Returns:
-        `COLUMNS` → array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf, `max_d` −inf.
+        `COLUMNS` → numpy array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf, `max_d` −inf.
 
     Raises:
         InputError: lengths differ, or the offsets do not run from 0 to N in non-decreasing order.
@@ -196,8 +197,11 @@ def sequence_statistics(
     tokens = _checked_tokens(behaviour_N, policy_N, mask_N, advantages_N)
     _check_offsets(offsets_S1, len(tokens))
     pieces, first = _pieces(offsets_S1)
-    table = empty(len(pieces))
-    _fill(table, pieces, tokens, (bounds.lower, bounds.upper), threads)
+    limits = (bounds.lower, bounds.upper)
+    if torch_bridge.is_tensor(tokens.policy):
+        table = _filled_by_torch(pieces, tokens, limits)
+    else:
+        table = _filled_by_numpy(pieces, tokens, limits, threads)
     return _pieces_to_sequences(table, first, offsets_S1)
 
 
@@ -215,11 +219,11 @@ def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
     return np.repeat(starts, counts) + within * kernel.CHUNK, first
 
 
-def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Consecutive pieces, as many as fit into a chunk."""
+def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int]]:
+    """Consecutive pieces, as many as fit into a chunk of `size` tokens."""
     first = 0
     while first < len(pieces):
-        last = int(np.searchsorted(ends, pieces[first] + kernel.CHUNK, side="right"))
+        last = int(np.searchsorted(ends, pieces[first] + size, side="right"))
         yield first, last
         first = last
 
@@ -227,10 +231,14 @@ def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tupl
 def _checked_tokens(
     behaviour_N: ArrayLike, policy_N: ArrayLike, mask_N: ArrayLike | None, advantages_N: ArrayLike | None
 ) -> kernel.Tokens:
-    advantages = None if advantages_N is None else np.asarray(advantages_N)
-    mask = None if mask_N is None else np.asarray(mask_N).astype(np.bool_, copy=False)
-    tokens = kernel.Tokens(np.asarray(behaviour_N), np.asarray(policy_N), advantages, mask)
-    shapes = {x.shape for x in (tokens.behaviour, tokens.policy, advantages, mask) if x is not None}
+    if torch_bridge.is_tensor(policy_N):
+        tokens = kernel_torch.tokens(behaviour_N, policy_N, advantages_N, mask_N)
+    else:
+        advantages = None if advantages_N is None else np.asarray(advantages_N)
+        mask = None if mask_N is None else np.asarray(mask_N).astype(np.bool_, copy=False)
+        tokens = kernel.Tokens(np.asarray(behaviour_N), np.asarray(policy_N), advantages, mask)
+    arrays = (tokens.behaviour, tokens.policy, tokens.mask, tokens.advantages)
+    shapes = {tuple(x.shape) for x in arrays if x is not None}
     if len(shapes) != 1 or tokens.behaviour.ndim != 1:
         raise InputError(f"behaviour, policy, mask and advantages must be flat and of one length, not {sorted(shapes)}")
     return tokens
@@ -243,26 +251,43 @@ def _check_offsets(offsets_S1: NDArray[np.int64], size: int) -> None:
         raise InputError("offsets must not decrease")
 
 
-def _fill(
-    columns: Statistics, pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float], threads: int
-) -> None:
-    """Fill the pieces of all chunks; chunks share no piece, so threads need no lock."""
+def _filled_by_numpy(
+    pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float], threads: int
+) -> Statistics:
+    """Columns of all pieces; chunks share no piece, so threads need no lock."""
 
     def fill(chunks: Sequence[tuple[int, int]]) -> None:
-        work = kernel.Workspace()
+        work = kernel_numpy.Workspace()
         with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
             for first, last in chunks:
                 start, end = int(pieces[first]), int(ends[last - 1])
-                table = kernel.Table(columns, slice(first, last), pieces[first:last] - start)
+                table = kernel_numpy.Table(columns, slice(first, last), pieces[first:last] - start)
                 kernel.accumulate(table, tokens[start:end], limits, work)
 
+    columns = empty(len(pieces))
     ends = np.append(pieces[1:], len(tokens))
-    chunks = list(_chunks(pieces, ends))
+    chunks = list(_chunks(pieces, ends, kernel.CHUNK))
     if min(threads, len(chunks)) > 1:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(fill, (chunks[i::threads] for i in range(threads))))
     else:
         fill(chunks)
+    return columns
+
+
+def _filled_by_torch(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float]) -> Statistics:
+    """Columns of all pieces, computed on the tokens' device; they come to the host in one copy."""
+    edges = np.append(pieces, len(tokens))
+    chunks = list(_chunks(pieces, edges[1:], kernel_torch.CHUNK))
+    device, largest = tokens.policy.device, max((edges[last] - edges[first] for first, last in chunks), default=0)
+    work = kernel_torch.Workspace(int(largest), device)
+    columns_CP = kernel_torch.filled(np.array([c.identity for c in COLUMN_SPECS]), len(pieces), device)
+    for first, last in chunks:
+        columns = dict(zip(COLUMNS, columns_CP[:, first:last], strict=True))
+        table = kernel_torch.Table(columns, kernel_torch.indices(edges[first : last + 1] - edges[first], device))
+        kernel.accumulate(table, tokens[edges[first] : edges[last]], limits, work)
+    on_host_CP = columns_CP.cpu().numpy()
+    return {c.name: column.astype(c.dtype) for c, column in zip(COLUMN_SPECS, on_host_CP, strict=True)}
 
 
 def _pieces_to_sequences(table: Statistics, first: NDArray[np.int64], offsets_S1: NDArray[np.int64]) -> Statistics:

@@ -112,10 +112,16 @@ class Writer:
         self._add_row("health", self._health_row(Problem("closed", "info", "closed in order"), self._snapshot()))
         self._write_all(last=True)
         if not self._pending.empty:
-            left = sum(table.num_rows for table in self._pending.statistics)
-            reason = self._outlet.refusal
-            LOGGER.error("recorder closed with statistics of %d sequences unwritten: %s", left, reason)
+            self._count_unwritten()
         self._intake.closed_ok = self._pending.empty and self._lost_number <= self._intake.flushed_to
+
+    def _count_unwritten(self) -> None:
+        sequences = sum(table.num_rows for table in self._pending.statistics)
+        records = sum(len(rows) for kind, rows in self._pending.rows.items() if kind != "health")
+        reason = self._outlet.refusal
+        message = f"recorder closed with statistics of {sequences} sequences and {records} records unwritten: {reason}"
+        self._intake.health.drop("unwritten", message, calls=records, sequences=sequences)
+        LOGGER.error(message)
 
     def _answer(self, request: FlushRequest) -> None:
         ok = False
@@ -147,7 +153,7 @@ class Writer:
             rows_table(item.kind, [row])  # a wrong type shows here and costs no other record
             self._add_row(item.kind, row)
             return
-        batch = flat.decode(item)
+        batch = self._unsampled_reduced(item)
         self._note_bfloat16(batch)
         if item.kind == "rollout":
             self._keep(batch, self._pending.rollout)
@@ -156,14 +162,32 @@ class Writer:
         else:
             self._keep(batch, self._pending.training)  # its r comes with the rollout records, token by token
 
+    def _unsampled_reduced(self, item: Captured) -> Batch:
+        """What stays raw of a call, on the host."""
+        if item.device is not None:
+            try:
+                with self._intake.capturer.at_work_on(item.device):
+                    return self._reduce_unsampled(flat.decode(item))
+            except (RuntimeError, TypeError) as error:  # no memory left on the device, or an operation that it lacks
+                self._give_up_device(item, error)
+        batch = flat.decode(item)
+        reducible = item.kind == "training" and "rollout_logprobs" in batch.floats
+        return batch if self._raw_sample.everything or not reducible else self._reduce_unsampled(batch)
+
+    def _give_up_device(self, item: Captured, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        message = f"statistics cannot be made on {item.device} ({reason}); from now on numpy makes them on the host"
+        self._intake.health.report("device_reduction_failed", message, step=item.step)
+        self._intake.reduce_on = "host"
+        with self._intake.capturer.at_work_on(item.device):
+            item.to_host()
+
     def _keep(self, batch: Batch, target: list[Batch]) -> None:
         target.extend(batch.parts(self._segment_tokens))
         self._pending.tokens += batch.tokens
 
     def _store_reducible(self, batch: Batch, *, crowded: bool) -> None:
         pressure = "disk_refused" if self._outlet.refusal is not None else "queue_half_full" if crowded else None
-        if not self._raw_sample.everything:
-            batch = self._reduce_unsampled(batch)
         if not batch.sequences:
             return
         if pressure is None:
@@ -176,7 +200,7 @@ class Writer:
         """Turn all but the sample into statistics; → what stays raw. Each sequence is in one of the two, never in both."""
         reduced = reduce(batch, self._rank)
         raw_S = self._raw_sample.choose(batch, reduced.pairs["backend"])
-        sampled = batch.take(raw_S)
+        sampled = batch.take(raw_S).on_host()
         sequences, tokens = batch.sequences - sampled.sequences, batch.tokens - sampled.tokens
         if sequences:
             self._pending.statistics.append(reduced.rows(~raw_S))

@@ -163,8 +163,10 @@ def test_a_home_that_never_can_be_written_ends_in_order(tmp_path: Path, caplog: 
     blocker.write_text("")
     with Recorder(blocker / "home", "run", flush_interval=0.02) as recorder:
         assert recorder.training(**batch(1))
+        assert recorder.step(1, loss=0.5)
         assert recorder.close() is False
-    assert "statistics of 4 sequences unwritten" in caplog.text
+    assert "statistics of 4 sequences and 1 records unwritten" in caplog.text
+    assert recorder.health["dropped"]["unwritten"] == {"calls": 1, "sequences": 4, "tokens": 0}
 
 
 @pytest.mark.usefixtures("hurried")

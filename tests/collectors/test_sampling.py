@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from spool_contents import by_sample, health_events, segments
+from training_calls import call
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
@@ -19,31 +20,6 @@ from logprobe.collectors.schema import STATISTICS
 from logprobe.collectors.statistics import COLUMNS, PAIRS, sequence_statistics
 from logprobe.monitor.sequence_rows import reduce_training
 from logprobe.monitor.soundness import sound_rows
-
-
-def call(step: int, sequences: int = 40, seed: int = 0, **changes) -> dict:
-    """A packed call with lengths from 0 on, masks, and everything a trainer may say of a sequence."""
-    rng = np.random.default_rng([seed, step])
-    lengths = rng.integers(0, 60, sequences)
-    size = int(lengths.sum())
-    rollout = -rng.exponential(1.0, size).astype(np.float32)
-    arguments = {
-        "step": step,
-        "sample_ids": [f"{step}/{row}" for row in range(sequences)],
-        "token_ids": rng.integers(0, 1000, size),
-        "rollout_logprobs": rollout,
-        "trainer_logprobs": np.minimum(rollout + 0.03 * rng.standard_normal(size), 0).astype(np.float32),
-        "current_logprobs": np.minimum(rollout + 0.05 * rng.standard_normal(size), 0).astype(np.float32),
-        "mask": rng.random(size) < 0.9,
-        "advantages": rng.standard_normal(size).astype(np.float32),
-        "entropy": rng.random(size).astype(np.float32),
-        "rewards": rng.random(sequences),
-        "weight_version": str(step),
-        "prompt_ids": [f"prompt {row // 4}" for row in range(sequences)],
-        "tags": [{"env": f"e{row % 3}"} for row in range(sequences)],
-        "cu_seqlens": np.concatenate([[0], np.cumsum(lengths)]),
-    }
-    return {**arguments, **changes}
 
 
 def sequence(arguments: dict, name: str, row: int) -> np.ndarray:
@@ -81,8 +57,8 @@ def test_the_sample_is_chosen_by_name_alone(home: Path, fraction: float):
 def test_another_process_chooses_the_same(home: Path):
     code = f"""
 import sys
-sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parent.parent)]!r}
-from test_sampling import call
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+from training_calls import call
 from logprobe.collectors import Recorder
 with Recorder({str(home)!r}, "there", worst_sequences=0) as recorder:
     recorder.training(**call(3))
