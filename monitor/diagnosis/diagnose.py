@@ -54,6 +54,8 @@ def find(evidence: Evidence) -> list[Finding]:
     """All findings, ordered by confidence × effect. Within a layer the strongest is explained first, then what is left is looked at."""
     findings: list[Finding] = []
     for layer in LAYERS:
+        if evidence.hidden:
+            break
         while (best := _strongest(evidence, layer)) is not None:
             findings.append(best)
             evidence = BY_NAME[best.cause].without(evidence)

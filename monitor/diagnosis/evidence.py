@@ -22,6 +22,7 @@ from logprobe.monitor.diagnosis.tokens import Tokens
 ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
 SLIGHT: Final = 1e-5  # lower end of what is reported as healthy for dense models (slime)
 HEALTHY: Final = 1e-3  # its upper end
+HIDING: Final = frozenset({"misaligned_tokens", "unnormalized_logits"})  # causes that hide whatever else is wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +264,11 @@ class Evidence:
     update: Mapping[int, float] = field(default_factory=dict)
     scaled: bool = False
     explained: frozenset[str] = frozenset()
+
+    @property
+    def hidden(self) -> bool:
+        """Whether what was found leaves nothing to compare: r and t are no log-probs of the same tokens."""
+        return bool(HIDING & self.explained)
 
     @property
     def start(self) -> int | None:

@@ -1,11 +1,11 @@
--- A sample of raw tokens of $run: the sequences of $steps whose key falls into one of $parts equal parts. Grain: token, masked-out ones
+-- A sample of raw tokens of $run: the sequences of $steps whose group falls into one of $parts equal parts (so answers to one prompt stay together). Grain: token, masked-out ones
 -- included, in the order of their sequence. Inputs: the view tokens, training_sequences, the rollout record each was joined with.
 WITH chosen AS (
     SELECT t.segment_id, t.row, t.advantage_abs_sum, r.replica, r.cached_prefix_tokens, r.prompt_hash, r.prompt_length,
            r.finish_reason, r.sampling_id
     FROM training_sequences AS t
     LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
-    WHERE t.run = $run AND t.step IN (SELECT unnest($steps)) AND hash(t.segment_id, t.row) % $parts = 0 AND t.raw_kept
+    WHERE t.run = $run AND t.step IN (SELECT unnest($steps)) AND hash(coalesce(t.group_id, r.prompt_hash, t.sample_id)) % $parts = 0 AND t.raw_kept
 )
 SELECT
     k.segment_id, k.row, k.step, k.position, k.token_id, k.mask, k.rollout_logprob AS r, k.trainer_logprob AS t, k.broken,

@@ -54,7 +54,7 @@ def retokenization(evidence: Evidence) -> Sign | None:
     share = different / max(joins.seen_by_engine, different)
     return Sign(
         CERTAIN,
-        max(share, 0.5),
+        1.0,
         {"sequences": different, "share": share, "other_lengths": joins.other_lengths},
         f"{different} sequences ({share:.1%} of those the engine recorded) reach the trainer with other token ids than were sampled.",
         since_step=_since(evidence),

@@ -40,15 +40,17 @@ def _absent(evidence: Evidence) -> int:
 def missing_logprobs(evidence: Evidence) -> Sign | None:
     """Counted: sequences whose r never arrived, while that of others did."""
     joins, absent = evidence.joins, _absent(evidence)
-    missing = joins.missing_tokens + absent
-    if not missing or joins.missing == joins.sequences or _ends_are_synthetic(evidence) is not None:
+    missing = max(joins.missing_tokens, absent)
+    if not missing or joins.missing == joins.sequences or not evidence.gap.n:
+        return None
+    if _ends_are_synthetic(evidence) is not None or "retokenization" in evidence.explained:
         return None
     share = missing / max(joins.tokens, 1)
     return Sign(
         CERTAIN,
-        1.0 if joins.missing else max(share, 0.5),
+        1.0,
         {"sequences": joins.missing, "tokens": missing, "share": share},
-        f"{joins.missing} of {joins.sequences} sequences ({share:.1%} of tokens) have no rollout log-probs, so nothing can be said of them.",
+        f"{share:.1%} of the tokens have no rollout log-prob while others have one, so nothing can be said of them.",
         since_step=evidence.start,
     )
 
@@ -100,10 +102,17 @@ def _ends_are_synthetic(evidence: Evidence) -> Bools | None:
         return None
     placeholder = _placeholders(seen)
     at_end = placeholder & seen.last
-    if at_end.sum() < _FEWEST or at_end.sum() < _AT_THE_END * placeholder.sum():
+    if at_end.sum() < _FEWEST or at_end.sum() < _AT_THE_END * placeholder.sum() or _renormalised(seen):
         return None
     _, counts = np.unique(seen.token_id[at_end], return_counts=True)
     return at_end if counts.max() >= _AT_THE_END * at_end.sum() else None
+
+
+def _renormalised(seen: Tokens) -> bool:
+    """Whether all other tokens lean to one side: then a grammar or truncation forces the end, and 0 is its true log-prob."""
+    others = seen.valid.where(~seen.valid.last)
+    far = others.d[np.abs(others.d) > 1e-5]  # noqa: PLR2004 - beyond float32 rounding
+    return len(far) >= len(others) / 2 and float(np.mean(far < 0)) > _AT_THE_END
 
 
 def _placeholders(seen: Tokens) -> Bools:

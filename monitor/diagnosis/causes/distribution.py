@@ -13,10 +13,14 @@ import numpy as np
 
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
 from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Floats, logit, residual
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT, logit, residual
+from logprobe.monitor.diagnosis.siblings import Siblings, siblings_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
+_NO_SCALE: Final = 0.01  # temperatures that close are one
+_EXPLAINS: Final = 0.5  # of what is left between siblings without a scale
+_RELATED: Final = 0.5  # correlation of r and t; below they are not of the same tokens
 _SHARPER: Final = 0.95  # share of likely tokens that one side makes still likelier; noise and staleness have about half
 _LIKELY_TOKEN: Final = 0.6
 _TINY: Final = 1e-5  # log-ratios below are float32 rounding
@@ -30,15 +34,15 @@ def raw_logprobs(evidence: Evidence) -> Sign | None:
     hot = [value for value in setup.temperatures if value != 1.0]
     if setup.raw and (hot or setup.penalties):
         return Sign(CERTAIN, 1.0, _raw_numbers(evidence), _raw_words(evidence, hot), since_step=evidence.start)
-    sharp = _sharpening(evidence)
-    if setup.raw is False or evidence.scaled or sharp is None or sharp.sampled != "trainer":
+    scale = None if evidence.scaled or setup.raw is False else _scale(evidence)
+    if scale is None or scale.sampled != "trainer":
         return None
     return Sign(
         INFERRED,
         1.0,
-        {**_raw_numbers(evidence), "temperature_implied": sharp.temperature, "sharper_share": sharp.share},
+        {**_raw_numbers(evidence), "temperature_implied": scale.temperature, "misfit": scale.misfit},
         f"The log-probs reported are not those of the distribution sampled from (mean ρ − 1 = {gap.ratio.value:+.3g}, "
-        f"{gap.ratio.z:.0f} standard errors), while the trainer's are: they look as if temperature {sharp.temperature:.2g} was not "
+        f"{gap.ratio.z:.0f} standard errors), while the trainer's are: they look as if temperature {scale.temperature:.2g} was not "
         "applied to them (inferred from the numbers).",
         since_step=evidence.start,
     )
@@ -70,10 +74,10 @@ def temperature_mismatch(evidence: Evidence) -> Sign | None:
     """The engine reports the distribution it samples from; the trainer scales its logits by another temperature."""
     setup = evidence.setup
     declared = _declared_mismatch(evidence)
-    sharp = _sharpening(evidence)
-    if evidence.scaled or (declared is None and (sharp is None or sharp.sampled != "rollout")):
+    scale = None if evidence.scaled else _scale(evidence)
+    if evidence.scaled or (declared is None and (scale is None or scale.sampled != "rollout")):
         return None
-    implied = math.nan if sharp is None else sharp.temperature
+    implied = math.nan if scale is None else scale.temperature
     temperature = setup.temperatures[0] if setup.temperatures else None
     if declared is not None:
         told = f"the engine samples at {declared[0]:g}, the trainer's configuration says {declared[1]:g}"
@@ -104,50 +108,74 @@ def _declared_mismatch(evidence: Evidence) -> tuple[float, float] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharpening:
-    """One side gives every likely token a higher probability than the other.
+class Scale:
+    """One side's log-probs are those of the other at another temperature.
 
     Attributes:
-        share: of the likely tokens.
-        temperature: that makes the sharper side from the softer one.
+        beta: t's distribution is r's to this power, normalised.
+        misfit: what is left between them, relative; NaN where no two tokens of one context were seen.
         sampled: which side was sampled from.
     """
 
-    share: float
-    temperature: float
+    beta: float
+    misfit: float
     sampled: str
 
+    @property
+    def temperature(self) -> float:
+        """That the side which was not sampled from lacks."""
+        return 1 / self.beta if self.sampled == "trainer" else self.beta
 
-def _sharpening(evidence: Evidence) -> Sharpening | None:
+
+def _scale(evidence: Evidence) -> Scale | None:
     tokens, gap = evidence.tokens, evidence.gap
-    if tokens is None or len(tokens) < _FEWEST or gap.k3 < SLIGHT:
+    if (
+        tokens is None
+        or len(tokens) < _FEWEST
+        or not gap.k3 > SLIGHT
+        or gap.correlation < _RELATED
+        or _one_sided(evidence)
+    ):
         return None
-    off, off_inverse = tokens.ratio, tokens.inverse_ratio
-    rollout_off, trainer_off = off.z > SIGNIFICANT, off_inverse.z > SIGNIFICANT
-    if rollout_off == trainer_off:
-        # Both off: a second fault moves the smaller one.
-        rollout_off = off.value > off_inverse.value
-    for soft, sharp in ((tokens.r, tokens.t), (tokens.t, tokens.r)):
-        share, temperature = _scale_between(soft, sharp)
-        if share >= _SHARPER:
-            return Sharpening(share, temperature, "trainer" if rollout_off else "rollout")
-    return None
+    siblings = siblings_of(tokens)
+    found = _exact_scale(siblings) if siblings else _bounded_scale(tokens)
+    if found is None:
+        return None
+    beta, misfit = found
+    return Scale(beta, misfit, "trainer" if _rollout_is_off(tokens) else "rollout")
 
 
-def _scale_between(soft_N: Floats, sharp_N: Floats) -> tuple[float, float]:
-    """Share of likely tokens that the sharp side makes likelier, and the temperature between the two sides.
+def _rollout_is_off(tokens: Tokens) -> bool:
+    """Whether t rather than r was sampled from: by the one of E[ρ] and E[1/ρ] that is not 1, or is further from it."""
+    off, inverse = tokens.ratio, tokens.inverse_ratio
+    if (off.z > SIGNIFICANT) == (inverse.z > SIGNIFICANT):
+        return off.value > inverse.value
+    return off.z > SIGNIFICANT
 
-    With p the softer probability of a token and q ∝ p^β, β = 1/T > 1: Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality where one other
-    token has all the rest, hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits comes near β; the 2nd percentile
-    keeps single odd tokens out.
+
+def _exact_scale(siblings: Siblings) -> tuple[float, float] | None:
+    """Tokens of one context: Δt = β·Δr. A fault that is no scale leaves as much at β as at 1."""
+    beta = siblings.slope
+    if not beta > 0 or abs(beta - 1) < _NO_SCALE:
+        return None
+    misfit, unscaled = siblings.misfit(beta), siblings.misfit(1.0)
+    return (beta, misfit) if misfit < _EXPLAINS * unscaled else None
+
+
+def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:
+    """Without siblings: one side gives every likely token a higher probability.
+
+    With p a token's softer probability and q ∝ p^β, β > 1: Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality where one other token has all the
+    rest, hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits comes near β; the 2nd percentile keeps single odd
+    tokens out.
     """
-    likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINY / 10)
-    if likely.sum() < _FEWEST // 4:
-        return 0.0, math.nan
-    soft, sharp = soft_N[likely], sharp_N[likely]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        beta = float(np.nanquantile(logit(sharp) / logit(soft), 0.02))
-    return float(np.mean(sharp > soft)), 1 / beta if beta > 0 else math.nan
+    for soft_N, sharp_N, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
+        likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINY / 10)
+        soft, sharp = soft_N[likely], sharp_N[likely]
+        if len(soft) >= _FEWEST // 4 and np.mean(sharp > soft) >= _SHARPER:
+            beta = float(np.quantile(logit(sharp) / logit(soft), 0.02))
+            return (1 / beta if inverse else beta, math.nan) if beta > 1 + _NO_SCALE else None
+    return None
 
 
 def truncated_support(evidence: Evidence) -> Sign | None:
@@ -231,10 +259,18 @@ def _one_sided(evidence: Evidence) -> int:
     if gap.n < _FEWEST or gap.k3 < SLIGHT / 10 or abs(gap.ratio.z) < SIGNIFICANT:
         return 0
     up, down = gap.up, gap.down
-    if tokens is not None:
-        beyond = np.abs(tokens.d) > _TINY
-        up, down = float(np.mean(tokens.d[beyond] > 0)), float(np.mean(tokens.d[beyond] < 0))
+    if tokens is not None and len(tokens):
+        beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(tokens))]
+        up, down = (
+            (float(np.mean(beyond > 0)), float(np.mean(beyond < 0))) if len(beyond) >= _FEWEST // 4 else (0.5, 0.5)
+        )
     return -1 if down >= _ONE_SIDED * (up + down) else 1 if up >= _ONE_SIDED * (up + down) else 0
+
+
+def _noise(tokens: Tokens) -> float:
+    """Size of what is not common to all tokens of a context: noise in either side; 0 where it cannot be told."""
+    siblings = siblings_of(tokens)
+    return 0.0 if siblings is None else float(np.median(np.abs(siblings.t - siblings.r)))
 
 
 def _exact_zeros(tokens: Tokens | None) -> float:
@@ -254,9 +290,31 @@ def _grammar_share(evidence: Evidence) -> float:
 
 
 def without_scale(cause: str, evidence: Evidence) -> Evidence:
-    """What is left of d once its mean at each r (and entropy, where the trainer reports it) is taken off."""
+    """What is left of d once both sides are brought to one temperature and normaliser.
+
+    Exact for tokens that share their context with another one. Without such tokens approximate: the mean of d at each r (and
+    entropy, where the trainer reports it) is taken off.
+    """
     tokens = evidence.tokens
     if tokens is None or not len(tokens):
         return evidence.left(cause, scaled=True)
+    siblings = siblings_of(tokens)
+    if siblings is not None:
+        return evidence.left(cause, tokens=siblings.scaled(_power(evidence, cause, siblings)), scaled=True)
     drivers = [tokens.r] if np.isnan(tokens.entropy).any() else [tokens.r, tokens.entropy]
     return evidence.left(cause, tokens=tokens.with_d(residual(tokens.d, *drivers)), scaled=True)
+
+
+def _power(evidence: Evidence, cause: str, siblings: Siblings) -> float:
+    """β of Δt = β·Δr: known from the configuration, or fitted."""
+    temperatures = evidence.setup.temperatures
+    if cause not in {"raw_logprobs", "temperature_mismatch"}:
+        return 1.0
+    if len(temperatures) != 1:
+        return siblings.slope
+    declared = (
+        1 / temperatures[0]
+        if cause == "raw_logprobs"
+        else temperatures[0] / (evidence.setup.trainer_temperature or 1.0)
+    )
+    return min(declared, 1.0, siblings.slope, key=siblings.misfit)

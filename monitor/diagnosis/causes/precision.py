@@ -9,12 +9,13 @@ import math
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, LIKELY, Sign
+from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.course import change
 from logprobe.monitor.diagnosis.evidence import HEALTHY, SLIGHT, Evidence
 from logprobe.monitor.diagnosis.measures import grid_share
-from logprobe.monitor.diagnosis.spread import Spread, spread_of
+from logprobe.monitor.diagnosis.siblings import Spread, on_grid, spread_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid
@@ -23,21 +24,19 @@ _FEWEST: Final = 200
 _ROUNDED: Final = 1e-7  # K3 below is float32 arithmetic in another order, above it is 16-bit rounding
 _QUANTIZED: Final = 3e-3  # bf16 is reported up to 1.6e-3 (miles), matched 8-bit rollouts from 3e-3 (verl, NeMo-RL)
 _STALLED: Final = 3.0
+_OFF_GRID: Final = 0.2  # of the differences of float32 logits 1 % are on it by chance
+_TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))  # tried where nobody says
 _VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
 _TAIL: Final = 0.3
 
 
 def low_precision(evidence: Evidence) -> Sign | None:
-    """A 16-bit dtype on one side, by configuration, by the grid of its values, or by the size of the noise."""
-    return (
-        _on_grid(evidence)
-        or _declared_dtype(evidence)
-        or _trainer_noise(evidence, varies=True)
-        or _unknown_noise(evidence)
-    )
+    """A 16-bit dtype on one side: by the grid of its values or logits, by configuration, or by the size of the noise."""
+    return _stored(evidence) or _declared_dtype(evidence) or _engine_grid(evidence) or _unknown_noise(evidence)
 
 
-def _on_grid(evidence: Evidence) -> Sign | None:
+def _stored(evidence: Evidence) -> Sign | None:
+    """Log-probs that were rounded after they had been computed."""
     tokens = evidence.recorded
     if tokens is None or len(tokens) < _FEWEST:
         return None
@@ -57,61 +56,53 @@ def _on_grid(evidence: Evidence) -> Sign | None:
 
 
 def _declared_dtype(evidence: Evidence) -> Sign | None:
-    setup, dtype = evidence.setup, evidence.setup.engine_low_dtype
+    """The configuration names a 16-bit dtype, and nothing says that the trainer has the same."""
+    setup, dtype, k3 = evidence.setup, evidence.setup.engine_low_dtype, _k3(evidence)
+    _, trainer_grid = _grids(evidence)
     full = setup.trainer_full_precision
-    if full is None and "float32" in setup.engine("checkpoint_dtype"):
-        full = True  # vLLM's dtype="auto" rounds such a checkpoint; the trainer has what it wrote
-    spread = _spread(evidence)
-    if dtype is None or (spread is not None and spread.both > _VARIES):
-        return None
-    k3 = _k3(evidence)
-    if not k3 > (_ROUNDED if full else HEALTHY):
+    if full is None:
+        # vLLM's dtype="auto" rounds a float32 checkpoint; the trainer has what it wrote.
+        full = trainer_grid < _OFF_GRID or (math.isnan(trainer_grid) and "float32" in setup.engine("checkpoint_dtype"))
+    if dtype is None or not k3 > (_ROUNDED if full else HEALTHY):
         return None
     return Sign(
-        KNOWN if full else LIKELY,
+        (KNOWN if full else LIKELY) if trainer_grid < _ON_GRID or math.isnan(trainer_grid) else POSSIBLE,
         0.1 if evidence.scaled else _share(k3, evidence),
-        {
-            "dtype": dtype,
-            "checkpoint_dtype": next(iter(setup.engine("checkpoint_dtype")), None),
-            "trainer_dtype": setup.trainer_dtype,
-            "k3_kl": k3,
-        },
-        f"The engine computes in {dtype}{', the trainer in float32' if full else ''}: K3 of {k3:.2g} among tokens of the same weights, "
-        f"{'within' if k3 <= HEALTHY else 'above'} what is reported as healthy for dense models (1e-5 … 1e-3).",
+        {"dtype": dtype, "trainer_dtype": setup.trainer_dtype, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
+        f"The engine computes in {dtype}{', the trainer in more' if full else ''}: K3 of {k3:.2g} among tokens of the same weights, {_range(k3)}.",
         since_step=evidence.start,
     )
 
 
-def _trainer_noise(evidence: Evidence, *, varies: bool) -> Sign | None:
-    """The engine is known to compute in float32; so noise that does not change with time is the trainer's."""
-    if (
-        evidence.setup.engine_low_dtype
-        or "float32" not in evidence.setup.engine("dtype")
-        or evidence.setup.quantizations
-    ):
+def _range(k3: float) -> str:
+    return f"{'within' if k3 <= HEALTHY else 'above'} what is reported as healthy for dense models (1e-5 … 1e-3)"
+
+
+def _engine_grid(evidence: Evidence) -> Sign | None:
+    """The engine's logits are 16-bit numbers and the trainer's are not; no configuration needed."""
+    engine_grid, trainer_grid = _grids(evidence)
+    k3 = _k3(evidence)
+    if not (engine_grid > _ON_GRID and trainer_grid < _OFF_GRID and k3 > _ROUNDED):
         return None
-    k3, spread = _k3(evidence), _spread(evidence)
-    if not k3 > _ROUNDED or not _steady(evidence):
-        return None
-    if spread is not None and (spread.trainer > _VARIES) != varies:
-        return None
-    what = "whole computation" if varies else "last matrix product (lm_head)"
     return Sign(
-        INFERRED if spread is not None else LIKELY - (0.05 if varies else 0),
-        _share(k3, evidence),
-        {"engine_dtype": "float32", "k3_kl": k3, **_spread_numbers(spread)},
-        f"The engine computes in float32, yet noise of K3 {k3:.2g} is there from the first step on and does not grow: the trainer's {what} is "
-        "in a 16-bit dtype (inferred from the numbers).",
+        INFERRED if k3 <= _QUANTIZED else LIKELY,
+        0.1 if evidence.scaled else _share(k3, evidence),
+        {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
+        f"The engine's logits are bfloat16 numbers ({engine_grid:.0%} of the differences between tokens of one context), the trainer's are not: K3 of "
+        f"{k3:.2g}, {_range(k3)} (inferred from the numbers).",
         since_step=evidence.start,
-        fix=None
-        if not varies
-        else "Compute the trainer's log-probs in the engine's dtype: no autocast around the forward pass that makes them.",
     )
 
 
 def _unknown_noise(evidence: Evidence) -> Sign | None:
+    """Nothing is known of either side, and the noise is larger than healthy."""
     k3 = _k3(evidence)
-    if evidence.setup.engines or not HEALTHY < k3 <= _QUANTIZED or not _steady(evidence):
+    if (
+        evidence.setup.engines
+        or not HEALTHY < k3 <= _QUANTIZED
+        or not _steady(evidence)
+        or not math.isnan(_grids(evidence)[0])
+    ):
         return None
     return Sign(
         LIKELY,
@@ -124,12 +115,23 @@ def _unknown_noise(evidence: Evidence) -> Sign | None:
 
 
 def lm_head_precision(evidence: Evidence) -> Sign | None:
-    """Rounding of the logits alone: noise, but the same in every batch."""
-    return _trainer_noise(evidence, varies=False)
+    """The trainer's logits are 16-bit numbers, the engine's are not."""
+    engine_grid, trainer_grid = _grids(evidence)
+    k3 = _k3(evidence)
+    if not (trainer_grid > _ON_GRID and engine_grid < _OFF_GRID and k3 > _ROUNDED):
+        return None
+    return Sign(
+        INFERRED,
+        0.1 if evidence.scaled else _share(k3, evidence),
+        {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
+        f"The trainer's logits are bfloat16 numbers ({trainer_grid:.0%} of the differences between tokens of one context), the engine's are not: K3 of "
+        f"{k3:.2g}, {_range(k3)} (inferred from the numbers; the layers before may be in bfloat16, too).",
+        since_step=evidence.start,
+    )
 
 
 def quantized_rollout(evidence: Evidence) -> Sign | None:
-    """8 bits or fewer in the engine, by configuration or by the size of the noise."""
+    """8 bits or fewer in the engine, by configuration, or noise that no 16-bit dtype makes."""
     parts, k3 = evidence.setup.quantizations, _k3(evidence)
     if parts and k3 > SLIGHT:
         named = ", ".join(f"{name} {value}" for name, value in parts.items())
@@ -140,14 +142,30 @@ def quantized_rollout(evidence: Evidence) -> Sign | None:
             f"The engine is quantised ({named}) and the trainer is not: K3 of {k3:.2g} among tokens of the same weights.",
             since_step=evidence.start,
         )
-    if evidence.setup.engines or not k3 > _QUANTIZED or not _steady(evidence):
+    return _undeclared_quantization(evidence, k3)
+
+
+def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
+    """Steady, calibrated noise with neither side's logits in 16 bits, or too large for 16 bits."""
+    engine_grid, trainer_grid = _grids(evidence)
+    wide = engine_grid < _OFF_GRID and trainer_grid < _OFF_GRID and evidence.setup.engine_low_dtype is None
+    full = "float32" in evidence.setup.engine("dtype")
+    if not _steady(evidence) or not k3 > (SLIGHT if wide and full else HEALTHY if wide else _QUANTIZED):
+        return None
+    if full and engine_grid > _OFF_GRID:
         return None
     return Sign(
-        LIKELY - 0.05,
+        LIKELY + 0.05,
         _share(k3, evidence),
-        {"k3_kl": k3, "calibration_z": evidence.gap.ratio.z},
-        f"Noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow: more than bfloat16 explains, as with a quantised "
-        "engine (inferred from the numbers; the engine's configuration is not known).",
+        {
+            "k3_kl": k3,
+            "engine_on_grid_share": engine_grid,
+            "trainer_on_grid_share": trainer_grid,
+            "calibration_z": evidence.gap.ratio.z,
+        },
+        f"Noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow, and "
+        + ("neither side's logits are 16-bit numbers" if wide else "it is more than bfloat16 makes")
+        + ": weights or cache of the engine have fewer bits (inferred from the numbers).",
         since_step=evidence.start,
     )
 
@@ -182,19 +200,29 @@ def moe_routing(evidence: Evidence) -> Sign | None:
 
 
 def batch_variance(evidence: Evidence) -> Sign | None:
-    """The same tokens after the same prompt get other log-probs in another batch."""
+    """Both sides compute the same way and differ: the same tokens get other log-probs in another batch or kernel."""
     spread, k3 = _spread(evidence), _k3(evidence)
-    if spread is None or evidence.scaled or not k3 > _ROUNDED or not _steady(evidence):
+    engine_grid, trainer_grid = _grids(evidence)
+    both = engine_grid > _ON_GRID and trainer_grid > _ON_GRID
+    varies = spread is not None and max(spread.engine, spread.trainer) > _VARIES
+    if evidence.scaled or not k3 > _ROUNDED or not (both or varies) or not _steady(evidence):
         return None
-    low = evidence.setup.engine_low_dtype is not None
-    if spread.both <= _VARIES and (low or not evidence.setup.engines or spread.engine <= _VARIES):
-        return None
+    numbers = (
+        {}
+        if spread is None
+        else {"engine_spread": spread.engine, "trainer_spread": spread.trainer, "repeated_tokens": spread.n}
+    )
+    told = (
+        "Both sides' logits are bfloat16 numbers, so they compute alike"
+        if both
+        else "One side computes the same token differently each time"
+    )
     return Sign(
-        INFERRED,
+        INFERRED if both else LIKELY,
         _share(k3, evidence),
-        {"k3_kl": k3, **_spread_numbers(spread)},
-        f"The same tokens after the same prompt and weights get log-probs that vary by {spread.engine:.0%} of the gap in the engine and "
-        f"{spread.trainer:.0%} in the trainer, from batch to batch: kernels whose result depends on the shape of the batch.",
+        {"k3_kl": k3, "engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, **numbers},
+        f"{told}; what is left (K3 {k3:.2g}, {_range(k3)}) comes from kernels whose rounding depends on the shape of the batch (inferred from the "
+        "numbers).",
         since_step=evidence.start,
     )
 
@@ -235,9 +263,14 @@ def _spread(evidence: Evidence) -> Spread | None:
     return None if tokens is None or evidence.scaled else spread_of(tokens)
 
 
-def _spread_numbers(spread: Spread | None) -> dict[str, float]:
-    return (
-        {}
-        if spread is None
-        else {"engine_spread": spread.engine, "trainer_spread": spread.trainer, "repeated_tokens": spread.n}
-    )
+def _grids(evidence: Evidence) -> tuple[float, float]:
+    """Shares of 16-bit logits on both sides; NaN where it cannot be told."""
+    tokens = evidence.recorded
+    if tokens is None or not len(tokens.valid):
+        return math.nan, math.nan
+    usable, temperatures = tokens.valid, evidence.setup.temperatures or _TEMPERATURES
+    return tuple(max(_grid(usable, side, t) for t in {1.0, *temperatures}) for side in (usable.r, usable.t))  # type: ignore[return-value]
+
+
+def _grid(tokens: Tokens, values: NDArray[np.float64], temperature: float) -> float:
+    return on_grid(tokens, values, temperature)
