@@ -50,6 +50,7 @@ class FakeSlack:
         self.limited = 0  # how often a sender was too fast
         self.on_call: Callable[[str, str], None] = lambda method, stage: None  # stage: arrived | accepted | answered
         self.scopes = scopes
+        self.retry_after = 1  # seconds
         self._interval = interval
         self._member = member
         self._failures: dict[str, list[str]] = {}
@@ -270,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path.startswith("/services/"):
             return self._webhook(path, body)
         if "json" in self.headers.get("Content-Type", ""):
-            arguments = json.loads(body)
+            arguments = json.loads(body or b"{}")
         else:
             arguments = dict(parse_qsl(query) + parse_qsl(body.decode()))
         return slack.answer(method, arguments, self.headers.get("Authorization"))
@@ -305,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
             self.send_header("x-oauth-scopes", ",".join(self.slack.scopes))
             if status == 429:
-                self.send_header("Retry-After", "1")
+                self.send_header("Retry-After", str(self.slack.retry_after))
             self.end_headers()
             self.wfile.write(body)
         except ConnectionError:  # the sender was killed, or has given up

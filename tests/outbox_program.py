@@ -1,15 +1,9 @@
-"""Sends the outbox of a home to a Slack channel until nothing waits: a process for tests to kill.
-
-    python outbox_program.py HOME API_URL [POINT]
-
-It kills itself at POINT: before or after it notes that an attempt begins, before or after it notes that a message was sent.
-"""
+"""Sends the outbox of a home to a Slack channel until nothing waits: for tests, as a process to kill."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,10 +20,11 @@ from logprobe.monitor.store import Store
 
 CHANNEL, TOKEN = "C0123456789", "xoxb-0000-canary-token"
 SETTLE = timedelta(seconds=0.2)
-PACE = 0.1  # seconds
+PACE = 0.0  # seconds
 
 
 def main(home: Path, api_url: str, point: str) -> None:
+    """Kills its own process at `point`: before or after the outbox is told that an attempt begins, or that it has sent a message."""
     _kill_at(point)
     stopping = threading.Event()
     bot = SlackBot("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(5.0, stopping), api_url=api_url)
@@ -54,7 +49,3 @@ def _kill_at(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(outbox, what, replaced)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "")

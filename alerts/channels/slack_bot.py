@@ -7,6 +7,7 @@ the channel's recent history is searched for it before anything is sent again.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -56,7 +57,7 @@ class SlackBot:
         self._client = WebClient(
             token=token.reveal(),
             base_url=api_url,
-            timeout=max(1, int(calls.seconds)),
+            timeout=math.ceil(calls.seconds),
             logger=SILENT,
             retry_handlers=retry_handlers(),  # type: ignore[arg-type]  # the SDK's list is not covariant
         )

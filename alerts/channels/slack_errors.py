@@ -22,7 +22,7 @@ T = TypeVar("T")
 # The SDK logs addresses and bodies, and a webhook's address is its password. This logger belongs to no tree and says nothing.
 SILENT: Final = Logger("logprobe.slack", CRITICAL + 1)  # noqa: LOG001 - one from getLogger would inherit handlers
 
-_PATIENCE: Final = 3.0  # seconds that a call itself may wait for Slack; longer waits are the outbox's
+_PATIENCE: Final = 1.0  # seconds that a call itself may wait for Slack; longer waits are the outbox's
 _TOO_MANY: Final = 429
 _SERVER: Final = 500
 

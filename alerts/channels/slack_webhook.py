@@ -5,6 +5,8 @@ So a message whose attempt got no answer is sent again, and says that it may be 
 
 from __future__ import annotations
 
+import math
+
 from slack_sdk.webhook import WebhookClient
 
 from logprobe.alerts.channels import slack_message
@@ -29,7 +31,7 @@ class SlackWebhook:
         self._secrets = (url,)
         self._client = WebhookClient(
             url.reveal(),
-            timeout=max(1, int(calls.seconds)),
+            timeout=math.ceil(calls.seconds),
             logger=SILENT,
             retry_handlers=retry_handlers(),  # type: ignore[arg-type]  # the SDK's list is not covariant
         )

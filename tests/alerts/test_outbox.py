@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
-import pytest
 from alert_notes import NOTE
 
 from logprobe.alerts import outbox
-from logprobe.monitor.home import Home
 from logprobe.monitor.store import Store
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def test_a_notification_is_there_exactly_when_its_transaction_is(store: Store) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import outbox_program
+import pytest
 from alert_notes import NOTE
 from fake_slack import FakeSlack
 
@@ -18,7 +18,6 @@ from logprobe.alerts.notification import Notification
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import Store
 
-PROGRAM = Path(__file__).parent.parent / "outbox_program.py"
 STATES = ("firing", "escalated", "resolved")
 # Where the process is killed: by itself, or by Slack when a call reaches that stage.
 BY_ITSELF = ("before begin", "after begin", "before sent", "after sent")
@@ -40,14 +39,17 @@ def transitions() -> list[Notification]:
     ]
 
 
-def test_each_transition_is_one_message_wherever_the_sender_is_killed(home: Path) -> None:
+def test_each_transition_is_one_message_wherever_the_sender_is_killed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(outbox_program.__file__).parent))  # for the forkserver's imports
     notes = transitions()
     with Store.open(Home(home)) as store, store.transaction() as cursor:
         for note in notes:
             outbox.enqueue(store, cursor, note)
     points = [*BY_ITSELF, *BY_SLACK]
     Random(20260501).shuffle(points)
-    with FakeSlack(interval=0.1) as slack:
+    with FakeSlack(interval=0.0) as slack:
         killed = sum(run(home, slack, point) == -signal.SIGKILL for point in points)
         assert run(home, slack, "") == 0
     assert killed >= len(points) - 2  # nothing may be left to kill at when the last ones have their turn
@@ -61,14 +63,19 @@ def test_each_transition_is_one_message_wherever_the_sender_is_killed(home: Path
     assert not slack.violations
 
 
-def run(home: Path, slack: FakeSlack, point: str | tuple[str, str]) -> int:
+def run(home: Path, slack: FakeSlack, point: str | tuple[str, str]) -> int | None:
     """One life of the sender; → its exit code."""
-    arguments = [sys.executable, str(PROGRAM), str(home), slack.api_url, point if isinstance(point, str) else ""]
-    process = subprocess.Popen(arguments, env={**os.environ, "PYTHONWARNINGS": "error"})
+    context = multiprocessing.get_context("forkserver")  # a real process each time, without a second of imports
+    context.set_forkserver_preload(["outbox_program"])
+    process = context.Process(
+        target=outbox_program.main, args=(home, slack.api_url, point if isinstance(point, str) else "")
+    )
+    process.start()
 
     def kill(method: str, stage: str) -> None:
         if (method, stage) == point:
             process.kill()
 
     slack.on_call = kill
-    return process.wait(timeout=60)
+    process.join(timeout=60)
+    return process.exitcode

@@ -1,0 +1,81 @@
+"""A sender with a clock of the test's own: back-offs of minutes pass at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from fake_slack import CHANNEL, TOKEN, FakeSlack
+
+from logprobe.alerts import outbox
+from logprobe.alerts.channels.building import Route
+from logprobe.alerts.channels.calls import Calls
+from logprobe.alerts.channels.channel import Channel
+from logprobe.alerts.channels.slack_bot import SlackBot
+from logprobe.alerts.credentials import Secret
+from logprobe.alerts.delivery import Sender
+from logprobe.alerts.notification import Notification
+from logprobe.monitor.store import Store
+
+ALL = frozenset({"info", "warning", "critical"})
+
+
+def bot(slack: FakeSlack, *, seconds: float = 5.0, token: str = TOKEN, channel: str = CHANNEL) -> SlackBot:
+    """A bot that does not wait between messages: where the pace matters, the test says so."""
+    made = SlackBot(
+        "team",
+        token=Secret(token),
+        channel=channel,
+        calls=Calls(seconds, threading.Event()),
+        api_url=slack.api_url,
+    )
+    made.pace = 0.0
+    return made
+
+
+class Bench:
+    """A store's outbox and the senders of some channels."""
+
+    def __init__(self, store: Store, *channels: Channel) -> None:
+        self.store = store
+        # The store stamps notifications with the real time, so this clock starts there.
+        self.now = datetime.now(UTC) + timedelta(seconds=1)
+        self.stopping = threading.Event()
+        routes = [Route(channel, ALL, timedelta(seconds=15)) for channel in channels]
+        self.senders = {
+            route.channel.name: Sender(
+                store, route, routes, clock=lambda: self.now, random=Random(7), stopping=self.stopping
+            )
+            for route in routes
+        }
+
+    def enqueue(self, *notes: Notification) -> None:
+        with self.store.transaction() as cursor:
+            for note in notes:
+                outbox.enqueue(self.store, cursor, note)
+
+    def run(self, *, hours: float = 0.0, minutes_between: float = 0.5) -> None:
+        """One run of every sender, or one every so often for some hours."""
+        for _ in range(1 + int(hours * 60 / minutes_between)):
+            for sender in self.senders.values():
+                sender.run_once()
+            self.now += timedelta(minutes=minutes_between)
+
+    def finish(self) -> None:
+        """Runs until nothing waits. In real time too: a call that hangs must end before there is another one."""
+        deadline = time.monotonic() + 60
+        while any(waiting for _, waiting, _ in self.states().values()):
+            assert time.monotonic() < deadline, self.states()
+            self.run(minutes_between=0.1)
+
+    def states(self) -> dict[str, tuple[int, int, int]]:
+        """Per channel how many are sent, waiting, dead."""
+        rows = outbox.channel_states(self.store)
+        return {row["channel"]: (row["sent"], row["waiting"], row["dead"]) for row in rows}
+
+    def error(self) -> str:
+        """The error of the newest failed attempt."""
+        rows = self.store.query("SELECT last_error FROM deliveries WHERE last_error IS NOT NULL ORDER BY next_at DESC")
+        return str(rows["last_error"][0])
