@@ -16,6 +16,7 @@ class State(StrEnum):
     IDLE = "idle"
     STALE = "stale"
     ENDED = "ended"
+    FAILED = "failed"
     NO_DATA = "no_data"
 
 
@@ -26,6 +27,9 @@ class Writer:
     name: str
     last_seen: datetime | None  # newest record or heartbeat
     closed: bool  # said goodbye
+    failed: str | None = None  # its process died of an error: which
+    component: str | None = None  # what its process is: "trainer", "vllm", …
+    first_seen: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ def judge(
         writers: the run's collectors; a heartbeat counts as a sign of life, though not as data.
 
     Returns:
-        ``ended`` when every writer closed (one that had long been silent when the last record came was replaced, and
-        has no say); ``live`` while data comes in as often as is usual for the run; ``idle`` when
+        ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every writer closed
+        (one that had long been silent when the last record came was replaced, and has no say); ``live`` while data comes in as often as is usual for the run; ``idle`` when
         data is late but a collector still gives signs of life, or it is not late enough to worry; ``stale`` when neither
         data nor signs of life came for long; ``no_data`` when nothing was ever recorded.
     """
@@ -69,19 +73,27 @@ def judge(
     late, lost = _limits(median_step_seconds)
     present = [writer for writer in writers if not _replaced(writer, last_record - lost)]
     if present and all(writer.closed for writer in present):
-        return Liveness(
-            State.ENDED, f"all {_count(len(present), 'collector')} closed; last record {_ago(now, last_record)}"
-        )
+        return _over(present, now, last_record, late)
     data_age = now - last_record
     if data_age <= late:
         return Liveness(State.LIVE, f"last record {_ago(now, last_record)}")
-    words = f"no record for {_span(data_age)}{_usual(median_step_seconds)}"
+    words = f"no record for {span_words(data_age)}{_usual(median_step_seconds)}"
     sign = _newest_sign(writers)
     if sign is not None and now - sign <= late:
         return Liveness(State.IDLE, f"{words}, but a collector gave a sign of life {_ago(now, sign)}")
     if data_age <= lost:
         return Liveness(State.IDLE, words)
     return Liveness(State.STALE, f"{words}, and no collector closed: the process may have been killed or hang")
+
+
+def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late: timedelta) -> Liveness:
+    """Everybody said goodbye: as planned, or because of an error."""
+    failed = next((writer for writer in writers if writer.failed and not _resumed(writer, writers, late)), None)
+    if failed is not None:
+        return Liveness(State.FAILED, f"{failed.failed}; last record {_ago(now, last_record)}")
+    return Liveness(
+        State.ENDED, f"all {_count(len(writers), 'collector')} closed; last record {_ago(now, last_record)}"
+    )
 
 
 def _limits(median_step_seconds: float | None) -> tuple[timedelta, timedelta]:
@@ -92,6 +104,12 @@ def _limits(median_step_seconds: float | None) -> tuple[timedelta, timedelta]:
 def _replaced(writer: Writer, horizon: datetime) -> bool:
     """A collector killed in mid-run never closes; when the run went on without it for long, it was restarted as another."""
     return not writer.closed and writer.last_seen is not None and writer.last_seen < horizon
+
+
+def _resumed(failed: Writer, writers: Sequence[Writer], late: timedelta) -> bool:
+    """The run went on after the error, with another collector or without."""
+    seen = failed.last_seen
+    return seen is not None and any(w.last_seen is not None and w.last_seen > seen + late for w in writers)
 
 
 def _newest_sign(writers: Sequence[Writer]) -> datetime | None:
@@ -108,16 +126,17 @@ def _usual(median_step_seconds: float | None) -> str:
     return (
         ""
         if median_step_seconds is None
-        else f" (a step usually takes {_span(timedelta(seconds=median_step_seconds))})"
+        else f" (a step usually takes {span_words(timedelta(seconds=median_step_seconds))})"
     )
 
 
 def _ago(now: datetime, then: datetime) -> str:
     # A clock of another machine may run ahead.
-    return "just now" if now <= then else f"{_span(now - then)} ago"
+    return "just now" if now <= then else f"{span_words(now - then)} ago"
 
 
-def _span(duration: timedelta) -> str:
+def span_words(duration: timedelta) -> str:
+    """A span of time for people: ``12 min``."""
     seconds = duration.total_seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

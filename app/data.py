@@ -144,7 +144,7 @@ def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
 
 
 def _run(row: Mapping[str, Any], now: datetime) -> Run:
-    writers = [Writer(writer["name"], writer["last_seen"], writer["closed"]) for writer in row["writers"]]
+    writers = [Writer(**writer) for writer in row["writers"]]
     return Run(
         name=row["run"],
         liveness=judge(

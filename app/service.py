@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from logprobe.alerts import rule_file
+from logprobe.alerts.job import alerts_part
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.home import Home
 from logprobe.monitor.part import PartMaker
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             port=arguments.port,
             health_port=arguments.health_port,
             policy=_policy(arguments.keep_gib, arguments.keep_days),
-            parts=_parts(),
+            parts=_parts(arguments.page),
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.shutdown())
@@ -48,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parts() -> list[PartMaker]:
+def _parts(page: str | None) -> list[PartMaker]:
     """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
-    return []
+    return [alerts_part(rule_file.for_home, page=page)]
 
 
 def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
@@ -72,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
     parser.add_argument("--health-port", type=int, default=0, help="port of /healthz (default: any free one)")
+    parser.add_argument("--page", metavar="URL", help="address of the dashboard, for links in alerts")
     parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
     parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
     return parser

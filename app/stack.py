@@ -78,7 +78,8 @@ class Stack:
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
-        command = [sys.executable, "-m", "logprobe.app.service", "--home", str(self._home.path), *self._options]
+        page = ["--page", self.url] if self._app else []
+        command = [sys.executable, "-m", "logprobe.app.service", "--home", str(self._home.path), *page, *self._options]
         return Child("monitor service", command, ready=self._serving)
 
     def _serving(self) -> bool:

@@ -47,7 +47,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "sequences": facts.sequences,
         "last_record_at": facts.last_record,
         "measured": next(iter(reader.read("cli_gaps", run=run).to_pylist()), None),
-        "on_policy": asdict(identity.judge(identity.facts_of(reader.read("slice_identity", run=run)))),
+        "on_policy": asdict(identity.judge(identity.facts_of(reader.read("slice_identity", run=run, first=None, last=None)))),
         "steps_to_compute": behind["dirty_steps"],
         "quarantined": behind["quarantined"],
         "quarantine_reasons": behind["quarantine_reasons"],

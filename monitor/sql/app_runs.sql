@@ -8,10 +8,11 @@ WITH arrivals AS (
            max(ingested_at) FILTER (kind IN ('training', 'statistics', 'rollout', 'step')) AS last_data_at
     FROM segments GROUP BY run, writer
 ), signs AS (
-    SELECT run, writer, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
+    SELECT run, writer, bool_or(event = 'closed') AS closed, max_by(message, time) FILTER (event = 'host_failed') AS failed
+    FROM health_records GROUP BY run, writer
 ), writers AS (
     SELECT run, min(first_at) AS first_at, max(last_data_at) AS last_data_at,
-           list({'name': writer, 'last_seen': arrivals.last_at, 'closed': coalesce(closed, false)}) AS writers
+           list({'name': writer, 'last_seen': arrivals.last_at, 'closed': coalesce(closed, false), 'failed': failed}) AS writers
     FROM arrivals LEFT JOIN signs USING (run, writer) GROUP BY run
 ), paced AS (
     SELECT *, epoch(time - lag(time) OVER (PARTITION BY run ORDER BY step)) AS seconds FROM step_summaries

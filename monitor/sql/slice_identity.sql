@@ -1,4 +1,4 @@
--- What the verdict "identical" stands on. Grain: step of $run. `n`: valid tokens, `zero`: those with a log-ratio of exactly 0,
+-- What the verdict "identical" stands on. Grain: step of $run between $first and $last (both included; null: no bound). `n`: valid tokens, `zero`: those with a log-ratio of exactly 0,
 -- `independent`: sequences whose two log-probs the collectors saw where they were computed: r at the engine, t at the trainer.
 -- Inputs: training_sequences, statistics of the pair "backend".
 SELECT
@@ -12,5 +12,6 @@ FROM training_sequences AS t
 LEFT JOIN statistics AS s
     ON s.run = $run AND s.step = t.step AND s.segment_id = t.segment_id AND s.row = t.row AND s.pair = 'backend'
 WHERE t.run = $run AND t.n_expected > 0
+  AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
 GROUP BY t.step
 ORDER BY t.step

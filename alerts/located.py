@@ -1,0 +1,141 @@
+"""YAML as plain data that remembers where each value stood, for messages that name file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from logprobe.collectors.errors import ConfigurationError
+
+_DEEPEST: Final = 20  # a rule file needs five; an alias that contains itself has no end
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, counted from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(slots=True)
+class Table:
+    """A YAML mapping: `values` are plain data, `Table`s and `Entries`; `places` say where each key stood."""
+
+    place: Place
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+
+    def over(self, base: Table, merged: Iterable[str] = ()) -> Table:
+        """`base` with what this table says instead; the tables under the keys `merged` are merged likewise."""
+        result = Table(self.place, {**base.values, **self.values}, {**base.places, **self.places})
+        for key in merged:
+            above, below = self.values.get(key), base.values.get(key)
+            if isinstance(above, Table) and isinstance(below, Table):
+                result.values[key] = above.over(below)
+        return result
+
+
+@dataclass(slots=True)
+class Entries:
+    """A YAML sequence."""
+
+    place: Place
+    values: list[Any] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
+def parse(text: str, file: str) -> Table:
+    """The mapping that `text` holds; an empty text holds an empty one. Raises `ConfigurationError` with file and line."""
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return Table(Place(file, 1))
+        value = _value(loader, node, file, 0)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigurationError(f"{file}:{line}: no YAML: {error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError(f"{file}:1: no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(value, Table):
+        raise ConfigurationError(f"{file}:1: a mapping is expected, such as `rules:`")
+    return value
+
+
+def plain(value: Any) -> Any:
+    """The data alone."""
+    if isinstance(value, Table):
+        return {key: plain(item) for key, item in value.values.items()}
+    if isinstance(value, Entries):
+        return [plain(item) for item in value.values]
+    return value
+
+
+def place_of(value: Any, path: Iterable[Any]) -> Place:
+    """Where the value at `path` stood; where the path leaves the data, the last place on it."""
+    place: Place = value.place
+    for key in path:
+        known = key in value.values if isinstance(value, Table) else isinstance(value, Entries)
+        if known:
+            place, value = value.places[key], value.values[key]
+    return place
+
+
+def _value(loader: yaml.SafeLoader, node: yaml.Node, file: str, depth: int) -> Any:
+    place = Place(file, node.start_mark.line + 1)
+    if depth > _DEEPEST:
+        raise ConfigurationError(f"{place}: nested too deeply")
+    if isinstance(node, yaml.MappingNode):
+        return _table(loader, node, file, depth)
+    if isinstance(node, yaml.SequenceNode):
+        items = [_value(loader, child, file, depth + 1) for child in node.value]
+        return Entries(place, items, [Place(file, child.start_mark.line + 1) for child in node.value])
+    return loader.construct_object(node)
+
+
+def _table(loader: yaml.SafeLoader, node: yaml.MappingNode, file: str, depth: int) -> Table:
+    table = Table(Place(file, node.start_mark.line + 1))
+    for key_node, value_node in node.value:
+        place = Place(file, key_node.start_mark.line + 1)
+        # As it is written: `on` and `no` are names here, not truth values.
+        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+        if key is None:
+            raise ConfigurationError(f"{place}: a key must be a word")
+        if key in table.values:
+            raise ConfigurationError(f"{place}: {key!r} stands here twice; it stood in line {table.places[key].line}")
+        table.values[key] = _value(loader, value_node, file, depth + 1)
+        table.places[key] = place
+    return table
+
+
+def items(table: Table, key: str) -> list[Table]:
+    """The tables of the sequence under `key`; none without one. Raises `ConfigurationError` for anything else."""
+    value = table.values.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, Entries):
+        raise ConfigurationError(f"{table.places[key]}: `{key}` must be a list")
+    for item, place in zip(value.values, value.places, strict=True):
+        if not isinstance(item, Table):
+            raise ConfigurationError(f"{place}: an entry of `{key}` must be a mapping, such as `- name: …`")
+    return list(value.values)
+
+
+def with_items(table: Table, key: str, entries: list[Table]) -> Table:
+    """`table` with the sequence `entries` under `key`."""
+    place = table.places.get(key, table.place)
+    sequence = Entries(place, list(entries), [entry.place for entry in entries])
+    return Table(table.place, {**table.values, key: sequence}, {**table.places, key: place})
+
+
+def empty(file: str, values: Mapping[str, Any] | None = None) -> Table:
+    """A table that stands in no file's text."""
+    place = Place(file, 1)
+    return Table(place, dict(values or {}), dict.fromkeys(values or {}, place))

@@ -1,0 +1,354 @@
+"""Alert rules as data: what is watched, when it is wrong, for how long, and what people are told.
+
+A rule's condition either looks at every step in order (`StepCondition`: it can be evaluated again, and gives the same) or at how
+things are now (`PresentCondition`: diagnosis, acknowledgements, signs of life).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from logprobe.collectors.statistics import PAIRS
+from logprobe.monitor.diagnosis.result import Layer
+from logprobe.monitor.metrics.catalog import KEYS, metric
+from logprobe.monitor.metrics.definition import Metric
+from logprobe.monitor.slices import DIMENSIONS, TAG
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
+Pair = Literal["backend", "update", "total"]
+Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)]
+Steps = Annotated[int, Field(ge=0, le=100_000)]
+Window = Annotated[int, Field(ge=1, le=1_000)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Threshold(_Model):
+    """The metric is beyond a fixed value: `above` it, `below` it, or outside the two.
+
+    With a `window`, the median of the last measured steps is compared. `clear`: the value it has to come back to; between the two
+    nothing changes.
+    """
+
+    kind: Literal["threshold"]
+    above: Finite | None = None
+    below: Finite | None = None
+    clear: Finite | None = None
+    window: Window = 1
+
+    @model_validator(mode="after")
+    def _has_sense(self) -> Self:
+        if self.above is None and self.below is None:
+            raise ValueError("give `above`, `below`, or both")
+        if self.above is not None and self.below is not None:
+            if self.below >= self.above:
+                raise ValueError("`below` must be less than `above`: the metric is fine between the two")
+            if self.clear is not None:
+                raise ValueError("`clear` goes with one of `above` and `below`; with both, leave it out")
+        elif self.clear is not None:
+            _check_side(self.above, self.below, self.clear)
+        return self
+
+
+class Ratio(_Model):
+    """The metric has grown against the run's own frozen baseline: short and long recent median both exceed multiples of it.
+
+    Windows in measured steps. `clear`: the short median has to come back to this multiple.
+    """
+
+    kind: Literal["ratio"]
+    short: Window = 10
+    above: Factor
+    long: Window = 40
+    above_long: Factor
+    clear: Factor
+    floor: Factor = 1e-5
+
+    @model_validator(mode="after")
+    def _has_sense(self) -> Self:
+        if self.short > self.long:
+            raise ValueError("`short` is longer than `long`")
+        _check_side(self.above, None, self.clear)
+        return self
+
+
+class Growth(_Model):
+    """The verdict on growth that diagnosis and dashboard show, as it is, with its own windows and hysteresis."""
+
+    kind: Literal["growth"]
+    level: Literal["growing", "critical"]
+
+
+class Trend(_Model):
+    """The metric doubles (or halves) within so many steps, by a robust line through its logarithm over `window` measured steps.
+
+    Wrong only when even the flattest line of the 95 % interval rises (or falls). `clear`: it takes more steps than that.
+    """
+
+    kind: Literal["trend"]
+    window: Annotated[int, Field(ge=10, le=1_000)] = 100
+    doubling_within: Factor | None = None
+    halving_within: Factor | None = None
+    clear: Factor | None = None
+
+    @model_validator(mode="after")
+    def _has_sense(self) -> Self:
+        if (self.doubling_within is None) == (self.halving_within is None):
+            raise ValueError("give either `doubling_within` or `halving_within`")
+        if self.clear is not None and self.clear < self.within:
+            raise ValueError("`clear` must be more steps than the rule allows")
+        return self
+
+    @property
+    def within(self) -> float:
+        """Steps, whichever way."""
+        return self.doubling_within or self.halving_within or 0.0
+
+
+class Absent(_Model):
+    """The metric has no value. `once_seen`: only after it had one in this run."""
+
+    kind: Literal["absent"]
+    once_seen: bool = True
+
+
+class Nonfinite(_Model):
+    """More than `above` tokens of the step have a log-prob that is not finite, or cannot be one."""
+
+    kind: Literal["nonfinite"]
+    above: Annotated[int, Field(ge=0)] = 0
+
+
+class Exact(_Model):
+    """Engine and trainer differ in some token, in a run that was identical to the last bit before.
+
+    `expected`: the run is meant to be identical, so any difference counts from the first step on.
+    """
+
+    kind: Literal["exact"]
+    expected: bool = False
+
+
+class Diagnosed(_Model):
+    """The diagnosis names one of `causes`, or any cause of `layers`, with at least this confidence."""
+
+    kind: Literal["diagnosis"]
+    causes: tuple[str, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+    @model_validator(mode="after")
+    def _has_sense(self) -> Self:
+        if not self.causes and not self.layers:
+            raise ValueError("give `causes`, `layers`, or both")
+        return self
+
+
+class Unacknowledged(_Model):
+    """The trainer has not confirmed a correction within the steps that the correction's policy gives it."""
+
+    kind: Literal["unacknowledged"]
+
+
+Event = Literal["no_new_step", "collector_stopped", "plugin_missing", "ended_silently", "host_failed"]
+
+
+class DeadMan(_Model):
+    """What should have come did not.
+
+    `no_new_step`: for longer than `times` the median step time, and than `floor`. `collector_stopped`: one collector gave no sign
+    of life for `floor` while others did. `plugin_missing`: the trainer relies on the engine's records and none came. `ended_silently`:
+    neither data nor signs of life came, and nobody said goodbye. `host_failed`: a process that recorded died of an error.
+    """
+
+    kind: Literal["dead_man"]
+    event: Event
+    times: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 6.0
+    floor: Annotated[timedelta, Field(ge=timedelta(seconds=1))] = timedelta(minutes=10)
+    steps: Annotated[int, Field(ge=1)] = (
+        3  # of a trainer without an engine's record, before its plugin counts as missing
+    )
+
+    @field_validator("floor", mode="before")
+    @classmethod
+    def _read_span(cls, value: Any) -> Any:
+        return span(value) if isinstance(value, str) else value
+
+
+StepCondition = Threshold | Ratio | Growth | Trend | Absent | Nonfinite | Exact
+PresentCondition = Diagnosed | Unacknowledged | DeadMan
+Condition = Annotated[StepCondition | PresentCondition, Field(discriminator="kind")]
+CONDITIONS: Final[dict[str, type[BaseModel]]] = {
+    model.model_fields["kind"].annotation.__args__[0]: model  # type: ignore[union-attr]
+    for model in (
+        Threshold,
+        Ratio,
+        Growth,
+        Trend,
+        Absent,
+        Nonfinite,
+        Exact,
+        Diagnosed,
+        Unacknowledged,
+        DeadMan,
+    )
+}
+_NEED_METRIC: Final = (Threshold, Ratio, Growth, Trend, Absent)
+
+
+class Annotations(_Model):
+    """What people are told besides the numbers. Empty: the condition speaks for itself."""
+
+    summary: str = ""
+    description: str = ""
+    runbook: str = ""
+    fix: str | None = None
+
+
+class Rule(_Model):
+    """One thing to be told about.
+
+    `for`: steps in a row that the condition must hold; `keep_firing`: steps in a row that it must be cleared. `cause`: of the rules of
+    one cause only the most severe speaks.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: Word
+    enabled: bool = True
+    severity: Severity = "warning"
+    cause: Word | None = None
+    layer: Layer | None = None
+    metric: str | None = None
+    pair: Pair | None = None
+    slice: str | None = None
+    when: Condition
+    for_: Steps = Field(default=0, alias="for")
+    keep_firing: Steps = 0
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: Annotations = Annotations()
+
+    @field_validator("slice")
+    @classmethod
+    def _can_be_sliced(cls, value: str | None) -> str | None:
+        dimension = (value or "").partition("=")[0]
+        if value is None or dimension in DIMENSIONS or (dimension.startswith(TAG) and dimension != TAG):
+            return value
+        near = get_close_matches(dimension, DIMENSIONS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DIMENSIONS)} and {TAG}NAME"
+        raise ValueError(f"there is nothing called {dimension!r} to slice by; {hint}")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        needs_metric = isinstance(self.when, _NEED_METRIC)
+        if needs_metric != (self.metric is not None):
+            word = "needs" if needs_metric else "takes no"
+            raise ValueError(f"a condition of kind {self.when.kind!r} {word} `metric`")
+        if self.metric is not None:
+            _check_metric(self.metric, self.pair)
+        elif self.slice is not None:
+            raise ValueError("`slice` goes with a metric")
+        if isinstance(self.when, PresentCondition) and (self.for_ or self.keep_firing):
+            raise ValueError(f"`for` and `keep_firing` count steps; a condition of kind {self.when.kind!r} knows none")
+        return self
+
+    @property
+    def key(self) -> str | None:
+        """Of the metric in the catalog: ``backend.k3_kl``."""
+        if self.metric is None or self.metric in KEYS:
+            return self.metric
+        return f"{self.pair or 'backend'}.{self.metric}"
+
+    @property
+    def declared(self) -> Metric | None:
+        """The metric's declaration in the catalog."""
+        return None if self.key is None else metric(self.key)
+
+    @property
+    def of_pair(self) -> Pair | None:
+        """The pair that is looked at."""
+        if isinstance(self.when, Nonfinite) or (self.key or "").partition(".")[0] in PAIRS:
+            return self.pair or "backend"
+        return None
+
+    @property
+    def shared_cause(self) -> str:
+        """What the rule has in common with others; by default nothing."""
+        return self.cause or self.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Of everything that decides when the rule fires: with another one it has to look at the run anew."""
+        judged = self.model_dump_json(include={"metric", "pair", "slice", "when", "for_", "keep_firing"})
+        return hashlib.sha256(judged.encode()).hexdigest()[:12]
+
+
+class ForRuns(_Model):
+    """Rules for the runs whose name matches a pattern, on top of those for all."""
+
+    match: str
+    rules: tuple[Rule, ...]
+
+
+class RuleSet(_Model):
+    """All rules of a home; with `defaults`, those that are shipped are among them.
+
+    `tell_within`: news older than this is recorded and not told, so that looking at an old run for the first time disturbs nobody.
+    """
+
+    defaults: bool = True
+    tell_within: timedelta = timedelta(hours=24)
+    rules: tuple[Rule, ...] = ()
+    runs: tuple[ForRuns, ...] = ()
+
+    @field_validator("tell_within", mode="before")
+    @classmethod
+    def _read_span(cls, value: Any) -> Any:
+        return span(value) if isinstance(value, str) else value
+
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def span(text: str) -> timedelta:
+    """``90s``, ``10m``, ``2h`` or ``1d``. Raises `ValueError`.
+
+    >>> span("90s") == span("1.5m")
+    True
+    """
+    unit = _UNITS.get(text.strip()[-1:])
+    try:
+        length = timedelta(**{unit or "": float(text.strip()[:-1])})
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no span of time; write 90s, 10m, 2h or 1d") from None
+    return length
+
+
+def _check_side(above: float | None, below: float | None, clear: float) -> None:
+    if (above is not None and clear > above) or (below is not None and clear < below):
+        raise ValueError("`clear` lies on the wrong side: the value has to come back to it")
+
+
+def _check_metric(name: str, pair: Pair | None) -> None:
+    """Raises `ValueError`, with near matches, when there is no such metric of such a pair."""
+    if name in KEYS:
+        if pair is not None:
+            raise ValueError(f"the metric {name!r} belongs to no pair, or names it already; leave `pair` out")
+        return
+    key = f"{pair or 'backend'}.{name}"
+    if key in KEYS:
+        return
+    of_pair = [known.removeprefix(f"{pair or 'backend'}.") for known in KEYS]
+    near = get_close_matches(name, of_pair, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`logprobe metrics --list` lists them"
+    raise ValueError(f"there is no metric {name!r}; {hint}")

@@ -1,0 +1,14 @@
+-- Steps of $run after $after (null: all), oldest first, at most $count, up to the first that may still be receiving data: one that
+-- is dirty, or was computed after $quiet_since. So steps are looked at in order, and each only once it is complete.
+-- Grain: step. Inputs: step_summaries, dirty_steps.
+WITH later AS (
+    SELECT step, coalesce(time, computed_at) AS time,
+           computed_at <= $quiet_since::TIMESTAMPTZ AND step NOT IN (SELECT step FROM dirty_steps WHERE run = $run) AS settled
+    FROM step_summaries
+    WHERE run = $run AND ($after::BIGINT IS NULL OR step > $after::BIGINT)
+)
+SELECT step, time
+FROM later
+WHERE settled AND step < coalesce((SELECT min(step) FROM later WHERE NOT settled), 9223372036854775807)
+ORDER BY step
+LIMIT $count
