@@ -235,7 +235,8 @@ class Recorder:
             step: optimizer step.
             scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left out, and
                 anything else, too, with a warning.
-            correction: what was applied in this step (a text or a JSON-like document); None: not stated.
+            correction: what was applied in this step: a `Correction` (its report is read by the recorder's thread), a text or a
+                JSON-like document; None: not stated. Ranks and micro-batches each state their own.
             time: when, epoch seconds or datetime; default: now.
             **more_scalars: more of the same.
 
@@ -253,9 +254,7 @@ class Recorder:
                 "step": number,
                 "rank": self._settings.rank,
                 "scalars": values,
-                "correction": correction
-                if correction is None or isinstance(correction, str)
-                else canonical_json(correction),
+                "correction": records.correction(correction),
             }
             return self._small("step", row, parts=parts, step=number, time=time) and not problems
         return False

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 from logprobe.collectors import arrays, torch_bridge
 from logprobe.collectors.capture import Part
+from logprobe.collectors.documents import canonical_json
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.labels import text
 
@@ -69,6 +70,17 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
         except InputError as error:
             problems.append(str(error))
     return pairs, parts, problems
+
+
+def correction(value: Any) -> str | Callable[[], str] | None:
+    """What was applied in a step, as JSON; of a `Correction`, which may have to wait for a device, what gives it later."""
+    if value is None or isinstance(value, str):
+        return value
+    deferred = getattr(value, "deferred", None)
+    if not callable(deferred):
+        return canonical_json(value)
+    read = deferred()
+    return lambda: canonical_json(read())
 
 
 def _one_element(name: str, value: Any) -> Part:

@@ -371,8 +371,10 @@ def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
 
 
 def record_row(item: Captured) -> dict[str, Any]:
-    """The row of a small record; scalars that came from a device are read here."""
+    """The row of a small record; what came from a device is read here."""
     row = {"time": item.time_us, **item.values}
+    if callable(row.get("correction")):
+        row["correction"] = row["correction"]()
     from_device = [
         (name, float(arrays.to_float32(name, array).reshape(-1)[0])) for name, array in item.arrays().items()
     ]

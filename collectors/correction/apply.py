@@ -6,7 +6,7 @@ Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,16 +41,20 @@ class Correction:
         yield from (self.weights, self.mask, self.report)
 
     def acknowledgement(self) -> dict[str, Any]:
-        """What was applied and what it did, as `Recorder.step(correction=…)` records it. Waits for the device."""
-        return {
-            "config": self.config.to_dict(),
-            "fingerprint": self.config.fingerprint(),
-            "report": dict(self.report),
-        }
+        """What was applied and what it did: configuration, fingerprint, report. Waits for the device."""
+        return _acknowledged(self.config, self.report)
 
-    def start(self) -> None:
-        """Queue what `acknowledgement` has to read, without waiting for it."""
+    def deferred(self) -> Callable[[], dict[str, Any]]:
+        """What gives `acknowledgement` later, in any thread; nothing is waited for here, and no batch is kept until then.
+
+        This is how `Recorder.step(correction=…)` takes a correction.
+        """
         self.report.start()
+        return partial(_acknowledged, self.config, self.report)
+
+
+def _acknowledged(config: CorrectionConfig, report: Report) -> dict[str, Any]:
+    return {"config": config.to_dict(), "fingerprint": config.fingerprint(), "report": dict(report)}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a correction did, as floats that are read from the device when somebody asks, and not before.
 
 A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps and ranks
-merge exactly: `merged_with` equals the report of the batches in one.
+merge exactly: `merge` equals the report of the batches in one.
 """
 
 from __future__ import annotations
@@ -100,11 +100,12 @@ class Numbers(Mapping[str, float | None]):
             self._sums, self._pending = self._pending.read(), None
         return self._sums or {}
 
-    def merged_with(self, *others: Self) -> Self:
+    @classmethod
+    def merge(cls, first: Self, *others: Self) -> Self:
         """The numbers of all batches together, of one configuration."""
-        every = [self.sums, *(other.sums for other in others)]
-        result = copy.copy(self)
-        result._sums = {name: _merged(name, [sums[name] for sums in every]) for name in self.sums}  # noqa: SLF001
+        every = [first.sums, *(other.sums for other in others)]
+        result = copy.copy(first)
+        result._sums = {name: _merged(name, [sums[name] for sums in every]) for name in first.sums}  # noqa: SLF001
         result._derived = None  # noqa: SLF001
         return result
 

@@ -206,6 +206,10 @@ class StepSums:
         """A column of routes [S]; NaN throughout where none was recorded."""
         return self.routes.get(name, np.full(len(self.n_expected), np.nan))
 
+    def stated(self, name: str) -> Floats:
+        """What the trainer said of the whole step, null where it said nothing [G]."""
+        return self.reported(np.full(self.groups.size, np.nan), name)
+
     def reported(self, computed: Floats, *names: str) -> Floats:
         """`computed`, or where it is null the first of these scalars that the trainer reported [G]."""
         for name in names:

@@ -51,7 +51,8 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
     return result
 
 
-_SCALARS = ("entropy", "reward")  # that stand in for what training records do not carry
+# The first two stand in for what training records do not carry, the others come with the correction that a step states.
+_SCALARS = ("entropy", "reward", "is_weight_mean", "clipped_frac")
 
 
 def _groups(steps: NDArray[np.int64], table: pa.Table) -> Groups:

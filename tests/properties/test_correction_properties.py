@@ -145,7 +145,7 @@ def test_micro_batches_merge_into_the_report_of_the_whole(
     parts = [applied(config, {k: v[row : row + 1] for k, v in batch.items()}) for row in range(len(batch["mask"]))]
     whole = applied(config, batch)
     assert np.concatenate([part.weights for part in parts]) == close(whole.weights)
-    merged = parts[0].report.merged_with(*(part.report for part in parts[1:]))
+    merged = Report.merge(*(part.report for part in parts))
     assert numbers(merged) == close(numbers(whole.report))
 
 

@@ -359,19 +359,19 @@ def test_no_step_waits_for_a_device(level: Any, measure: Any, rs_level: Any) -> 
     tensor = torch.empty((3, 4), device="meta")
     config = EVERYTHING.replace(is_level=level, rs_level=rs_level, rs_measure=measure)
     found = correct(config, tensor, tensor, tensor != 0, current_logprobs=tensor, advantages=tensor)
-    found.start()
+    found.deferred()
     assert found.weights.is_meta
     assert repr(found.report) == "Report(not read yet)"
 
 
-def test_after_start_the_inputs_may_change() -> None:
+def test_after_it_was_deferred_the_inputs_may_change() -> None:
     tensors = [torch.tensor(side) for side in (ROLLOUT, TRAINER, MASK)]
     expected = dict(correct(CorrectionConfig(is_level="token"), *copy.deepcopy(tensors)).report)
     found = correct(CorrectionConfig(is_level="token"), *tensors)
-    found.start()
+    read = found.deferred()
     for tensor in tensors:
         tensor.zero_()
-    assert dict(found.report) == expected
+    assert read()["report"] == expected
 
 
 def test_it_unpacks_and_is_acknowledged_with_its_configuration() -> None:

@@ -59,7 +59,7 @@ def test_two_ranks_weigh_as_one(number: int, ranks: list[list[tuple[torch.Tensor
     together = torch.cat([rank[2 * number][0] for rank in ranks]).numpy()
     assert together == pytest.approx(whole.weights)
     first, second = (Report(rank[2 * number][1]) for rank in ranks)
-    assert dict(first.merged_with(second)) == pytest.approx(dict(whole.report))
+    assert dict(Report.merge(first, second)) == pytest.approx(dict(whole.report))
     alone = correct(CONFIGS[number], *(side[PARTS[0]] for side in (ROLLOUT, TRAINER, MASK)))
     assert together[PARTS[0]] != pytest.approx(alone.weights)
 
