@@ -273,14 +273,42 @@ def test_many_groups_at_once_are_each_what_they_are_alone() -> None:
 
 # --- The honesty matrix ---
 
+SIDES = {"backend": ("rollout", "trainer"), "update": ("trainer", "current"), "total": ("rollout", "current")}
+BOTH_SIDES = [(pair, side) for pair, sides in SIDES.items() for side in sides]
+FAULTY = (1, 2)  # the sequence, and its token on which all sides agree
+Change = Callable[[Batch], None]
 
-def broken(value: float, side: str = "rollout", other: float | None = None) -> Callable[[Batch], None]:
+
+def three_sides() -> Batch:
+    """Rollout, trainer and current log-probs, and advantages."""
+    batch, rng = example(), np.random.default_rng(3)
+    current = [[min(t + rng.normal(-0.01, 0.15), -1e-4) for t in sequence] for sequence in batch.trainer]
+    current[1][2] = batch.trainer[1][2]
+    advantages = rng.normal(size=59)
+    batch.options["current_logprobs"] = current
+    batch.options["advantages"] = [x.tolist() for x in np.split(advantages, [5, 14, 15, 29])]
+    return batch
+
+
+def side_of(batch: Batch, side: str) -> list[Any]:
+    found: list[Any] = batch.options["current_logprobs"] if side == "current" else getattr(batch, side)
+    return found
+
+
+def broken(value: float) -> Callable[[str, str], Change]:
+    return lambda side, other: lambda batch: side_of(batch, side)[1].__setitem__(2, value)
+
+
+def both_broken(value: float) -> Callable[[str, str], Change]:
     def apply(batch: Batch) -> None:
-        getattr(batch, side)[1][2] = value
-        if other is not None:
-            getattr(batch, "trainer" if side == "rollout" else "rollout")[1][2] = other
+        for sequences in (batch.rollout, batch.trainer, batch.options["current_logprobs"]):
+            sequences[1][2] = value
 
-    return apply
+    return lambda side, other: apply
+
+
+def missing(side: str, other: str) -> Change:
+    return lambda batch: side_of(batch, side).__setitem__(1, None)
 
 
 def without_token(batch: Batch) -> None:
@@ -291,58 +319,98 @@ def without_sequence(batch: Batch) -> None:
     batch.mask[1] = [0] * 9
 
 
-def missing(side: str) -> Callable[[Batch], None]:
-    return lambda batch: getattr(batch, side).__setitem__(1, None)
-
-
-# fault → (what it does, what is left to measure, the counter that flags it)
-FAULTS: dict[str, tuple[Callable[[Batch], None], Callable[[Batch], None], str]] = {
-    "NaN r": (broken(NAN), without_token, "backend.nonfinite_tokens"),
-    "r = −inf": (broken(-INF), without_token, "backend.nonfinite_tokens"),
-    "NaN t": (broken(NAN, "trainer"), without_token, "backend.nonfinite_tokens"),
-    "t = +inf": (broken(INF, "trainer"), without_token, "backend.nonfinite_tokens"),
-    "r = −9999": (broken(-9999.0), without_token, "backend.impossible_tokens"),
-    "t = −9999": (broken(-9999.0, "trainer"), without_token, "backend.impossible_tokens"),
-    "both −9999": (broken(-9999.0, "rollout", -9999.0), without_token, "backend.impossible_tokens"),
-    "exact 0 with t = −8": (broken(0.0, "rollout", -8.0), without_token, "backend.impossible_tokens"),
-    "r = +1": (broken(1.0), without_token, "backend.impossible_tokens"),
-    "both +1": (broken(1.0, "rollout", 1.0), without_token, "backend.impossible_tokens"),
-    "t = 0.3": (broken(0.3, "trainer"), without_token, "backend.impossible_tokens"),
-    "r missing": (missing("rollout"), without_sequence, ""),
-    "t missing": (missing("trainer"), without_sequence, ""),
-    "length mismatch": (lambda b: b.rollout[1].pop(), without_sequence, "length_mismatch_frac"),
+# fault of one side → (what it does, what is left to measure, the counter of the pair that flags it)
+FAULTS: dict[str, tuple[Callable[[str, str], Change], Change, str]] = {
+    "NaN": (broken(NAN), without_token, "nonfinite_tokens"),
+    "−inf": (broken(-INF), without_token, "nonfinite_tokens"),
+    "+inf": (broken(INF), without_token, "nonfinite_tokens"),
+    "both NaN": (both_broken(NAN), without_token, "nonfinite_tokens"),
+    "−9999": (broken(-9999.0), without_token, "impossible_tokens"),
+    "both −9999": (both_broken(-9999.0), without_token, "impossible_tokens"),
+    "+1": (broken(1.0), without_token, "impossible_tokens"),
+    "both +1": (both_broken(1.0), without_token, "impossible_tokens"),
+    "0.3": (broken(0.3), without_token, "impossible_tokens"),
+    "missing": (missing, without_sequence, ""),
 }
-COUNTS = {f"backend.{key}" for key in ("coverage", "nonfinite_tokens", "impossible_tokens")}
-MEASURED = [key for key in metrics.KEYS if key.startswith("backend.") and key not in COUNTS] + ["entropy_sampled"]
+COUNTS = ("coverage", "nonfinite_tokens", "impossible_tokens")
+
+
+def measured(pair: str) -> list[str]:
+    """Everything that a pair says of its valid tokens, and what else is made of them."""
+    keys = [key for key in metrics.KEYS if key.startswith(f"{pair}.") and key.removeprefix(f"{pair}.") not in COUNTS]
+    return [*keys, "entropy_sampled"] if pair == "backend" else keys
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_flagged_and_every_value_is_that_of_the_rest(fault: str) -> None:
-    apply, rest, flag = FAULTS[fault]
-    faulty, remaining = example(), example()
-    apply(faulty)
+@pytest.mark.parametrize(("pair", "side"), BOTH_SIDES)
+def test_a_fault_is_flagged_and_every_value_is_that_of_the_rest(pair: str, side: str, fault: str) -> None:
+    make, rest, flag = FAULTS[fault]
+    faulty, remaining = three_sides(), three_sides()
+    make(side, "")(faulty)
     rest(remaining)
     values, expected = faulty.compute(), remaining.compute()
-    for key in MEASURED:
+    for key in measured(pair):
         assert same(values[key], expected[key]), key
-    assert values["backend.coverage"] < 1
+    assert values[f"{pair}.pg_clip_fraction" if pair == "update" else f"{pair}.k3_kl"] is not None
+    assert values[f"{pair}.coverage"] < 1
     if flag:
-        assert values[flag] > 0
+        assert values[f"{pair}.{flag}"] == 1
+
+
+@pytest.mark.parametrize("fault", [name for name in FAULTS if not name.startswith("both")])
+@pytest.mark.parametrize("side", ["rollout", "trainer", "current"])
+def test_a_fault_of_one_side_changes_no_pair_of_the_two_others(side: str, fault: str) -> None:
+    faulty, healthy = three_sides(), three_sides()
+    FAULTS[fault][0](side, "")(faulty)
+    values, expected = faulty.compute(), healthy.compute()
+    (pair,) = (pair for pair, sides in SIDES.items() if side not in sides)
+    for key in metrics.KEYS:
+        if key.startswith(f"{pair}."):
+            assert values[key] == expected[key], key
+
+
+@pytest.mark.parametrize("pair", SIDES)
+def test_an_exact_zero_where_the_policy_is_far_from_sure_is_a_placeholder(pair: str) -> None:
+    faulty, remaining, healthy = three_sides(), three_sides(), three_sides()
+    behaviour, policy = SIDES[pair]
+    side_of(faulty, behaviour)[1][2], side_of(faulty, policy)[1][2] = 0.0, -8.0
+    without_token(remaining)
+    values, expected = faulty.compute(), remaining.compute()
+    for key in measured(pair):
+        assert same(values[key], expected[key]), key
+    assert values[f"{pair}.impossible_tokens"] == 1
+    assert_not_healthier(values, healthy.compute(), pair)
+
+
+@pytest.mark.parametrize(("pair", "side"), [("backend", "rollout"), ("total", "rollout"), ("update", "current")])
+def test_sides_that_differ_in_length_leave_the_sequence_out(pair: str, side: str) -> None:
+    faulty, remaining = three_sides(), three_sides()
+    side_of(faulty, side)[1].pop()
+    without_sequence(remaining)
+    values, expected = faulty.compute(), remaining.compute()
+    for key in measured(pair):
+        assert same(values[key], expected[key]), key
+    assert values[f"{pair}.coverage"] < 1
+    assert (values["length_mismatch_frac"] > 0) == (side == "rollout")
 
 
 @pytest.mark.parametrize("fault", [name for name, (_, rest, _) in FAULTS.items() if rest is without_token])
-def test_a_broken_token_never_looks_healthier_than_one_that_agrees(fault: str) -> None:
-    faulty, healthy = example(), example()
-    FAULTS[fault][0](faulty)
-    assert_not_healthier(faulty.compute(), healthy.compute())
+@pytest.mark.parametrize(("pair", "side"), BOTH_SIDES)
+def test_a_broken_token_never_looks_healthier_than_one_that_agrees(pair: str, side: str, fault: str) -> None:
+    faulty, healthy = three_sides(), three_sides()
+    FAULTS[fault][0](side, "")(faulty)
+    assert_not_healthier(faulty.compute(), healthy.compute(), pair)
 
 
-def assert_not_healthier(values: dict[str, float | None], healthy: dict[str, float | None]) -> None:
+def assert_not_healthier(values: dict[str, float | None], healthy: dict[str, float | None], pair: str) -> None:
     """Means over tokens: leaving one out moves a sequence's own mean to either side, but these only away from agreement."""
     judged = 0
-    moved_either_way = OTHER_INPUTS | {"prob_pearson"}  # a correlation also depends on where on the line the token lay
-    for metric in (metric for metric in PAIR_METRICS if "backend" in metric.pairs):
-        value, reference = values[f"backend.{metric.key}"], healthy[f"backend.{metric.key}"]
+    moved_either_way = {
+        "prob_pearson",
+        "kl_entropy_ratio",
+    }  # a correlation also depends on where on the line the token lay
+    for metric in (metric for metric in PAIR_METRICS if pair in metric.pairs):
+        value, reference = values[f"{pair}.{metric.key}"], healthy[f"{pair}.{metric.key}"]
         if metric.grain == "token" and metric.key not in moved_either_way and metric.worse in ("higher", "lower"):
             sign = 1 if metric.worse == "higher" else -1
             assert sign * value >= sign * reference - 1e-12, metric.key
@@ -351,17 +419,19 @@ def assert_not_healthier(values: dict[str, float | None], healthy: dict[str, flo
 
 
 @pytest.mark.parametrize("shift", [120.0, -120.0])
-def test_a_token_far_off_is_valid_counted_and_looks_bad(shift: float) -> None:
-    batch, healthy = example(), example()
-    batch.rollout[1][2], batch.trainer[1][2] = (-130.0, -10.0) if shift > 0 else (-10.0, -130.0)
+@pytest.mark.parametrize("pair", SIDES)
+def test_a_token_far_off_is_valid_counted_and_looks_bad(pair: str, shift: float) -> None:
+    batch, healthy = three_sides(), three_sides()
+    behaviour, policy = (side_of(batch, side) for side in SIDES[pair])
+    behaviour[1][2], policy[1][2] = (-130.0, -10.0) if shift > 0 else (-10.0, -130.0)
     values = batch.compute()
-    sequences = pairs_of(batch.rollout, batch.trainer)
-    for key in MEASURED:
-        name = key.removeprefix("backend.")
-        if name in PLAIN and not name.startswith("clip_fraction"):
+    sequences = pairs_of(behaviour, policy)
+    for key in measured(pair):
+        name = key.removeprefix(f"{pair}.")
+        if name in PLAIN and (pair != "backend" or not name.startswith("clip_fraction")):  # other bounds than here
             assert values[key] == pytest.approx(PLAIN[name](sequences), rel=1e-9), key
-    assert values["backend.coverage"] == 1
-    assert values["backend.clamped_tokens"] == 1
+    assert values[f"{pair}.coverage"] == 1
+    assert values[f"{pair}.clamped_tokens"] == 1
     reference = healthy.compute()
     for key in (
         "k2_kl",
@@ -372,39 +442,44 @@ def test_a_token_far_off_is_valid_counted_and_looks_bad(shift: float) -> None:
         "chi2_centered",
         "ratio_std",
     ):
-        assert values[f"backend.{key}"] > reference[f"backend.{key}"], key
-    assert values["backend.ess"] < reference["backend.ess"]
+        assert values[f"{pair}.{key}"] > reference[f"{pair}.{key}"], key
+    assert values[f"{pair}.ess"] < reference[f"{pair}.ess"]
 
 
 @pytest.mark.parametrize("junk", [NAN, INF, -INF, -9999.0, 1.0, 0.0, -150.0])
-def test_what_stands_under_the_mask_changes_nothing(junk: float) -> None:
-    clean, dirty = example(), example()
+@pytest.mark.parametrize("side", ["rollout", "trainer", "current"])
+def test_what_stands_under_the_mask_changes_nothing(side: str, junk: float) -> None:
+    clean, dirty = three_sides(), three_sides()
     without_token(clean)
     without_token(dirty)
-    dirty.rollout[1][2] = junk
+    side_of(dirty, side)[1][2] = junk
     assert dirty.compute() == clean.compute()
 
 
-def test_a_step_without_a_valid_token_has_no_values() -> None:
-    for batch in (example(), example()):
-        batch.rollout = [[NAN] * len(sequence) for sequence in batch.rollout]
-        values = batch.compute()
-        assert {key: values[key] for key in MEASURED} == {**dict.fromkeys(MEASURED), "backend.clamped_tokens": 0.0}
-        assert values["backend.coverage"] == 0
-        assert values["backend.nonfinite_tokens"] == 59
+@pytest.mark.parametrize(("pair", "side"), BOTH_SIDES)
+def test_a_step_without_a_valid_token_has_no_values(pair: str, side: str) -> None:
+    batch = three_sides()
+    side_of(batch, side)[:] = [[NAN] * len(sequence) for sequence in batch.rollout]
+    values = batch.compute()
+    expected = {**dict.fromkeys(measured(pair)), f"{pair}.clamped_tokens": 0.0}
+    assert {key: values[key] for key in measured(pair)} == expected
+    assert values[f"{pair}.coverage"] == 0
+    assert values[f"{pair}.nonfinite_tokens"] == 59
 
 
-def test_a_fully_masked_step_is_null_and_no_perfect_match() -> None:
-    batch = example()
+@pytest.mark.parametrize("pair", SIDES)
+def test_a_fully_masked_step_is_null_and_no_perfect_match(pair: str) -> None:
+    batch = three_sides()
     batch.mask = [[0] * len(sequence) for sequence in batch.rollout]
     values = batch.compute()
-    assert {key: values[key] for key in MEASURED} == {**dict.fromkeys(MEASURED), "backend.clamped_tokens": 0.0}
-    assert values["backend.coverage"] is None
+    expected = {**dict.fromkeys(measured(pair)), f"{pair}.clamped_tokens": 0.0}
+    assert {key: values[key] for key in measured(pair)} == expected
+    assert values[f"{pair}.coverage"] is None
 
 
 def test_an_empty_sequence_changes_no_mean() -> None:
-    batch, longer = example(), example()
-    for side in (longer.rollout, longer.trainer, longer.mask):
+    batch, longer = three_sides(), three_sides()
+    for side in (longer.rollout, longer.trainer, longer.mask, *longer.options.values()):
         side.insert(2, [])
     values, expected = longer.compute(), batch.compute()
     assert {k: v for k, v in values.items() if k != "response_length"} == {
@@ -412,15 +487,20 @@ def test_an_empty_sequence_changes_no_mean() -> None:
     }
 
 
-def test_one_side_missing_altogether() -> None:
-    batch = example()
-    values = metrics.compute(None, batch.trainer, batch.mask)
-    assert values["backend.coverage"] == 0
-    assert {key: values[key] for key in MEASURED} == dict.fromkeys(MEASURED)
+@pytest.mark.parametrize("side", ["rollout", "trainer", "current"])
+def test_one_side_missing_altogether(side: str) -> None:
+    batch, complete = three_sides(), three_sides().compute()
+    given = {"rollout": batch.rollout, "trainer": batch.trainer, "current": batch.options.pop("current_logprobs")}
+    given[side] = None
+    current = given.pop("current")
+    values = metrics.compute(*given.values(), batch.mask, current_logprobs=current, **batch.options)
+    for pair, sides in SIDES.items():
+        for key in measured(pair):
+            assert values[key] == (None if side in sides else complete[key]), key
+        # Engine and trainer are always expected to be compared; a pair with `current` only where somebody measures both sides.
+        coverage = 1 if side not in sides else 0 if pair == "backend" else None
+        assert values[f"{pair}.coverage"] == coverage
     assert values["response_length"] == 59 / 5
-    values = metrics.compute(batch.rollout, None, batch.mask)
-    assert values["backend.coverage"] == 0
-    assert values["backend.k3_kl"] is None
 
 
 def test_an_update_that_only_some_sequences_have_lowers_the_coverage_of_its_pairs() -> None:
