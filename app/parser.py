@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
+from logprobe.app import alerts_parser
 from logprobe.app.arguments import pace, port, positive, step_range
 
 KEEP_GIB: Final = 50.0  # as `logprobe.monitor.retention.RetentionPolicy` has it
@@ -130,6 +131,14 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(usage_error=parser.error)
 
 
+def _diagnose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument(
+        "--steps", type=step_range, metavar="A:B", default=(None, None), help="look at these steps only"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
+
+
 def _parity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument(
@@ -137,6 +146,21 @@ def _parity(parser: argparse.ArgumentParser) -> None:
         metavar="RUN|RECIPE.yaml",
         help="a run of the same home, or a recipe (docs/parity.md; default: the recipe that comes with logprobe)",
     )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def _mis(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument(
+        "do",
+        metavar="COMMAND",
+        nargs="?",
+        choices=("on", "off", "suggest", "armed", "stop", "release"),
+        help="on, off: switch it yourself; suggest, armed: what the controller may do by itself; stop: kill switch; release: take "
+        "that back (default: show)",
+    )
+    parser.add_argument("--by", metavar="NAME", help="who decides, for the audit (default: your user name)")
+    parser.add_argument("--force", action="store_true", help="with on: against a refusal, which the audit notes")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -162,9 +186,15 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "up": ("run the monitor service and the dashboard", _up),
     "demo": ("replay recorded runs live through the whole pipeline", _demo),
     "runs": ("list the runs of a home", _runs),
-    "status": ("say how a run is doing: live or not, last step, lag, losses, collectors", _status),
+    "status": (
+        "say how a run is doing: live or not, alerts, last step, lag, losses, collectors; exit code 2 when critical",
+        _status,
+    ),
     "metrics": ("print the metrics of a run, step by step", _metrics),
+    "diagnose": ("say which layer is at fault, since which step, and what to do", _diagnose),
     "parity": ("compare a run's configuration and course with a reference; exit code 2 when not at parity", _parity),
+    "alerts": ("list, acknowledge, silence and try out alerts", alerts_parser.declare),
+    "mis": ("show or switch masked importance sampling, and who decided what", _mis),
     "sql": ("answer a read-only SQL query", _sql),
     "ingest": ("take what lies in the spool into the store", _ingest),
     "doctor": ("say what is installed, which hooks are live here and what cannot be measured", _doctor),

@@ -32,8 +32,12 @@ def look(
     *,
     diagnosis: Mapping[str, Any] | None,
     stopped: bool,
+    previewing: bool = False,
 ) -> Situation:
-    """The situation of `run` whose newest step with metrics is `step`. `diagnosis`: its latest document. Raises `QueryError`."""
+    """The situation of `run` whose newest step with metrics is `step`. Raises `QueryError`.
+
+    `diagnosis`: its latest document; None: there is none. `previewing`: read raw tokens although the verdict does not ask for it.
+    """
     found = diagnosis or {"verdict": "no_data", "findings": []}
     acknowledgements = _acknowledgements(store, run, control) if control.on else ()
     situation = Situation(
@@ -47,7 +51,9 @@ def look(
     if decide.effect_due(control, step, policy):
         judged = _effect(store, run, decide.since(control), policy.effect_steps, acknowledgements)
         return replace(situation, effect=judged)
-    if not control.on and situation.verdict not in _CALM:  # raw tokens are read only when they may be needed
+    if not control.on and (
+        previewing or situation.verdict not in _CALM
+    ):  # raw tokens are read only when they may be needed
         return replace(situation, preview=preview(store, run, step, policy.correction))
     return situation
 

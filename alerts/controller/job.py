@@ -1,0 +1,203 @@
+"""The controller at work: looks at every run that moved on, decides, remembers, tells the trainer and tells people.
+
+State, audit and messages are written in one transaction; the directive file follows from the stored state, and is written
+again after a restart, so that a crash in between loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from logprobe.alerts.controller import decide, policy_file
+from logprobe.alerts.controller.ledger import Memory, recall, remember
+from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.sight import look
+from logprobe.alerts.controller.situation import Action, Control, Situation
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.outbox import enqueue
+from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.monitor import part
+from logprobe.monitor.home import Home
+from logprobe.monitor.jobs import Job
+from logprobe.monitor.reader import connect
+from logprobe.monitor.store import Store
+
+SECONDS: Final = 1.0
+_LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
+RULE: Final = "correction_controller"
+ACTION: Final = "correction.command"
+COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
+
+Decide = Callable[[Control, Situation, Policy], decide.Decision]
+
+
+class Controller:
+    """One home's controller. `run_once` belongs to one thread at a time; the actions may come from any."""
+
+    def __init__(
+        self, store: Store, policies: Callable[[str], Policy], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """`policies`: of a run, by name."""
+        self._store = store
+        self._policies = policies
+        self._clock = clock
+        self._lock = threading.Lock()  # decisions of people and of the job, one at a time
+        self._seen: dict[str, tuple[Any, ...]] = {}
+
+    def run_once(self) -> dict[str, Any]:
+        """Looks at the runs that moved on; how many there were, and what was done. Raises `LogprobeError`."""
+        looked = done = 0
+        for row in self._store.read("controller_runs").to_pylist():
+            run = row["run"]
+            mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists())
+            if self._seen.get(run) == mark or self._clock() - row["time"] > _LIVE:
+                continue
+            looked += 1
+            done += len(self._decide(run, row["step"], decide.advance))
+            self._seen[run] = mark
+        return {"runs": looked, "actions": done}
+
+    def command(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What a person asks for: ``{"run", "command", "by", "force"}``, the command being one of `COMMANDS`.
+
+        Returns ``{"run", "actions": [{"name", "reason", "words", "severity"}]}``; no actions: nothing was left to do. Raises
+        `ConfigurationError` for an unknown run or command.
+        """
+        run, command = str(request.get("run") or ""), str(request.get("command") or "")
+        if command not in COMMANDS:
+            raise ConfigurationError(f"unknown command {command!r}; there are {', '.join(COMMANDS)}")
+        steps = {row["run"]: row["step"] for row in self._store.read("controller_runs").to_pylist()}
+        if run not in steps:
+            raise ConfigurationError(f"no run {run!r} with metrics in this home; `logprobe runs` lists them")
+        by = str(request.get("by") or "somebody")
+        if command == "stop":
+            self._file(run).stop(f"{self._clock().isoformat()} {by}")
+        elif command == "release":
+            self._file(run).release()
+        decision = _decision(command, by, force=request.get("force") is True)
+        actions = self._decide(run, steps[run], decision, previewing=command == "on")
+        told = ("name", "reason", "words", "severity")
+        return {"run": run, "actions": [{name: getattr(action, name) for name in told} for action in actions]}
+
+    def directives(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The directives of ``{"run"}`` as the trainer's switch reads them."""
+        run = str(request.get("run") or "")
+        stopped = self._file(run).stop_path.exists()
+        known = recall(self._store, run).directives
+        return signed(replace(known, stopped=stopped), directive_key(self._store.home.path))
+
+    def _decide(self, run: str, step: int, decision: Decide, *, previewing: bool = False) -> Sequence[Action]:
+        with self._lock:
+            memory, policy = recall(self._store, run), self._policies(run)
+            situation = look(
+                self._store,
+                run,
+                step,
+                memory.control,
+                policy,
+                diagnosis=self._diagnosis(run),
+                stopped=self._file(run).stop_path.exists(),
+                previewing=previewing,
+            )
+            control, actions = decision(memory.control, situation, policy)
+            directives = _directives(memory, control, actions, off_from=step + policy.notice_steps)
+            if control != memory.control or actions:
+                self._save(replace(memory, control=control, directives=directives), actions, step)
+            self._publish(directives)
+            return actions
+
+    def _save(self, memory: Memory, actions: Sequence[Action], step: int) -> None:
+        now = self._clock()
+        with self._store.transaction() as cursor:
+            remember(self._store, cursor, memory, actions, step=step, now=now)
+            for number, action in enumerate(actions, start=memory.actions + 1):
+                enqueue(self._store, cursor, notification(memory.directives.run, number, action, step=step, now=now))
+
+    def _publish(self, directives: Directives) -> None:
+        """Writes the file unless it says so already; one that was lost or changed is put right."""
+        if not directives.entries:
+            return
+        file, key = self._file(directives.run), directive_key(self._store.home.path)
+        if file.content() != encode(directives, key):
+            file.write(directives, key)
+
+    def _diagnosis(self, run: str) -> Mapping[str, Any] | None:
+        rows = self._store.read("diagnosis_latest", run=run).to_pylist()
+        return json.loads(rows[0]["document"]) if rows else None
+
+    def _file(self, run: str) -> DirectiveFile:
+        return DirectiveFile(self._store.home.path, run)
+
+
+def controller_part(store: Store, _: threading.Event) -> part.Part:
+    """The controller as a part of the service. Raises `ConfigurationError` when the home's ``correction.yaml`` is wrong."""
+    controller = Controller(store, policy_file.load(store.home.path))
+    return part.Part(
+        jobs=[Job("controller", SECONDS, controller.run_once)],
+        actions={
+            ACTION: part.Action("switch the correction of a run, or its mode", controller.command),
+            "directives": part.Action("what the trainer of a run is told to apply", controller.directives),
+        },
+    )
+
+
+def notification(run: str, number: int, action: Action, *, step: int, now: datetime) -> Notification:
+    """What people hear of an action; all messages about one run's correction share a thread."""
+    return Notification(
+        key=f"{run}/{RULE}/{number}",
+        run=run,
+        rule=RULE,
+        episode=f"{run}/{RULE}",
+        state=action.name,
+        severity=action.severity,
+        at=now,
+        step=step,
+        summary=action.words,
+        layer="objective",
+        labels={"reason": action.reason},
+    )
+
+
+def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, off_from: int) -> Directives:
+    """The directives after `actions`: one entry for each that changes what the trainer does. Off also needs notice."""
+    known = memory.directives
+    for action in actions:
+        if action.name == "switched_on" and control.from_step is not None:
+            known = known.issue(control.from_step, control.config, action.words)
+        elif action.name in {"switched_off", "rolled_back"} and memory.control.on:
+            known = known.issue(off_from, None, action.words)
+    return known
+
+
+def _decision(command: str, by: str, *, force: bool) -> Decide:
+    """What a command decides; stop and release only make the controller look again."""
+
+    def decision(control: Control, situation: Situation, policy: Policy) -> decide.Decision:
+        if command == "on":
+            return decide.switch_on(control, situation, policy, by=by, force=force)
+        if command == "off":
+            return decide.switch_off(control, situation.step, by=by)
+        return decide.set_mode(control, Mode(command), by=by)
+
+    return decide.advance if command in {"stop", "release"} else decision
+
+
+def perform(home: Home, request: Mapping[str, Any]) -> dict[str, Any]:
+    """`Controller.command`, through the service if one runs, else with the home to ourselves.
+
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    """
+    try:
+        with connect(home) as reader:
+            return reader.act(ACTION, request)
+    except ServiceUnavailableError:
+        if home.owner() is not None:
+            raise
+    with home.lock(), Store.open(home) as store:
+        return Controller(store, policy_file.load(home.path)).command(request)

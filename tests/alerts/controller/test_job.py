@@ -1,0 +1,233 @@
+"""The controller on a real store, with a trainer that records, asks its switch, and says what it applied."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logprobe.alerts.controller.job import Controller, perform
+from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.collectors import Recorder
+from logprobe.collectors.correction import correct
+from logprobe.collectors.directives import DirectiveFile
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+RUN = "run"
+STALE = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "explanation": "tokens are ten versions old"}
+RAW = {"cause": "raw_logprobs", "layer": "semantic", "confidence": 1.0, "explanation": "taken before the temperature"}
+ARMED = Policy(mode=Mode.ARMED, notice_steps=3, ack_steps=2, effect_steps=12)
+
+
+class Trainer:
+    """Records steps of 8 sequences whose log-ratios spread by `spread`, with whatever correction the switch names."""
+
+    def __init__(self, home: Path, store: Store) -> None:
+        self.home, self.store = home, store
+        self.recorder = Recorder(home, RUN)
+        self.rng = np.random.default_rng(0)
+        self.step = 0
+
+    def train(
+        self, steps: int, *, spread: float = 0.1, switch: CorrectionSwitch | None = None, says: bool = True
+    ) -> None:
+        for _ in range(steps):
+            rollout = [-self.rng.exponential(1.0, 50).astype(np.float32) - 0.01 for _ in range(8)]
+            trainer = [np.minimum(r + self.rng.normal(0, spread, 50), -1e-3).astype(np.float32) for r in rollout]
+            config = None if switch is None else switch.current(self.step)
+            correction = None if config is None else correct(config, rollout, trainer)
+            self.recorder.training(
+                step=self.step,
+                sample_ids=[f"s{self.step}-{index}" for index in range(8)],
+                token_ids=[np.arange(50)] * 8,
+                trainer_logprobs=trainer,
+                rollout_logprobs=rollout,
+                advantages=self.rng.normal(0, 1, 8).astype(np.float32),
+                rewards=np.full(8, 0.5),
+            )
+            self.recorder.step(self.step, grad_norm=1.0, correction=correction if says else None)
+            self.step += 1
+        assert self.recorder.flush()
+        Ingester(self.store).run_once()
+        StepJob(self.store).run_once()
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def trainer(home: Path, store: Store) -> Iterator[Trainer]:
+    trainer = Trainer(home, store)
+    yield trainer
+    trainer.recorder.close()
+
+
+def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
+    """What the diagnosis job would have written last."""
+    document = json.dumps({"verdict": verdict, "findings": findings})
+    (row,) = store.query("SELECT max(step) AS step, max(revision) AS revision FROM step_summaries").to_pylist()
+    with store.transaction() as cursor:
+        store.execute(
+            cursor, "diagnosis_write", run=RUN, verdict=verdict, layer="objective", since_step=0,
+            causes=[finding["cause"] for finding in findings], document=document, diagnosed_at=datetime.now(UTC), **row,
+        )  # fmt: skip
+
+
+def audit(store: Store) -> list[str]:
+    return [f"{row['name']}/{row['reason']}" for row in store.read("controller_actions", run=RUN).to_pylist()]
+
+
+def told(store: Store) -> list[str]:
+    return store.query("SELECT state FROM notifications ORDER BY number")["state"].to_pylist()
+
+
+def test_from_growth_to_the_effect(home: Path, store: Store, trainer: Trainer) -> None:
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(15)
+    diagnosed(store, "healthy")
+    assert controller.run_once() == {"runs": 1, "actions": 0}
+    assert controller.run_once() == {"runs": 0, "actions": 0}  # nothing is new
+    diagnosed(store, "critical", STALE)
+    assert controller.run_once() == {"runs": 1, "actions": 1}
+    with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
+        assert [switch.current(step) is None for step in (16, 17, 99)] == [True, False, False]  # 14 was the newest step
+        trainer.train(4, switch=switch)
+        controller.run_once()
+        trainer.train(15, switch=switch)
+        controller.run_once()
+    assert audit(store) == ["switched_on/critical_growth", "acknowledged/applied", "effect/steady"]
+    assert told(store) == ["switched_on", "acknowledged", "effect"]
+    effect = json.loads(store.read("controller_actions", run=RUN).to_pylist()[-1]["details"])
+    assert effect["before"]["steps"] == effect["after"]["steps"] == 12
+    assert effect["after"]["reward"] == 0.5
+    assert effect["after"]["grad_norm"] == 1.0
+    assert effect["masked"] == pytest.approx(0.0, abs=0.01)  # spread 0.1 stays within 0.5 … 5
+    values = store.query(
+        "SELECT step, value FROM step_metrics WHERE metric = 'is_weight_mean' AND value IS NOT NULL ORDER BY step"
+    )
+    assert values["step"].to_pylist() == list(range(17, 34))
+
+
+def test_the_preview_is_what_the_trainer_then_measures(home: Path, store: Store, trainer: Trainer) -> None:
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(15, spread=0.6)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    (action,) = store.read("controller_actions", run=RUN).to_pylist()
+    previewed = json.loads(action["details"])["preview"]
+    assert previewed["tokens"] == 5 * 8 * 50
+    with CorrectionSwitch(home, RUN) as switch:
+        trainer.train(20, spread=0.6, switch=switch)
+    masked = store.query("SELECT avg(value) AS share FROM step_metrics WHERE metric = 'clipped_frac'")["share"][
+        0
+    ].as_py()
+    assert 0.05 < masked < 0.2
+    assert previewed["masked_tokens"] == pytest.approx(masked, abs=0.03)
+    controller.run_once()
+    assert "rolled_back/masked_share" not in audit(store)
+
+
+def test_a_trainer_that_masks_far_more_is_taken_off(home: Path, store: Store, trainer: Trainer) -> None:
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
+        trainer.train(9, spread=2.0, switch=switch)
+        controller.run_once()
+        assert audit(store)[-1] == "rolled_back/masked_share"
+        off = trainer.step - 1 + ARMED.notice_steps
+        deadline = time.monotonic() + 20
+        while switch.current(off) is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (switch.current(off - 1) is None, switch.current(off)) == (False, None)
+
+
+def test_a_trainer_that_does_not_answer_is_a_critical_message(store: Store, trainer: Trainer) -> None:
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    trainer.train(6)
+    controller.run_once()
+    assert audit(store)[-1] == "not_acknowledged/no_record"
+    assert store.query("SELECT severity FROM notifications ORDER BY number")["severity"].to_pylist()[-1] == "critical"
+
+
+def test_a_fault_upstream_keeps_it_off_and_is_named(home: Path, store: Store, trainer: Trainer) -> None:
+    trainer.train(15)
+    diagnosed(store, "critical", RAW, STALE)
+    Controller(store, lambda _: ARMED).run_once()
+    (action,) = store.read("controller_actions", run=RUN).to_pylist()
+    assert (action["name"], action["reason"]) == ("refused", "fix_engine_first")
+    assert "raw_logprobs: taken before the temperature" in action["words"]
+    assert not DirectiveFile(home, RUN).path.exists()
+
+
+def test_a_restart_repeats_nothing_and_puts_the_file_right(home: Path, store: Store, trainer: Trainer) -> None:
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    Controller(store, lambda _: ARMED).run_once()
+    file = DirectiveFile(home, RUN)
+    written = file.path.read_bytes()
+    file.path.unlink()  # as if the process had died between the transaction and the file
+    Controller(store, lambda _: ARMED).run_once()
+    assert file.path.read_bytes() == written
+    file.path.write_bytes(b"{}")
+    Controller(store, lambda _: ARMED).run_once()
+    assert file.path.read_bytes() == written
+    assert audit(store) == ["switched_on/critical_growth"]
+
+
+def test_with_a_key_the_file_is_signed(home: Path, store: Store, trainer: Trainer) -> None:
+    (home / "directive.key").write_text("0123456789abcdef")
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    Controller(store, lambda _: ARMED).run_once()
+    assert DirectiveFile(home, RUN).read(b"0123456789abcdef").version == 1
+
+
+def test_a_run_that_ended_long_ago_is_left_alone(store: Store, trainer: Trainer) -> None:
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    later = Controller(store, lambda _: ARMED, clock=lambda: datetime.now(UTC) + timedelta(days=2))
+    assert later.run_once() == {"runs": 0, "actions": 0}
+
+
+def test_people_command_without_a_service(home: Path, store: Store, trainer: Trainer) -> None:
+    trainer.train(15)
+    store.close()
+
+    def command(name: str, **more: object) -> list[str]:
+        done = perform(Home(home), {"run": RUN, "command": name, "by": "ann", **more})
+        return [f"{action['name']}/{action['reason']}" for action in done["actions"]]
+
+    file = DirectiveFile(home, RUN)
+    assert command("on") == ["switched_on/manual"]
+    assert command("on") == []
+    assert file.read(None).at(20) is not None
+    assert command("stop") == ["stopped/kill_switch"]
+    assert file.read(None).at(20) is None
+    assert command("release") == ["released/kill_switch"]
+    assert command("off") == ["switched_off/manual"]
+    assert command("off") == []
+    assert file.read(None).at(20).config is None
+    assert command("suggest") == ["mode/suggest"]
+    assert command("on") == ["refused/cool_down"]
+    assert command("on", force=True) == ["switched_on/manual"]
+    for request in ({"run": RUN, "command": "of"}, {"run": "other", "command": "on"}):
+        with pytest.raises(ConfigurationError):
+            perform(Home(home), request)

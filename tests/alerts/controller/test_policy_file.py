@@ -1,0 +1,71 @@
+"""Reading a home's correction.yaml: what it may say, and what the error says about the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.policy_file import load, parse
+from logprobe.collectors.correction.presets import PRESETS
+from logprobe.collectors.errors import ConfigurationError
+
+
+def test_without_a_file_the_controller_only_suggests(tmp_path: Path) -> None:
+    assert load(tmp_path)("any") == Policy()
+    assert Policy().mode is Mode.SUGGEST
+
+
+def test_runs_differ_from_the_default_and_the_last_match_counts(tmp_path: Path) -> None:
+    (tmp_path / "correction.yaml").write_text(
+        """
+mode: armed
+max_masked_share: 0.1
+correction: {is_level: token, is_mode: mask, is_upper: 3}
+runs:
+  - match: "prod-*"
+    mode: off
+  - match: prod-7
+    notice_steps: 2
+"""
+    )
+    policies = load(tmp_path)
+    assert (policies("x").mode, policies("x").max_masked_share, policies("x").correction.is_upper) == (
+        Mode.ARMED,
+        0.1,
+        3.0,
+    )
+    assert (policies("prod-1").mode, policies("prod-1").max_masked_share) == (Mode.OFF, 0.1)
+    assert (policies("prod-7").mode, policies("prod-7").notice_steps) == (Mode.ARMED, 2)
+
+
+def test_a_preset_may_be_changed() -> None:
+    name = next(iter(PRESETS))
+    assert parse(f"correction: {{preset: {name}, veto: 0.001}}", "f").default.correction == PRESETS[
+        name
+    ].config.replace(veto=0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mode: suggest\nmax_masked_shar: 0.1", "f:2: unknown key 'max_masked_shar'; did you mean 'max_masked_share'"),
+        ("mode: always", "f:1: `mode`: 'always' is none of off, suggest, armed"),
+        ("\nack_steps: 1.5", "f:2: `ack_steps`: 1.5; a whole number"),
+        ("ack_steps: true", "whole number"),
+        ("dry_run: 1", "true or false"),
+        ("min_coverage: .nan", "a number"),
+        ("correction: icepop", "its fields are expected"),
+        ("correction: {is_levle: token}", "did you mean 'is_level'"),
+        ("correction: {is_level: null}", "correct nothing"),
+        ("correction: {preset: nothing-like-it}", "there is no preset"),
+        ("runs:\n  - mode: off", "f:2: an entry of `runs` needs a `match`"),
+        ("runs: armed", "must be a list"),
+        ("- 1", "a mapping is expected"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_line(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        parse(text, "f")
+    assert words in str(error.value)
