@@ -85,10 +85,13 @@ class Trainer:
         """T and the entropy, under the weights as they are now."""
         return self._scores(samples)
 
-    def train(self, samples: Sequence[Sample], advantage: Sequence[float]) -> Outcome:
+    def train(
+        self, samples: Sequence[Sample], advantage: Sequence[float], factors: Sequence[Tensor] | None = None
+    ) -> Outcome:
         """One pass over the batch in `MINIBATCHES` optimizer steps.
 
-        The behaviour policy of the ratio is r, what the engine reported, as in PipelineRL; so a wrong r does harm here.
+        The behaviour policy of the ratio is r, what the engine reported, as in PipelineRL; so a wrong r does harm here. `factors`: what
+        multiplies each token's loss, float32 [tokens] per sample; None: nothing does. Dropped tokens stay in the mean's denominator.
         """
         current: dict[int, Tensor] = {}
         losses, norms, clipped = [], [], []
@@ -96,7 +99,8 @@ class Trainer:
             chosen = sorted(indices.tolist())
             picked = [samples[index] for index in chosen]
             logprobs = self._scores(picked).logprobs
-            loss, clip = _clipped_loss(logprobs, picked, [advantage[index] for index in chosen])
+            factor = None if factors is None else torch.cat([factors[index] for index in chosen])
+            loss, clip = _clipped_loss(logprobs, picked, [advantage[index] for index in chosen], factor)
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()
             norms.append(torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM).item())
@@ -118,14 +122,17 @@ class Trainer:
         return Scores(distribution.gather(1, tokens[:, None])[:, 0], entropy)
 
 
-def _clipped_loss(logprobs: Tensor, samples: Sequence[Sample], advantage: Sequence[float]) -> tuple[Tensor, float]:
+def _clipped_loss(
+    logprobs: Tensor, samples: Sequence[Sample], advantage: Sequence[float], factor: Tensor | None
+) -> tuple[Tensor, float]:
     """PPO's clipped objective, mean over tokens; and how often clipping decided."""
     rollout = torch.tensor([value for sample in samples for value in sample.rollout_logprobs])
     lengths = torch.tensor([len(sample.token_ids) for sample in samples])
     weight = torch.tensor(advantage, dtype=torch.float32).repeat_interleave(lengths)
     ratio = torch.exp(torch.clamp(logprobs - rollout, -20.0, 20.0))
     plain, clipped = ratio * weight, ratio.clamp(1 - CLIP, 1 + CLIP) * weight
-    return -torch.minimum(plain, clipped).mean(), (clipped < plain).float().mean().item()
+    gain = torch.minimum(plain, clipped)
+    return -(gain if factor is None else gain * factor).mean(), (clipped < plain).float().mean().item()
 
 
 def _mean(values: Sequence[float]) -> float:

