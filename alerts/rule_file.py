@@ -96,7 +96,7 @@ def schema() -> dict[str, Any]:
     document = RuleSet.model_json_schema()
     # Against the defaults an entry may name only what it changes.
     document["$defs"]["Rule"]["required"] = ["name"]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "logprobe alert rules", **document}
+    return {**document, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "logprobe alert rules"}
 
 
 def _merged(given: Table) -> Table:

@@ -25,7 +25,7 @@ from logprobe.monitor.migrations import check_not_newer, current_version, migrat
 from logprobe.monitor.queries import check_read_only, limited, one_line
 from logprobe.monitor.raw_files import write_empty_files
 from logprobe.monitor.retired_files import RetiredFiles
-from logprobe.monitor.sql_files import statement
+from logprobe.monitor.sql_files import migrations, statement
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -71,7 +71,7 @@ class Store:
         given = {"memory_limit": memory_limit, "threads": threads}
         settings = {name: value for name, value in given.items() if value is not None}
         store = cls(home, read_only=read_only, settings=settings)
-        if read_only and not store._knows_its_place():
+        if read_only and not store._is_up_to_date():
             store.close()
             with suppress(StoreError):  # where nothing may be written, everything but raw tokens can still be read
                 cls(home, read_only=False, settings=settings).close()
@@ -192,8 +192,11 @@ class Store:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _knows_its_place(self) -> bool:
-        """Whether the views look for raw files where the home is now; not so after the home was moved."""
+    def _is_up_to_date(self) -> bool:
+        """Whether the schema is this version's, and the views look for raw files where the home is now: it may have been moved."""
+        version = self.query("SELECT coalesce(max(version), 0) AS version FROM schema_versions")["version"][0].as_py()
+        if version < migrations()[-1].version:
+            return False
         created = self.query("SELECT sql FROM duckdb_views() WHERE view_name = 'raw_training'")["sql"].to_pylist()
         return any(views.literal(f"{self.home.path}/") in sql for sql in created)
 

@@ -1,4 +1,4 @@
-"""`logprobe status RUN`: how a run is doing, from its records and from the service."""
+"""`logprobe status RUN`: how a run is doing, from its records and from the service. Exit code 2 when a critical alert fires."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from logprobe.app.gaps import measured, raw_sampled
 from logprobe.monitor import identity
 from logprobe.monitor.reader import open_reader
 
+_CRITICAL: Final = 2
 _MESSAGE: Final = 300  # characters; what went wrong stands in the last column and is to be read to its end
 
 
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(tables.dump(document))
     else:
         sys.stdout.write(words(document))
-    return 0
+    return _CRITICAL if any(alert["severity"] == "critical" for alert in document["alerts"]) else 0
 
 
 def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
@@ -47,7 +48,11 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "sequences": facts.sequences,
         "last_record_at": facts.last_record,
         "measured": next(iter(reader.read("cli_gaps", run=run).to_pylist()), None),
-        "on_policy": asdict(identity.judge(identity.facts_of(reader.read("slice_identity", run=run, first=None, last=None)))),
+        "on_policy": asdict(
+            identity.judge(identity.facts_of(reader.read("slice_identity", run=run, first=None, last=None)))
+        ),
+        "alerts": _firing(reader, run),
+        "alerts_seen_step": _seen_step(reader, run),
         "steps_to_compute": behind["dirty_steps"],
         "quarantined": behind["quarantined"],
         "quarantine_reasons": behind["quarantine_reasons"],
@@ -55,6 +60,18 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "collectors": reader.read("cli_collectors", run=run).to_pylist(),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
+
+
+def _firing(reader: Any, run: str) -> list[dict[str, Any]]:
+    """Alerts that fire, silenced ones included: a silence makes nothing better."""
+    rows = reader.read("alert_list", run=run).to_pylist()
+    names = ("rule", "slice", "severity", "started_step", "value", "words", "acknowledged_by", "muted")
+    return [{name: row[name] for name in names} for row in rows if row["phase"] in {"firing", "recovering"}]
+
+
+def _seen_step(reader: Any, run: str) -> int | None:
+    """The newest step that the alert rules have looked at; None: nobody has, so that nothing fires means nothing."""
+    return next((row["cursor"] for row in reader.read("alert_runs").to_pylist() if row["run"] == run), None)
 
 
 def _failing(service: dict[str, Any]) -> dict[str, str]:
@@ -78,7 +95,11 @@ def words(document: dict[str, Any]) -> str:
         facts.append(("sampling", words_on_raw))
     facts += [("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items()]
     lines = [f"{name:<12} {_fact(value)}" for name, value in facts]
-    for title, rows in (("collectors", document["collectors"]), ("problems", document["problems"])):
+    for title, rows in (
+        ("alerts", document["alerts"]),
+        ("collectors", document["collectors"]),
+        ("problems", document["problems"]),
+    ):
         if rows:
             lines += [
                 "",
@@ -88,8 +109,15 @@ def words(document: dict[str, Any]) -> str:
                 ),
             ]
         else:
-            lines += [f"{title:<12} none reported"]
+            lines += [f"{title:<12} {_none(title, document)}"]
     return "\n".join(lines) + "\n"
+
+
+def _none(title: str, document: dict[str, Any]) -> str:
+    if title != "alerts":
+        return "none reported"
+    seen = document["alerts_seen_step"]
+    return "the rules have not looked at this run yet" if seen is None else f"none fires, as of step {seen}"
 
 
 def _fact(value: Any) -> str:

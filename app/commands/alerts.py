@@ -1,0 +1,179 @@
+"""`logprobe alerts`: what fires, who takes care, what is silenced; and trying rules out."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.alerts import actions, backtest, ledger, rule_file
+from logprobe.alerts.mutes import FIELDS
+from logprobe.alerts.rule_file import RuleBook, RuleFileError
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
+from logprobe.monitor.slices import Source
+
+_WORDS: Final = 110  # characters of a sentence in a table
+_ACTIVE: Final = ("firing", "recovering")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what was asked; → exit code."""
+    return _COMMANDS[arguments.action](arguments)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    if arguments.schema:
+        print(tables.dump(rule_file.schema()))
+        return 0
+    try:
+        book = rule_file.load(Path(arguments.rules) if arguments.rules else None)
+    except RuleFileError as error:
+        print("\n".join(tables.harmless(problem) for problem in error.problems))
+        return 1
+    if arguments.json:
+        print(tables.dump([rule.model_dump(mode="json", by_alias=True) for rule in book.rules]))
+        return 0
+    rows = [[rule.name, rule.severity, rule.when.kind, rule.key, rule.slice, rule.enabled] for rule in book.rules]
+    print(tables.aligned(["rule", "severity", "condition", "metric", "slice", "enabled"], rows))
+    return 0
+
+
+def _backtest(arguments: argparse.Namespace) -> int:
+    book = _book(arguments)
+    outcomes = [_tried(name, arguments, book) for name in arguments.runs]
+    if arguments.json:
+        print(tables.dump([_document(outcome) for outcome in outcomes]))
+        return 0
+    for outcome in outcomes:
+        rows = backtest.rows(outcome)
+        print(f"{tables.harmless(outcome.run)}: {outcome.steps} steps, {len(rows)} messages")
+        if rows:
+            columns = ["step", "state", "severity", "rule", "slice", "value", "words"]
+            print(tables.aligned(columns, [[row[name] for name in columns] for row in rows], widest=_WORDS))
+    return 0
+
+
+def _book(arguments: argparse.Namespace) -> RuleBook:
+    if arguments.rules:
+        return rule_file.load(Path(arguments.rules))
+    return rule_file.for_home(Home(arguments.home)) if arguments.home else rule_file.load()
+
+
+def _tried(name: str, arguments: argparse.Namespace, book: RuleBook) -> backtest.Outcome:
+    with _source(name, arguments) as (source, known_as):
+        return backtest.backtest(source, known_as, book.for_run(known_as))
+
+
+@contextmanager
+def _source(name: str, arguments: argparse.Namespace) -> Iterator[tuple[Source, str]]:
+    """Where the steps of a run are read from: a folder of a recorded run, or the home."""
+    if backtest.is_recorded(name):
+        with backtest.opened(Path(name)) as found:
+            yield found
+        return
+    with open_reader(home_path(arguments)) as reader:
+        require_run(name, [row["run"] for row in reader.read("app_runs").to_pylist()])
+        yield reader, name
+
+
+def _document(outcome: backtest.Outcome) -> dict[str, Any]:
+    transitions = [ledger.transition_row(outcome.run, transition) for transition in outcome.transitions]
+    return {
+        "run": outcome.run,
+        "steps": outcome.steps,
+        "messages": backtest.rows(outcome),
+        "transitions": [{key: value for key, value in row.items() if key not in {"run", "key"}} for row in transitions],
+    }
+
+
+def _acknowledge(arguments: argparse.Namespace) -> int:
+    document = {"episode": arguments.episode, "author": arguments.author, "reason": arguments.reason}
+    done = actions.perform(Home(home_path(arguments)), actions.ACKNOWLEDGE, document)
+    for episode in done["acknowledged"]:
+        print(f"{tables.harmless(episode)}: acknowledged by {arguments.author}")
+    return 0
+
+
+def _silence(arguments: argparse.Namespace) -> int:
+    home = Home(home_path(arguments))
+    if arguments.end:
+        done = actions.perform(home, actions.UNSILENCE, {"id": arguments.end})
+        print(f"{tables.harmless(done['id'])}: ended")
+        return 0
+    if not arguments.reason:
+        raise ConfigurationError("why? pass --reason: whoever misses the alert will want to know")
+    document = {
+        "id": secrets.token_hex(4),
+        "matchers": _matchers(arguments.matchers),
+        "for": arguments.span,
+        "author": arguments.author,
+        "reason": arguments.reason,
+    }
+    done = actions.perform(home, actions.SILENCE, document)
+    print(f"{done['id']}: silenced until {tables.cell(done['expires_at'])}")
+    return 0
+
+
+def _matchers(pairs: Sequence[str]) -> dict[str, str]:
+    """``["rule=gap-*"]`` as a mapping. Raises `ConfigurationError`."""
+    split = [pair.partition("=") for pair in pairs]
+    if not split or any(not name or not sign or not pattern for name, sign, pattern in split):
+        raise ConfigurationError(f"write FIELD=PATTERN, such as rule=gap-*; fields are {', '.join(FIELDS)} and labels")
+    return {name: pattern for name, _, pattern in split}
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with open_reader(home_path(arguments)) as reader:
+        if arguments.name:
+            require_run(arguments.name, [row["run"] for row in reader.read("app_runs").to_pylist()])
+        name = "alert_history" if arguments.history else "alert_list"
+        rows = reader.read(name, run=arguments.name).to_pylist()
+        silences = reader.read("alert_silences", now=datetime.now(UTC).isoformat()).to_pylist()
+    if not (arguments.all or arguments.history):
+        rows = [row for row in rows if row["phase"] in _ACTIVE]
+    if arguments.json:
+        print(tables.dump({"transitions" if arguments.history else "alerts": rows, "silences": silences}))
+        return 0
+    _print_rows(rows, _HISTORY if arguments.history else _STANDING)
+    _print_rows(silences, _SILENCES, empty="")
+    return 0
+
+
+def _print_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], empty: str = "nothing") -> None:
+    if rows:
+        body = [[row[name] for name in columns] for row in rows]
+        print(tables.aligned(list(columns), body, widest=_WORDS))
+    elif empty:
+        print(empty)
+
+
+_STANDING: Final = (
+    "run",
+    "rule",
+    "slice",
+    "severity",
+    "phase",
+    "step",
+    "value",
+    "episode",
+    "acknowledged_by",
+    "muted",
+    "words",
+)
+_HISTORY: Final = ("run", "step", "rule", "slice", "severity", "before", "after", "reason", "value", "words")
+_SILENCES: Final = ("id", "matchers", "author", "reason", "expires_at")
+_COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "ack": _acknowledge,
+    "backtest": _backtest,
+    "check": _check,
+    "list": _list,
+    "silence": _silence,
+}
