@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from logprobe.alerts import rule_file
+from logprobe.alerts import delivery, rule_file
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.job import alerts_part
 from logprobe.collectors.errors import LogprobeError
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parts(page: str | None) -> list[PartMaker]:
     """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
-    return [alerts_part(rule_file.for_home, page=page), controller_part]
+    return [alerts_part(rule_file.for_home, page=page), controller_part, delivery.part]
 
 
 def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
