@@ -263,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
         if failure == "ratelimited":
             return 429, {"ok": False, "error": "ratelimited"}
         if failure is not None and failure not in FAILURES:
-            return 200, {"ok": False, "error": failure}
+            return (403, failure) if method == "webhook" else (200, {"ok": False, "error": failure})
         if path.startswith("/upload/"):
             file = path.rpartition("/")[2]
             slack.uploads[f"{file}.name"], slack.uploads[file] = slack.uploads[file], body

@@ -83,10 +83,12 @@ def translated(work: Callable[[], T], secrets: Sequence[Secret]) -> T:
     except SlackApiError as error:
         failure = api_error(error)
     except SlackClientError as error:
-        failure = ChannelError("refused", redacted(f"Slack's SDK refused: {error}", secrets))
+        failure = ChannelError("refused", f"Slack's SDK refused: {error}")
     except (OSError, HTTPException) as error:
         failure = network_error(error, secrets)
-    raise failure from None  # the SDK's errors hold the request, and with it the token
+    # Something on the way may have quoted the request; and the SDK's errors hold it, and with it the token.
+    words = redacted(str(failure), secrets)
+    raise ChannelError(failure.reason, words, retry_after=failure.retry_after) from None
 
 
 def api_error(error: SlackApiError) -> ChannelError:

@@ -25,6 +25,7 @@ _MOST_LINK: Final = 2000
 _COLOURS: Final = {"info": "#3b82f6", "warning": "#f2a93b", "critical": "#d7263d"}
 _GREEN: Final = "#2eb67d"
 _SIGNS: Final = {"info": "🔵", "warning": "🟠", "critical": "🔴"}
+_ANGLES: Final = str.maketrans("<>", "‹›")
 _REPEAT: Final = "This may repeat a message: an earlier attempt got no answer."
 
 
@@ -94,8 +95,9 @@ def _sign(notification: Notification) -> str:
 
 
 def _header(notification: Notification) -> Block:
-    text = f"{_sign(notification)} {messages.heading(notification)}"
-    shown = text if len(text) <= HEADER else text[: HEADER - 1] + "…"  # plain text: nothing to escape
+    # Plain text is not escaped; so that it still holds nothing that looks like a mention, angle brackets become others.
+    text = f"{_sign(notification)} {messages.heading(notification)}".translate(_ANGLES)
+    shown = text if len(text) <= HEADER else text[: HEADER - 1] + "…"
     return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
 
 
