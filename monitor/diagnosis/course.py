@@ -18,6 +18,8 @@ _FEWEST: Final = 50  # tokens on either side of a change
 _ABRUPT: Final = 3  # steps in which a jump is over
 _QUIET: Final = 20  # steps of normal before a late change
 _AFTER: Final = 5
+_POINTS: Final = 800
+_LENGTHS: Final = (0, 1, 2, 3, 6, 10, 16, 25, 40, 64, 100, 160, 250, 400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,33 +110,36 @@ def bend(series: Series) -> Bend | None:
     A ramp starts at a step and is linear until another, then flat; a jump is one that is over in a few steps. The better one is that with
     the smaller sum of squares.
     """
-    known = np.isfinite(series.k3)
-    steps, y = series.step[known], np.log(np.maximum(series.k3[known], ROUNDING / 100))
-    best: tuple[float, int, int] | None = None
-    for start in range(_QUIET, len(y) - _AFTER):
-        for length in _lengths(len(y) - start):
-            squares = _misfit(y, start, length)
-            if best is None or squares < best[0]:
-                best = (squares, start, length)
-    if best is None:
+    steps, y = _logs(series)
+    found = [(*_best_start(y, length), length) for length in _LENGTHS if len(y) - length > _QUIET + _AFTER]
+    if not found:
         return None
-    _, start, length = best
+    _, start, length = min(found)
     rise, z = _rise(y[:start], y[start + length // 2 :])
     if z < SIGNIFICANT or rise < math.log(2):
         return None
     return Bend(int(steps[start]), math.exp(rise), z, length <= _ABRUPT)
 
 
-def _lengths(most: int) -> list[int]:
-    return [length for length in (0, 1, 2, 3, 6, 10, 16, 25, 40, 64, 100, 160, 250, 400) if length < most]
+def _logs(series: Series) -> tuple[NDArray[np.int64], Floats]:
+    """Steps with a value and log K3 there; of long runs medians of blocks, so that there are at most `_POINTS`."""
+    known = np.isfinite(series.k3)
+    steps, y = series.step[known], np.log(np.maximum(series.k3[known], ROUNDING / 100))
+    block = -(-len(y) // _POINTS)
+    if block <= 1:
+        return steps, y
+    whole = len(y) // block * block
+    return steps[:whole:block], np.median(y[:whole].reshape(-1, block), axis=1)
 
 
-def _misfit(y: Floats, start: int, length: int) -> float:
-    """Squares left by the best line of this shape: 0 before `start`, rising for `length` steps, then 1."""
-    shape = np.clip((np.arange(len(y)) - start + 1) / (length + 1), 0, 1)
-    x, centred = shape - shape.mean(), y - y.mean()
-    spread = float(x @ x)
-    return float(centred @ centred) - (float(x @ centred) ** 2 / spread if spread > 0 else 0.0)
+def _best_start(y: Floats, length: int) -> tuple[float, int]:
+    """Least sum of squares of a shape that is 0 before its start, rises for `length` points, then is 1; and that start."""
+    starts = np.arange(_QUIET, len(y) - _AFTER)
+    shape = np.clip((np.arange(len(y)) - starts[:, None] + 1) / (length + 1), 0, 1)
+    x, centred = shape - shape.mean(axis=1, keepdims=True), y - y.mean()
+    squares = centred @ centred - (x @ centred) ** 2 / (x * x).sum(axis=1)
+    best = int(squares.argmin())
+    return float(squares[best]), int(starts[best])
 
 
 def _rise(before: Floats, after: Floats) -> tuple[float, float]:

@@ -15,6 +15,7 @@ And where they do not part, the same token was computed twice: any difference is
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +25,6 @@ from logprobe.monitor.diagnosis.measures import Floats
 from logprobe.monitor.diagnosis.tokens import Bools, Codes, Tokens
 
 _FEWEST: Final = 20  # tokens with a sibling
-_DEEPEST: Final = 256  # tokens of an answer that are compared with those of others
 _GRID: Final = (
     2.0**-8
 )  # bfloat16 numbers above 1/2 in size are multiples of it; logits of a vocabulary are mostly larger
@@ -68,8 +68,8 @@ class Siblings:
 
 def siblings_of(tokens: Tokens) -> Siblings | None:
     """Tokens that share their context with a different token; None where there are too few."""
-    usable = tokens.where((tokens.context >= 0) & (tokens.place < _DEEPEST))
-    parent = contexts(usable)
+    usable = tokens.repeated
+    parent = usable.parent
     repeated = _parting(parent, usable.token_id)
     if repeated.sum() < _FEWEST:
         return None
@@ -78,24 +78,26 @@ def siblings_of(tokens: Tokens) -> Siblings | None:
     return Siblings(some, _centred(some.r, index), _centred(some.t, index))
 
 
-def on_grid(tokens: Tokens, values_N: Floats, temperature: float) -> float:
+def on_grid(tokens: Tokens, values_N: Floats, temperatures: Iterable[float]) -> float:
     """Share of siblings whose difference to another one is a difference of bfloat16 logits; NaN where too few have a sibling.
 
     Args:
         tokens: that the values belong to.
         values_N: log-probs of one side.
-        temperature: that this side's logits were divided by.
+        temperatures: that this side's logits may have been divided by; the one with the largest share counts.
     """
-    usable = (tokens.context >= 0) & (tokens.place < _DEEPEST)
-    some, values = tokens.where(usable), values_N[usable] * temperature
-    parent = contexts(some)
+    shared = tokens.parent >= 0
+    parent, values, ids = tokens.parent[shared], values_N[shared], tokens.token_id[shared]
     order = np.lexsort((values, parent))
-    parent, values, ids = parent[order], values[order], some.token_id[order]
-    pairs = (parent[1:] >= 0) & (np.diff(parent) == 0) & (np.diff(ids) != 0)
-    steps = np.diff(values)[pairs]
+    parent, values, ids = parent[order], values[order], ids[order]
+    steps = np.diff(values)[(np.diff(parent) == 0) & (np.diff(ids) != 0)]
     if len(steps) < _FEWEST:
         return math.nan
-    return float(np.mean(np.abs(steps - np.round(steps / _GRID) * _GRID) < _NEAR * max(temperature, 1.0)))
+    return max(_grid_share(steps * temperature, max(temperature, 1.0)) for temperature in temperatures)
+
+
+def _grid_share(steps: Floats, scale: float) -> float:
+    return float(np.mean(np.abs(steps - np.round(steps / _GRID) * _GRID) < _NEAR * scale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,8 @@ class Spread:
 
 def spread_of(tokens: Tokens) -> Spread | None:
     """How much r and t vary where nothing else does; None where too few tokens are computed twice."""
-    usable = tokens.where((tokens.context >= 0) & (tokens.place < _DEEPEST))
-    parent = contexts(usable)
-    keep = (parent >= 0) & (usable.r < _CERTAIN)
+    usable = tokens.repeated
+    parent, keep = usable.parent, usable.r < _CERTAIN
     code = parent[keep] * (int(usable.token_id.max(initial=0)) + 1) + usable.token_id[keep]
     _, index, counts = np.unique(code, return_inverse=True, return_counts=True)
     twice = counts[index] > 1
@@ -127,44 +128,6 @@ def spread_of(tokens: Tokens) -> Spread | None:
         return None
     r, t = (math.sqrt(float(np.mean(_centred(side[keep], index)[twice] ** 2))) for side in (usable.r, usable.t))
     return Spread(r / size, t / size, n)
-
-
-def contexts(tokens: Tokens) -> Codes:
-    """A code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or nobody shares it."""
-    codes = np.full(len(tokens), -1, np.intp)
-    if not len(tokens):
-        return codes
-    current = np.full(int(tokens.sequence.max()) + 1, -1, np.intp)
-    width = int(tokens.token_id.max()) + 1
-    order = np.argsort(tokens.place, kind="stable")
-    begins = np.searchsorted(tokens.place[order], np.arange(int(tokens.place.max()) + 2))
-    for place in range(len(begins) - 1):
-        at = order[begins[place] : begins[place + 1]]
-        parent = _roots(tokens, at) if place == 0 else current[tokens.sequence[at]]
-        at, parent = _shared(at, parent)
-        if not len(at):
-            break
-        codes[at] = parent + codes.max() + 1
-        _, following = np.unique(parent * width + tokens.token_id[at], return_inverse=True)
-        current[:] = -1
-        current[tokens.sequence[at]] = following
-    return codes
-
-
-def _roots(tokens: Tokens, at: Codes) -> Codes:
-    """A code of what a sequence starts from."""
-    keys = np.stack([tokens.context[at], tokens.version[at], tokens.step[at]])
-    _, root = np.unique(keys, axis=1, return_inverse=True)
-    return root.reshape(-1).astype(np.intp)
-
-
-def _shared(at: Codes, parent: Codes) -> tuple[Codes, Codes]:
-    """Those that are not alone with their parent, which are numbered from 0."""
-    at, parent = at[parent >= 0], parent[parent >= 0]
-    _, index, counts = np.unique(parent, return_inverse=True, return_counts=True)
-    several = counts[index] > 1
-    _, number = np.unique(index[several], return_inverse=True)
-    return at[several], number.astype(np.intp)
 
 
 def _parting(parent: Codes, token_id: Codes) -> Bools:

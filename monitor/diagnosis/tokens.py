@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.monitor.diagnosis.contexts import Places, contexts
 from logprobe.monitor.diagnosis.measures import Floats, Mean, clustered
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
@@ -84,6 +85,19 @@ class Tokens:
     def valid(self) -> Tokens:
         """Those with a log-ratio that can be used."""
         return self.where(np.isfinite(self.d) & ~self.broken)
+
+    @cached_property
+    def parent(self) -> Codes:
+        """Code of each token's context [N]; −1 where nobody shares it."""
+        return contexts(Places(self.context, self.version, self.step, self.sequence, self.place, self.token_id))
+
+    @cached_property
+    def repeated(self) -> Tokens:
+        """Those whose context is shared, with its code."""
+        shared = self.parent >= 0
+        some = self.where(shared)
+        some.__dict__["parent"] = self.parent[shared]
+        return some
 
     @cached_property
     def abs_d(self) -> Mean:

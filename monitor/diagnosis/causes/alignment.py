@@ -9,6 +9,7 @@ import numpy as np
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
 from logprobe.monitor.diagnosis.evidence import Evidence
 from logprobe.monitor.diagnosis.measures import correlation
+from logprobe.monitor.diagnosis.siblings import siblings_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
 _UNRELATED = (
@@ -16,12 +17,13 @@ _UNRELATED = (
 )
 _SHIFTED = 0.9
 _FEWEST = 200
+_LOGITS = 0.01  # share of positive values with which r is no log-prob at all
 
 
 def misaligned_tokens(evidence: Evidence) -> Sign | None:
     """The two log-probs of a token have little to do with each other."""
     gap = evidence.gap
-    if gap.n < _FEWEST or not gap.correlation < _UNRELATED or evidence.series.total("positive_rollout") > 0.01 * gap.n:
+    if gap.n < _FEWEST or not unrelated(evidence):
         return None
     shifts = {} if evidence.tokens is None else {by: _shifted(evidence.tokens, by) for by in (-1, 1)}
     best = max(shifts, key=lambda by: shifts[by], default=0)
@@ -35,6 +37,20 @@ def misaligned_tokens(evidence: Evidence) -> Sign | None:
         "(inferred from the numbers).",
         since_step=evidence.start,
     )
+
+
+def unrelated(evidence: Evidence) -> bool:
+    """Whether r and t have so little in common that they are not of the same tokens.
+
+    A narrow grammar also spoils the correlation; but there, tokens of one context differ by the same on both sides.
+    """
+    if (
+        not evidence.gap.correlation < _UNRELATED
+        or evidence.series.total("positive_rollout") > _LOGITS * evidence.gap.n
+    ):
+        return False
+    siblings = None if evidence.tokens is None else siblings_of(evidence.tokens)
+    return siblings is None or siblings.misfit(1.0) > _UNRELATED
 
 
 def _shifted(tokens: Tokens, by: int) -> float:

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
 from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.measures import SIGNIFICANT, logit, residual
@@ -256,20 +257,22 @@ def vocab_padding(evidence: Evidence) -> Sign | None:
 def _one_sided(evidence: Evidence) -> int:
     """−1 when (nearly) all log-ratios beyond rounding are negative and the calibration says so, too; +1 likewise; else 0."""
     gap, tokens = evidence.gap, evidence.tokens
-    if gap.n < _FEWEST or gap.k3 < SLIGHT / 10 or abs(gap.ratio.z) < SIGNIFICANT:
+    if gap.n < _FEWEST or gap.k3 < SLIGHT / 10 or abs(gap.ratio.z) < SIGNIFICANT or unrelated(evidence):
         return 0
     up, down = gap.up, gap.down
     if tokens is not None and len(tokens):
-        beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(tokens))]
+        siblings = siblings_of(tokens)
+        if siblings is not None and _exact_scale(siblings) is not None:
+            return 0
+        beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(siblings))]
         up, down = (
             (float(np.mean(beyond > 0)), float(np.mean(beyond < 0))) if len(beyond) >= _FEWEST // 4 else (0.5, 0.5)
         )
     return -1 if down >= _ONE_SIDED * (up + down) else 1 if up >= _ONE_SIDED * (up + down) else 0
 
 
-def _noise(tokens: Tokens) -> float:
+def _noise(siblings: Siblings | None) -> float:
     """Size of what is not common to all tokens of a context: noise in either side; 0 where it cannot be told."""
-    siblings = siblings_of(tokens)
     return 0.0 if siblings is None else float(np.median(np.abs(siblings.t - siblings.r)))
 
 

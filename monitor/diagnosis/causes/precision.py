@@ -9,7 +9,6 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.course import change
@@ -268,9 +267,5 @@ def _grids(evidence: Evidence) -> tuple[float, float]:
     tokens = evidence.recorded
     if tokens is None or not len(tokens.valid):
         return math.nan, math.nan
-    usable, temperatures = tokens.valid, evidence.setup.temperatures or _TEMPERATURES
-    return tuple(max(_grid(usable, side, t) for t in {1.0, *temperatures}) for side in (usable.r, usable.t))  # type: ignore[return-value]
-
-
-def _grid(tokens: Tokens, values: NDArray[np.float64], temperature: float) -> float:
-    return on_grid(tokens, values, temperature)
+    usable, temperatures = tokens.valid, {1.0, *(evidence.setup.temperatures or _TEMPERATURES)}
+    return on_grid(usable, usable.r, temperatures), on_grid(usable, usable.t, temperatures)

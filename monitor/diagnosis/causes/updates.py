@@ -35,7 +35,7 @@ def stale_prefix_cache(evidence: Evidence) -> Sign | None:
     }
     if other.n >= _FEWEST:
         return _cached_against_others(evidence, cached, other, numbers)
-    risen = _rise(evidence)
+    risen = _rise(evidence, _WORSE - 0.2)
     if not kept > _KEPT or risen is None:
         return None
     return Sign(
@@ -268,10 +268,10 @@ def _different_checksums(evidence: Evidence) -> int:
     return sum(len(sums) > 1 for sums in by_version.values())
 
 
-def _rise(evidence: Evidence) -> Change | None:
-    """A rise that is no matter of degree, beyond rounding."""
+def _rise(evidence: Evidence, ratio: float = _RISEN) -> Change | None:
+    """A rise to at least so many times what was there before, beyond rounding."""
     risen = change(evidence)
-    if risen is None or risen.ratio < _RISEN or risen.after.value < math.sqrt(ROUNDING):
+    if risen is None or risen.ratio < ratio or risen.after.value < math.sqrt(ROUNDING):
         return None
     return risen
 
