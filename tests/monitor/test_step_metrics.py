@@ -295,19 +295,19 @@ def side_of(batch: Batch, side: str) -> list[Any]:
     return found
 
 
-def broken(value: float) -> Callable[[str, str], Change]:
-    return lambda side, other: lambda batch: side_of(batch, side)[1].__setitem__(2, value)
+def broken(value: float) -> Callable[[str], Change]:
+    return lambda side: lambda batch: side_of(batch, side)[1].__setitem__(2, value)
 
 
-def both_broken(value: float) -> Callable[[str, str], Change]:
+def both_broken(value: float) -> Callable[[str], Change]:
     def apply(batch: Batch) -> None:
         for sequences in (batch.rollout, batch.trainer, batch.options["current_logprobs"]):
             sequences[1][2] = value
 
-    return lambda side, other: apply
+    return lambda side: apply
 
 
-def missing(side: str, other: str) -> Change:
+def missing(side: str) -> Change:
     return lambda batch: side_of(batch, side).__setitem__(1, None)
 
 
@@ -320,7 +320,7 @@ def without_sequence(batch: Batch) -> None:
 
 
 # fault of one side → (what it does, what is left to measure, the counter of the pair that flags it)
-FAULTS: dict[str, tuple[Callable[[str, str], Change], Change, str]] = {
+FAULTS: dict[str, tuple[Callable[[str], Change], Change, str]] = {
     "NaN": (broken(NAN), without_token, "nonfinite_tokens"),
     "−inf": (broken(-INF), without_token, "nonfinite_tokens"),
     "+inf": (broken(INF), without_token, "nonfinite_tokens"),
@@ -346,7 +346,7 @@ def measured(pair: str) -> list[str]:
 def test_a_fault_is_flagged_and_every_value_is_that_of_the_rest(pair: str, side: str, fault: str) -> None:
     make, rest, flag = FAULTS[fault]
     faulty, remaining = three_sides(), three_sides()
-    make(side, "")(faulty)
+    make(side)(faulty)
     rest(remaining)
     values, expected = faulty.compute(), remaining.compute()
     for key in measured(pair):
@@ -361,7 +361,7 @@ def test_a_fault_is_flagged_and_every_value_is_that_of_the_rest(pair: str, side:
 @pytest.mark.parametrize("side", ["rollout", "trainer", "current"])
 def test_a_fault_of_one_side_changes_no_pair_of_the_two_others(side: str, fault: str) -> None:
     faulty, healthy = three_sides(), three_sides()
-    FAULTS[fault][0](side, "")(faulty)
+    FAULTS[fault][0](side)(faulty)
     values, expected = faulty.compute(), healthy.compute()
     (pair,) = (pair for pair, sides in SIDES.items() if side not in sides)
     for key in metrics.KEYS:
@@ -398,7 +398,7 @@ def test_sides_that_differ_in_length_leave_the_sequence_out(pair: str, side: str
 @pytest.mark.parametrize(("pair", "side"), BOTH_SIDES)
 def test_a_broken_token_never_looks_healthier_than_one_that_agrees(pair: str, side: str, fault: str) -> None:
     faulty, healthy = three_sides(), three_sides()
-    FAULTS[fault][0](side, "")(faulty)
+    FAULTS[fault][0](side)(faulty)
     assert_not_healthier(faulty.compute(), healthy.compute(), pair)
 
 

@@ -102,7 +102,8 @@ def test_no_sum_is_ever_infinite_or_nan(batch: list) -> None:
 @law
 @given(batches)
 def test_bounds_of_the_metrics(batch: list) -> None:
-    values = values_of(batch)
+    r, t, m = ([[item[i] for item in sequence] for sequence in batch] for i in range(3))
+    values = metrics.compute(r, t, m, current_logprobs=[sequence[::-1] for sequence in t])
     for pair in ("backend", "update", "total"):
         for key in ("k2_kl", "k3_kl", "reverse_kl", "chi2_centered", "ratio_min", "ratio_std", "logprob_abs_diff_mean"):
             assert values[f"{pair}.{key}"] is None or values[f"{pair}.{key}"] >= 0, key
@@ -132,6 +133,42 @@ def test_swapping_the_sides_flips_the_signs(batch: list) -> None:
     # ρ becomes 1/ρ: the k3 of one direction is the reverse KL of the other, weighted by ρ.
     assert ahead["backend.ratio_max"] == pytest.approx(1 / back["backend.ratio_min"], rel=1e-9)
     assert ahead["backend.log_ppl_diff_max"] == pytest.approx(-back["backend.log_ppl_diff_min"], rel=1e-12, abs=1e-13)
+
+
+@law
+@given(close_batches, st.sampled_from([-2.0, -1.0, 0.25, 0.5, 2.0]))
+def test_stretching_every_log_ratio(batch: list, factor: float) -> None:
+    stretched = [[(r, r + factor * (t - r), m) for r, t, m in sequence] for sequence in batch]
+    # Sides that stay probabilities: everything is moved down by the same amount, which changes no log-ratio.
+    once, other = ([[(r - 40, t - 40, m) for r, t, m in s] for s in sequences] for sequences in (batch, stretched))
+    before, after = values_of(once), values_of(other)
+    for key in ("kl", "log_ppl_diff"):
+        assert after[f"backend.{key}"] == pytest.approx(factor * before[f"backend.{key}"], rel=1e-9, abs=1e-11)
+    assert after["backend.k2_kl"] == pytest.approx(factor**2 * before["backend.k2_kl"], rel=1e-9, abs=1e-11)
+    for key in ("logprob_abs_diff_mean", "logprob_abs_diff_max", "log_ppl_abs_diff"):
+        assert after[f"backend.{key}"] == pytest.approx(abs(factor) * before[f"backend.{key}"], rel=1e-9, abs=1e-11)
+
+
+@law
+@given(close_batches, st.floats(1e-12, 1e-5))
+def test_close_to_agreement_every_divergence_is_quadratic(batch: list, scale: float) -> None:
+    near = [[(r, min(r + scale * (t - r), 0.0), m) for r, t, m in sequence] for sequence in batch]
+    values = values_of(near)
+    k2 = values["backend.k2_kl"]
+    third_order = 10 * scale * k2 + 1e-300  # |d| ≤ 10 before scaling
+    assert values["backend.k3_kl"] == pytest.approx(k2, rel=1e-9, abs=third_order)
+    assert values["backend.reverse_kl"] == pytest.approx(k2, rel=1e-9, abs=2 * third_order)
+
+
+@law
+@given(close_batches, st.floats(0.1, 5.0))
+def test_a_constant_offset_of_the_policy_shows_as_itself(batch: list, offset: float) -> None:
+    down = [[(r, t - offset, m) for r, t, m in sequence] for sequence in batch]
+    before, after = values_of(batch), values_of(down)
+    assert after["backend.kl"] == pytest.approx(before["backend.kl"] + offset, rel=1e-9)
+    assert after["backend.ratio_mean"] == pytest.approx(before["backend.ratio_mean"] * math.exp(-offset), rel=1e-9)
+    for key in ("ess", "ess_seq", "chi2_centered"):  # weights are compared with one another only
+        assert after[f"backend.{key}"] == pytest.approx(before[f"backend.{key}"], rel=1e-9, abs=1e-12), key
 
 
 @law
