@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
@@ -134,8 +135,10 @@ class Schedule:
         self._wall_clock = wall_clock
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="logprobe-clock", daemon=True)
+        jobs = list(jobs)
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
+            executors={"default": ThreadPoolExecutor(max(1, len(jobs)))},  # a job that hangs takes no other's thread
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
         self._scheduler.add_listener(self._listen, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
