@@ -19,7 +19,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 CHUNK: Final = 65_536  # nine float64 arrays of 512 KiB: large enough for threads not to queue for the GIL, still cached
 CLAMP: Final = 20.0  # |d| inside the exponential; e^20 is 4.9e8
-SENTINEL: Final = -9999.0  # what HTTP servers write for -inf and NaN; nothing below it is a measured log-probability
+# HTTP servers write −9999 for −inf and NaN, and bfloat16 makes −9984 of it; nothing below that is a measured log-probability.
+SENTINEL: Final = -9984.0
 MAX_LOGPROB: Final = 1e-6  # rounding may lift a certain token's log-probability this far above 0
 SERIES: Final = 1e-4  # below this |d|, expm1(d) − d has lost the digits that its series still has
 

@@ -56,7 +56,7 @@ SELECT
     CASE
         WHEN NOT mask OR rollout_logprob IS NULL OR trainer_logprob IS NULL THEN NULL
         WHEN NOT isfinite(rollout_logprob) OR NOT isfinite(trainer_logprob) THEN 'nonfinite'
-        WHEN least(rollout_logprob, trainer_logprob) <= -9999 OR rollout_logprob = 1 OR trainer_logprob = 1 THEN 'sentinel'
+        WHEN least(rollout_logprob, trainer_logprob) <= -9984 OR rollout_logprob = 1 OR trainer_logprob = 1 THEN 'sentinel'
         WHEN greatest(rollout_logprob, trainer_logprob) > 1e-6 THEN 'positive'
         WHEN rollout_logprob = 0 AND trainer_logprob < -1 THEN 'zero'
     END AS broken,

@@ -112,6 +112,7 @@ def test_column_types_are_those_of_the_store() -> None:
         (-1.0, NAN, "n_nonfinite_policy"),
         (-1.0, -INF, "n_nonfinite_policy"),
         (-9999.0, -1.0, "n_sentinel_behaviour"),
+        (-9984.0, -9984.0, "n_sentinel_behaviour"),  # −9999 on both sides in bfloat16
         (-1e30, -1.0, "n_sentinel_behaviour"),
         (1.0, -1.0, "n_sentinel_behaviour"),
         (-1.0, -9999.0, "n_sentinel_policy"),
@@ -136,7 +137,7 @@ def test_a_broken_token_is_counted_once_and_left_out(behaviour: float, policy: f
     }
 
 
-@pytest.mark.parametrize(("behaviour", "policy"), [(0.0, 0.0), (0.0, -0.9), (5e-7, -0.1), (-3.0, 0.0), (-9998.0, -1.0)])
+@pytest.mark.parametrize(("behaviour", "policy"), [(0.0, 0.0), (0.0, -0.9), (5e-7, -0.1), (-3.0, 0.0), (-9983.0, -1.0)])
 def test_what_a_log_probability_can_be_is_no_broken_token(behaviour: float, policy: float) -> None:
     assert one([behaviour], [policy])["n"] == 1
 
