@@ -22,6 +22,7 @@ from logprobe.collectors.vllm.emitter import Emitter, Observed
 from logprobe.collectors.vllm.hooks import Hook, hook_engine_cores, hook_scheduler, wrap
 from logprobe.collectors.vllm.ids import sample_prefix
 from logprobe.collectors.vllm.selftest import self_test
+from logprobe.collectors.vllm.step_routes import returns_routes
 
 _CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this
 _LIVE: Final[weakref.WeakSet[Attachment]] = weakref.WeakSet()
@@ -144,7 +145,7 @@ def _observe(scheduler: Any, recorder: Recorder, replica: str | None) -> Observe
     inject = os.environ.get("LOGPROBE_VLLM_INJECT", "") in {"1", "true", "yes"}
     document = config.engine_document(scheduler.vllm_config, injected=inject)
     return Observed(
-        capture=Capture(inject=inject),
+        capture=Capture(inject=inject, routes=returns_routes(scheduler.vllm_config)),
         replica=replica,
         prefix=sample_prefix(),
         engine_config_id=recorder.config(document, kind="engine_config"),

@@ -16,13 +16,16 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Any, Final
 
+from logprobe.collectors.vllm.step_routes import routes_of_step
+
 _NAN: Final = float("nan")
 _STEPS_IN_FLIGHT: Final = 64  # scheduled and not yet processed; more would mean that the engine lost some
+_MOST_ROUTE_BYTES: Final = 256 << 20  # of unfinished sequences; beyond that, routes of further tokens are not kept
 _MOST_FINISHED: Final = 65_536  # sequences that wait for the emitter; it never blocks, so this is a bound and no queue
 
 
 class Sequence:
-    """One request from its arrival to its end. 16 bytes per sampled token."""
+    """One request from its arrival to its end. 16 bytes per sampled token, and two per layer with routes."""
 
     __slots__ = (
         "cached",
@@ -31,11 +34,13 @@ class Sequence:
         "foreign",
         "injected",
         "internal_id",
+        "layers",
         "logprobs",
         "missing",
         "params",
         "prompt",
         "prompt_length",
+        "routes",
         "session",
         "started",
         "times",
@@ -60,6 +65,8 @@ class Sequence:
         self.tokens = array("i")
         self.logprobs = array("f")
         self.times = array("d")  # when the step that sampled the token was scheduled
+        self.routes = bytearray()  # fingerprints (uint16) of the newest tokens, `layers` each
+        self.layers = 0
 
     def add(self, now: float, tokens: list[int], rows: Any) -> None:
         """Take `tokens` with their rows of log-probs; column 0 is the sampled token's."""
@@ -85,11 +92,13 @@ def asks_for_logprobs(params: Any) -> bool:
 class Capture:
     """State of one engine. Every method is called from the engine's thread, except `take_finished`."""
 
-    def __init__(self, *, inject: bool = False) -> None:
+    def __init__(self, *, inject: bool = False, routes: bool = False) -> None:
         self.inject = inject
+        self.routes = routes  # the engine returns routed experts
+        self._route_bytes = 0
         self.open: dict[str, Sequence] = {}
         self.finished: deque[Sequence] = deque()
-        self.counts: Counter[str] = Counter()  # sequences affected, by problem
+        self.counts: Counter[str] = Counter()  # sequences (of routes_given_up: engines) affected, by problem
         self.last_scheduled = 0.0
         self._injected: set[str] = set()  # outlives `open` when capture fails: stripping must not
         self._scheduled_at: dict[int, float] = {}
@@ -149,6 +158,35 @@ class Capture:
                     if output.finish_reason is not None and output.request_id not in self.open:
                         self._injected.discard(output.request_id)
 
+    def take_routes(self, outputs_by_client: dict[int, Any]) -> None:
+        """The routes in a step's outputs; to be called before `processed`, which ends sequences.
+
+        Each sequence keeps those of its newest tokens without a gap; where one has none, those before it are given up.
+        """
+        for name, tokens, marks in routes_of_step(outputs_by_client):
+            sequence = self.open.get(name)
+            if sequence is None:
+                continue
+            full = self._route_bytes + marks.nbytes > _MOST_ROUTE_BYTES
+            if full or len(marks) < tokens:
+                self.counts["routes_full"] += full and bool(sequence.routes)
+                self._forget_routes(sequence)
+            if not full:
+                sequence.layers = marks.shape[1]
+                sequence.routes += marks.tobytes()
+                self._route_bytes += marks.nbytes
+
+    def give_up_routes(self) -> None:
+        """After an error nobody knows which routes are missing, and the next would seem to be those of other tokens."""
+        self.routes = False
+        self.counts["routes_given_up"] += 1
+        for sequence in self.open.values():
+            self._forget_routes(sequence)
+
+    def _forget_routes(self, sequence: Sequence) -> None:
+        self._route_bytes -= len(sequence.routes)
+        sequence.routes.clear()
+
     def _take(self, sequence: Sequence, output: Any, now: float) -> None:
         tokens = output.new_token_ids
         if tokens:
@@ -169,6 +207,7 @@ class Capture:
 
     def _finish(self, sequence: Sequence, reason: str) -> None:
         sequence.finish_reason = reason
+        self._route_bytes -= len(sequence.routes)
         if sequence.session is not None and sequence.prompt is not None:
             sequence.prompt = sequence.prompt[: sequence.prompt_length]  # the next turn grows this very list
         if sequence.goes_on():
@@ -186,6 +225,7 @@ class Capture:
         """After an error some open sequences may lack tokens, and nobody knows which: drop them, go on with new ones."""
         self.counts["given_up"] += len(self.open)
         self.open.clear()
+        self._route_bytes = 0
 
     def take_finished(self, most: int) -> list[Sequence]:
         """Up to `most` finished sequences, in order; called by the emitter's thread."""

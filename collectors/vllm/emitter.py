@@ -15,9 +15,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.routes import NO_ROUTE
 from logprobe.collectors.versions import Mark, MarkFile, Timeline
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.config import sampling_document, sampling_settings
@@ -28,6 +30,8 @@ TICK_SECONDS: Final = 0.1
 _BATCH: Final = 256  # sequences a `Recorder.rollout` call
 _PROBLEMS: Final = {
     "lost_steps": "steps were scheduled whose output never came",
+    "routes_full": "routes of experts were dropped, those of unfinished sequences take too much memory",
+    "routes_given_up": "routes of experts are not as the plugin knows them; they are not recorded any more",
     "overflow": "finished sequences were dropped, the emitter could not keep up",
     "given_up": "unfinished sequences were dropped after an error in capture",
 }
@@ -153,6 +157,7 @@ class Emitter:
             "prompt_hashes": None if sequence.prompt is None else prompt_hash(sequence.prompt),
             "finish_reasons": sequence.finish_reason,
             "sampling": self._sampling(sequence.params),
+            "routes": _routes(sequence),
         }
 
     def _sampling(self, params: Any) -> dict[str, Any]:
@@ -281,6 +286,15 @@ def _logprobs(sequence: Sequence) -> Any:
     if not sequence.missing:
         return values
     return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
+    """Fingerprints [tokens, layers]; `NO_ROUTE` for the first tokens where vLLM returned none; None: it returned none at all."""
+    if not sequence.routes:
+        return None
+    marks = np.frombuffer(sequence.routes, dtype=np.uint16).reshape(-1, sequence.layers)
+    unknown = np.full((len(sequence.tokens) - len(marks), sequence.layers), NO_ROUTE, np.uint16)
+    return np.concatenate([unknown, marks]) if len(unknown) else marks
 
 
 def _moment(seconds: float | None) -> datetime | None:

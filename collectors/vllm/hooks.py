@@ -72,6 +72,8 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
 
     def update_from_output(*args: Any, **kwargs: Any) -> Any:
         outputs = original(*args, **kwargs)
+        if capture.routes:
+            _take_routes(watch, outputs)
         with guard("vllm_plugin.update_from_output"):
             capture.processed(args[0] if args else kwargs["scheduler_output"], outputs)
             return outputs
@@ -81,6 +83,15 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
         return outputs
 
     return update_from_output
+
+
+def _take_routes(watch: Watch, outputs: Any) -> None:
+    """Routes apart from everything else: when they are not understood, log-probs still are."""
+    with watch.guard("vllm_plugin.routes"):
+        watch.observed.capture.take_routes(outputs)
+        return
+    with watch.guard("vllm_plugin.recover"):
+        watch.observed.capture.give_up_routes()
 
 
 def _add_request(original: Hook, _scheduler: Any, watch: Watch) -> Hook:

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from logprobe.collectors.routes import fingerprints
 from logprobe.collectors.vllm.capture import Capture
+from logprobe.collectors.vllm.step_routes import returns_routes
 
 _SCHEDULER: Final = {
     "schedule": 0,
@@ -17,6 +19,7 @@ _SCHEDULER: Final = {
     "finish_requests": 2,
 }
 _LOGPROBS: Final = np.array([[-0.5, -0.25], [-1.5, -0.75], [-2.5, -1.25]], dtype=np.float32)
+_EXPERTS: Final = np.array([[[0, 0], [1, 2]], [[0, 0], [3, 1]], [[0, 0], [2, 3]], [[0, 0], [1, 3]]], dtype=np.uint8)
 _TOKENS: Final = np.array([[11, 7], [12, 8], [13, 9]], dtype=np.int32)
 
 
@@ -27,7 +30,10 @@ def self_test(scheduler: Any) -> list[str]:
         scheduler: the engine's scheduler; only looked at.
     """
     problems = _unknown_methods(scheduler)
-    return problems or list(dict.fromkeys([*_extraction(inject=False), *_extraction(inject=True)]))
+    if problems:
+        return problems
+    found = [problem for inject in (False, True) for problem in _extraction(scheduler.vllm_config, inject=inject)]
+    return list(dict.fromkeys(found))
 
 
 def _unknown_methods(scheduler: Any) -> list[str]:
@@ -51,7 +57,7 @@ def _takes(method: Any, arguments: int) -> bool:
     return True
 
 
-def _extraction(*, inject: bool) -> list[str]:
+def _extraction(vllm_config: Any, *, inject: bool) -> list[str]:
     """Runs made-up outputs, built from vLLM's own classes, through `Capture`."""
     from vllm.sampling_params import SamplingParams  # noqa: PLC0415 - only called inside vLLM
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason  # noqa: PLC0415
@@ -59,7 +65,7 @@ def _extraction(*, inject: bool) -> list[str]:
 
     params = SamplingParams(max_tokens=3, logprobs=None if inject else 0)
     request = _request(params)
-    capture = Capture(inject=inject)
+    capture = Capture(inject=inject, routes=returns_routes(vllm_config))
     capture.add(request)
     rows = LogprobsLists(_TOKENS, _LOGPROBS, np.ones(3, dtype=np.int32))
     steps = [
@@ -67,10 +73,15 @@ def _extraction(*, inject: bool) -> list[str]:
         EngineCoreOutput(request_id="0_a-00000000", new_token_ids=[12, 13], new_logprobs=_slice(rows, 1, 2)),
     ]
     steps[-1].finish_reason = FinishReason.LENGTH
+    if capture.routes:
+        for step, rows_of_step in zip(steps, (_EXPERTS[:2], _EXPERTS[2:]), strict=True):
+            step.routed_experts = rows_of_step
     for number, output in enumerate(steps):
         step = SimpleNamespace()
         outputs = {0: EngineCoreOutputs(outputs=[output])}
         capture.scheduled(step, float(number))
+        if capture.routes:
+            capture.take_routes(outputs)
         capture.processed(step, outputs)
     return _differences(capture, request, params, steps, inject=inject)
 
@@ -87,6 +98,8 @@ def _differences(capture: Capture, request: Any, params: Any, steps: list[Any], 
         "prompt length": sequence.prompt_length == 2,  # noqa: PLR2004
         "the caller's params": params.logprobs == (None if inject else 0),
     }
+    if capture.routes:  # of four positions the first is the prompt's own
+        found["routed experts"] = sequence.routes == fingerprints(_EXPERTS[1:]).tobytes()
     if inject:
         found["injection of logprobs=0"] = request.sampling_params.logprobs == 0
         found["stripping of injected rows"] = all(step.new_logprobs is None for step in steps)

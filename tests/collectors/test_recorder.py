@@ -67,6 +67,7 @@ def test_training(recorder: Recorder, home: Path):
         "step": 1, "rank": 3, "sample_id": "a", "group_id": "p", "token_ids": [1, 2], "mask": [True, True],
         "rollout_logprobs": [-0.25] * 2, "trainer_logprobs": [-0.5] * 2, "current_logprobs": [-0.75] * 2, "entropy": [1.5] * 2,
         "advantages": [2.0] * 2, "reward": 1.0, "weight_version": "7", "tags": [("environment", "sort")],
+        "routes": None,
     }  # fmt: skip
     assert second["mask"] == [True, False, True, True]
     assert second["tags"] is None

@@ -116,6 +116,110 @@ def torch_logprobs(model: Path, rows: list[dict[str, Any]], temperature: float) 
     return found
 
 
+# --- A mixture of experts ---
+
+
+def experts(models: Path) -> Any:
+    """A real mixture of experts: the routes of its engine beside those of a trainer, with the same weights and with others."""
+    from tiny_model import make_tiny_moe
+    from vllm import LLM, SamplingParams
+
+    from logprobe.collectors import Recorder
+    from logprobe.collectors.vllm import plugin as vllm_plugin
+
+    model = make_tiny_moe(models / "experts")
+    llm = with_returned_routes(lambda **more: LLM(**engine_arguments(models, model=str(model), **more)))
+    params = SamplingParams(temperature=1.0, max_tokens=12, logprobs=0, ignore_eos=True)
+    of_response = SamplingParams(
+        temperature=1.0, max_tokens=12, logprobs=0, ignore_eos=True, routed_experts_prompt_start=12
+    )
+    outputs = llm.generate(prompts_of(8), [params] * 7 + [of_response], use_tqdm=False)
+    rows = [row for output in outputs for row in described(output)]
+    told = [output.outputs[0].routed_experts for output in outputs]
+    answer: dict[str, Any] = {"shape": list(told[0].shape), "response_only": len(told[-1])}
+    with Recorder(component="trainer") as recorder:
+        for step, noise in ((1, 0.0), (2, 0.05)):
+            logprobs, routes = torch_routes(model, rows, noise)
+            recorder.training(
+                step=step,
+                sample_ids=[row["sample_id"] for row in rows],
+                token_ids=[row["token_ids"] for row in rows],
+                trainer_logprobs=logprobs,
+                routes=routes,
+            )
+            answer[str(step)] = agreement(told[:-1], routes[:-1], told[-1], routes[-1])
+    return {**answer, "flushed": vllm_plugin.flush()}
+
+
+def agreement(told: list[Any], routes: list[Any], told_late: Any, routes_late: Any) -> list[int]:
+    """Equal and compared (token, layer) pairs by plain sets. vLLM's rows end with the one that predicted the last token; the
+    request that wanted no rows of the prompt has none for its first token."""
+    pairs = [
+        (row, x) for mine, theirs in zip(routes, told, strict=True) for row, x in zip(mine, theirs[-12:], strict=True)
+    ]
+    pairs += list(zip(routes_late[1:], told_late[-11:], strict=True))
+    same = [set(a) == set(b) for mine, theirs in pairs for a, b in zip(mine.tolist(), theirs[1:].tolist(), strict=True)]
+    return [sum(same), len(same)]
+
+
+def torch_routes(model: Path, rows: list[dict[str, Any]], noise: float) -> tuple[list[Any], list[Any]]:
+    """Log-probs of the sampled tokens, and the experts [tokens, layers, 2] of the positions that predicted them."""
+    import torch
+    from transformers import Qwen3MoeForCausalLM
+
+    policy = Qwen3MoeForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    torch.manual_seed(0)
+    logprobs, routes = [], []
+    with torch.inference_mode():
+        for weight in policy.parameters():
+            weight.add_(noise * weight.std() * torch.randn_like(weight))
+        for row in rows:
+            count = len(row["token_ids"])
+            tokens = torch.tensor([row["prompt_token_ids"] + row["token_ids"]])
+            found = policy(tokens, output_router_logits=True)
+            scores = torch.log_softmax(found.logits[0, :-1], dim=-1).gather(1, tokens[0, 1:, None])[:, 0]
+            chosen = torch.stack([layer.topk(2).indices for layer in found.router_logits], dim=1)
+            logprobs.append(scores[-count:].tolist())
+            routes.append(chosen[-count - 1 : -1])
+    return logprobs, routes
+
+
+def with_returned_routes(build: Any) -> Any:
+    """An engine that returns routed experts, where vLLM's CPU backend cannot: its runner for that needs Triton for CPUs.
+
+    Everything is vLLM's own, the capturer at the model's routers and the rule which rows go into which output, but for the way
+    between the two: what the worker would send along with a step's output is put there.
+    """
+    import numpy as np
+    from vllm.config import VllmConfig
+    from vllm.distributed.aux_output_connector.connector import AuxRequestOutput
+    from vllm.model_executor.layers.fused_moe import routed_experts_capturer as capturing
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    VllmConfig._verify_aux_output_compatibility = lambda _config: None
+    rows: dict[str, list[Any]] = {}
+    original = Scheduler.update_from_output
+
+    def update_from_output(scheduler: Any, step: Any, output: Any) -> Any:
+        total = sum(step.num_scheduled_tokens.values())
+        of_step, start = capturer.snapshot_routing_data(total).numpy().copy(), 0
+        output.aux_output_connector_output = {}
+        for name in output.req_ids:
+            end = start + step.num_scheduled_tokens[name]
+            rows.setdefault(name, []).extend(of_step[start:end])
+            first = step.aux_output_connector_metadata.requests[name]
+            output.aux_output_connector_output[name] = AuxRequestOutput(first, np.array(rows[name])[first:])
+            start = end
+        return original(scheduler, step, output)
+
+    Scheduler.update_from_output = update_from_output
+    llm = build(enable_return_routed_experts=True, async_scheduling=False)
+    config = llm.llm_engine.vllm_config
+    capturer = capturing.RoutedExpertsCapturer(config.scheduler_config.max_num_batched_tokens, config)
+    llm.apply_model(lambda model: capturing.bind_routed_experts_capturer(model, capturer))
+    return llm
+
+
 # --- What an engine in one process does ---
 
 

@@ -49,6 +49,39 @@ def make_tiny_model(
     return folder
 
 
+def make_tiny_moe(folder: Path, *, seed: int = 0) -> Path:
+    """A random Qwen3 with a dense layer and two mixtures of 8 experts, 2 of which see each token."""
+    import torch
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3MoeConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        moe_intermediate_size=32,
+        num_experts=8,
+        num_experts_per_tok=2,
+        num_hidden_layers=3,
+        mlp_only_layers=[0],
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=1024,
+        tie_word_embeddings=False,
+        pad_token_id=PAD,
+        bos_token_id=None,
+        eos_token_id=EOS,
+        dtype="float32",
+    )
+    model = Qwen3MoeForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight.normal_(std=0.3)
+    model.save_pretrained(folder)
+    _write_tokenizer(folder)
+    return folder
+
+
 def _write_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -143,6 +143,7 @@ def step_values(rows: list[Row], rollouts: dict[str, Row], numbers: dict[str, di
         "response_length": np.mean([mask.sum() for mask in masks]),
         "token_mismatch_frac": np.mean([row["token_ids"] != rollouts[row["sample_id"]]["token_ids"] for row in rows]),
         "length_mismatch_frac": 0,
+        **dict.fromkeys(("routing_agreement", "routing_coverage", "routing_mismatch_frac")),  # no mixture of experts
     }
     pairs = {"backend": (old, rollout, 0.5, 2.0), "update": (now, old, 0.8, 1.2), "total": (now, rollout, 0.8, 1.2)}
     for pair, sides in pairs.items():

@@ -1,0 +1,44 @@
+"""Routes of a mixture of experts in what one step of an engine returns.
+
+vLLM (0.32, ``enable_return_routed_experts``) puts expert ids [positions, layers, experts per token] into the outputs of a step, for the
+positions that were computed since the last: the prompt's come with the first token, then one by one. The last of them predicted the
+newest token, so as many from the end as there are new tokens are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors.routes import fingerprints
+
+
+def returns_routes(vllm_config: Any) -> bool:
+    """Whether this engine's outputs carry routes; false for a vLLM that cannot."""
+    auxiliary = getattr(vllm_config, "aux_output_config", None)
+    return bool(getattr(auxiliary, "enable_return_routed_experts", False))
+
+
+def routes_of_step(outputs_by_client: dict[int, Any]) -> Iterator[tuple[str, int, NDArray[np.uint16]]]:
+    """Of every output with new tokens: request id, how many tokens, and the fingerprints [≤ tokens, layers] of the newest of them.
+
+    All of a step go through one call: one per request would cost more than the rest of capture together.
+    """
+    found: list[tuple[str, int, int]] = []
+    pieces: list[NDArray[Any]] = []
+    for outputs in outputs_by_client.values():
+        for output in outputs.outputs:
+            count, rows = len(output.new_token_ids), output.routed_experts
+            known = 0 if rows is None else min(count, len(rows))
+            if count:
+                found.append((output.request_id, count, known))
+            if known:
+                pieces.append(rows[-known:])
+    marks = fingerprints(np.concatenate(pieces)) if pieces else np.empty((0, 0), np.uint16)
+    start = 0
+    for name, count, known in found:
+        yield name, count, marks[start : start + known]
+        start += known

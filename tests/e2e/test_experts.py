@@ -1,0 +1,57 @@
+"""A mixture of experts on a real engine: the plugin's routes beside a trainer's, down to the metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_process import run_scenario
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+pytestmark = pytest.mark.engine
+TOKENS, LAYERS = 8 * 12, 2  # of the three layers one is dense
+
+
+@pytest.fixture(scope="module")
+def told_and_measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[int, dict[str, float | None]]]:
+    folder = tmp_path_factory.mktemp("experts")
+    told = run_scenario("experts", folder, LOGPROBE_HOME=str(folder / "home"), LOGPROBE_RUN="moe")
+    with Store.open(Home(folder / "home")) as store:
+        Ingester(store).run_once()
+        Joiner(store).run_once()
+        StepJob(store).run_once()
+        stored = store.query("SELECT step, metric, value FROM step_metrics").to_pylist()
+    measured: dict[int, dict[str, float | None]] = {}
+    for row in stored:
+        measured.setdefault(row["step"], {})[row["metric"]] = row["value"]
+    return told, measured
+
+
+def test_the_agreement_is_that_of_plain_sets(told_and_measured: tuple[Any, Any]) -> None:
+    told, measured = told_and_measured
+    assert told["flushed"]
+    assert told["shape"] == [12 + 12 - 1, 3, 2]  # vLLM: every position but the last token's, every layer
+    for step in (1, 2):
+        equal, compared = told[str(step)]
+        assert measured[step]["routing_agreement"] == pytest.approx(equal / compared)
+        assert measured[step]["routing_mismatch_frac"] == 0.0
+
+
+def test_the_same_weights_choose_the_same_experts(told_and_measured: tuple[Any, Any]) -> None:
+    _, measured = told_and_measured
+    assert measured[1]["routing_agreement"] > 0.99
+    assert measured[1]["backend.k3_kl"] < 1e-6
+    assert measured[2]["routing_agreement"] < 0.95
+    assert measured[2]["backend.k3_kl"] > 1e-5
+
+
+def test_a_token_whose_route_was_not_returned_is_not_compared(told_and_measured: tuple[Any, Any]) -> None:
+    told, measured = told_and_measured
+    assert told["response_only"] == 11  # rows from the first sampled token on; that which predicted it is the prompt's
+    assert told["1"][1] == (TOKENS - 1) * LAYERS
+    assert measured[1]["routing_coverage"] == pytest.approx((TOKENS - 1) / TOKENS)
