@@ -1,4 +1,4 @@
-"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics. For the service and for `ingest --once`.
+"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics → diagnosis. For the service and for `ingest --once`.
 
 Ingest is followed at once by the join and the step metrics, so that what a collector flushed is visible as soon as possible.
 With a backlog it goes batch by batch, and they follow about once per second.
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
+from logprobe.monitor.diagnosis.job import DiagnosisJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.join import Joiner
@@ -38,6 +39,7 @@ class Pipeline:
         self._joiner = Joiner(store)
         self._steps = StepJob(store)
         self._profiles = ProfileJob(store)
+        self._diagnosis = DiagnosisJob(store, stopping)
         self._retention = Retention(store, policy)
         self._stopping = stopping
 
@@ -81,6 +83,10 @@ class Pipeline:
         while not self._stopping.is_set() and (done := self._profiles.run_once()).steps:
             steps, tokens = steps + done.steps, tokens + done.tokens
         return {"steps": steps, "tokens": tokens}
+
+    def diagnose(self) -> Report:
+        """Diagnoses the runs that got new steps. Raises `StoreError` and `QueryError`."""
+        return asdict(self._diagnosis.run_once())
 
     def retain(self) -> Report:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""

@@ -128,10 +128,11 @@ class Service:
 
         ingest = Job("ingest", INGEST_SECONDS, lambda: pipeline.ingest(follow_up))
         profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
+        diagnosis = Job("diagnosis", _DERIVE_SECONDS, pipeline.diagnose)
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE)
         added = [job for part in parts for job in part.jobs]
-        return {job.name: job for job in (ingest, join, step_metrics, profiles, *added, retention, health)}
+        return {job.name: job for job in (ingest, join, step_metrics, profiles, diagnosis, *added, retention, health)}
 
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
         token = _token(os.environ)

@@ -17,13 +17,15 @@ from logprobe.monitor.store import Store
 SAMPLE_DATA = Path(__file__).resolve().parent.parent / "sample_data"
 
 
-def ingest_recorded(folder: Path, *names: str, before_step: int | None = None) -> None:
-    """Ingests shipped runs, or their first steps, into the home `folder`."""
+def ingest_recorded(folder: Path, *names: str, before_step: int | None = None, from_step: int | None = None) -> None:
+    """Ingests shipped runs, or their first steps, into the home `folder`; `from_step`: what an earlier call left out."""
     for name in names:
         recorded = RecordedRun(SAMPLE_DATA / name)
-        writer = SpoolWriter(folder, name, "replay")
-        for kind in recorded.kinds:
+        writer = SpoolWriter(folder, name, "replay" if from_step is None else f"replay-{from_step}")
+        for kind in recorded.kinds if from_step is None else ("training", "step"):
             table = recorded.table(kind)
+            if from_step is not None:
+                table = table.filter(pc.greater_equal(table["step"], from_step))
             if before_step is not None and kind in {"training", "step"}:
                 table = table.filter(pc.less(table["step"], before_step))
             writer.write(kind, table)

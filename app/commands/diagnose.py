@@ -1,0 +1,95 @@
+"""`logprobe diagnose RUN [--steps A:B]`: is the run healthy, since when is it not, which layer is at fault, what to do.
+
+Exit code 0 whatever the verdict is: it stands in the document. The JSON form is public API, one document, unknown is null:
+
+    {"run", "verdict": "healthy|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
+     "layer": "semantic|inference_path|objective|none|unknown",
+     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "since_step"}],
+     "not_measured": [{"what", "why", "how"}],
+     "correction": {"advice": "enable|do_not_enable|not_needed", "why"}}
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.monitor.diagnosis import Diagnosis, Finding, diagnose
+from logprobe.monitor.reader import open_reader
+
+_VERDICTS: Final = {
+    "healthy": "is healthy",
+    "growing": "is growing: engine and trainer drift apart",
+    "critical": "is critical",
+    "calibrating": "is calibrating: too few steps to know its normal",
+    "no_data": "cannot be judged: nothing to compare",
+}
+_LAYERS: Final = {
+    "semantic": "semantic: the engine's log-probs mean something else than the trainer expects",
+    "inference_path": "inference path: the engine computes another function than the trainer",
+    "objective": "objective: the policies themselves differ",
+    "none": "none",
+    "unknown": "unknown: what was measured does not tell",
+}
+_ADVICE: Final = {"enable": "enable one", "do_not_enable": "do not enable one", "not_needed": "not needed"}
+_SURE: Final = ((0.9, "certain"), (0.7, "very likely"), (0.5, "likely"), (0.0, "possible"))
+_WIDEST: Final = 200
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the diagnosis of one run."""
+    with open_reader(home_path(arguments)) as reader:
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        found = diagnose(reader, arguments.name, steps=arguments.steps)
+    if arguments.json:
+        print(tables.dump(found.document()))
+    else:
+        sys.stdout.write(text(found))
+    return 0
+
+
+def text(found: Diagnosis) -> str:
+    """The diagnosis for people: the verdict first, then the remedies, then what they stand on."""
+    lines = [
+        tables.harmless(f"{found.run} {_VERDICTS[found.verdict]}{_since(found)}"),
+        f"layer       {_LAYERS[found.layer]}",
+        f"correction  {_ADVICE[found.correction.advice]}: {found.correction.why}",
+    ]
+    for number, finding in enumerate(found.findings, 1):
+        lines += ["", *_finding(number, finding)]
+    if found.findings:
+        rows = [row for finding in found.findings for row in _evidence(finding)]
+        lines += ["", tables.aligned(["cause", "evidence", "value"], rows, widest=_WIDEST)]
+    if found.not_measured:
+        lines += ["", "not measured"]
+        lines += [f"  - {item.what}: {item.why}; to measure it, {item.how}" for item in found.not_measured]
+    return "\n".join(lines) + "\n"
+
+
+def _since(found: Diagnosis) -> str:
+    if found.verdict not in {"growing", "critical"} or found.since_step is None:
+        return ""
+    pace = "" if found.doubling_steps is None else f", doubling every {found.doubling_steps:.0f} steps"
+    return f", since step {found.since_step}{pace}"
+
+
+def _finding(number: int, finding: Finding) -> Iterator[str]:
+    since = "" if finding.since_step is None else f", since step {finding.since_step}"
+    layer = finding.layer.replace("_", " ")
+    yield f"{number}. {finding.cause} ({layer}; {_sure(finding.confidence)}, {finding.confidence:.0%}{since})"
+    yield f"   {tables.harmless(finding.explanation)}"
+    yield f"   Fix: {tables.harmless(finding.fix)}"
+
+
+def _sure(confidence: float) -> str:
+    return next(word for least, word in _SURE if confidence >= least)
+
+
+def _evidence(finding: Finding) -> Iterator[tuple[str, str, object]]:
+    document = finding.document()["evidence"]
+    for number, (name, value) in enumerate(document.items()):
+        yield ("" if number else finding.cause, name.replace("_", " "), value)

@@ -1,0 +1,122 @@
+"""`logprobe diagnose` and `logprobe parity`, on recorded runs without a service and through one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import eventually, service
+from recorded_home import ingest_recorded
+
+from logprobe.app.cli import main
+
+KEYS = ["run", "verdict", "since_step", "doubling_steps", "layer", "findings", "not_measured", "correction"]
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main(list(words)) == code
+    return capsys.readouterr().out
+
+
+def diagnosed(capsys: pytest.CaptureFixture[str], home: Path, run: str, *words: str) -> dict[str, Any]:
+    document = json.loads(ask(capsys, "diagnose", run, "--json", "--home", str(home), *words))
+    assert list(document) == KEYS
+    return document
+
+
+@pytest.mark.parametrize("run", ["v0-reference", "v1-fixed"])
+def test_a_healthy_run_has_no_findings(capsys: pytest.CaptureFixture[str], recorded_runs: Path, run: str) -> None:
+    document = diagnosed(capsys, recorded_runs, run)
+    assert (document["verdict"], document["layer"], document["findings"]) == ("healthy", "none", [])
+    assert document["correction"]["advice"] == "not_needed"
+
+
+def test_growth_is_dated_to_where_the_recording_began_it(
+    capsys: pytest.CaptureFixture[str], recorded_runs: Path, repository: Path
+) -> None:
+    document = diagnosed(capsys, recorded_runs, "late-growth")
+    manifest = json.loads((repository / "sample_data" / "late-growth" / "RUN.json").read_text())
+    assert document["verdict"] in {"growing", "critical"}
+    assert document["layer"] == manifest["layer"]
+    assert abs(document["since_step"] - manifest["onset_step"]) <= 60
+    assert document["correction"]["advice"] == "enable"
+
+
+def test_the_semantic_layer_comes_first(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    document = diagnosed(capsys, recorded_runs, "v1-initial")
+    assert (document["verdict"], document["layer"]) == ("critical", "semantic")
+    assert document["findings"][0]["cause"] == "raw_logprobs"
+    assert document["correction"]["advice"] == "do_not_enable"
+
+
+def test_people_read_the_verdict_first_and_the_remedy_next(
+    capsys: pytest.CaptureFixture[str], recorded_runs: Path
+) -> None:
+    lines = ask(capsys, "diagnose", "v1-initial", "--home", str(recorded_runs)).splitlines()
+    assert lines[0] == "v1-initial is critical, since step 0"
+    assert lines[1].startswith("layer       semantic")
+    assert any("--logprobs-mode processed_logprobs" in line for line in lines[4:8])
+    assert any("calibration z" in line for line in lines)
+
+
+def test_part_of_a_run_can_be_asked_for(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    document = diagnosed(capsys, recorded_runs, "late-growth", "--steps", "700:")
+    assert document["findings"][0]["cause"] == "staleness"
+    few = diagnosed(capsys, recorded_runs, "v0-reference", "--steps", "0:2")
+    assert few["verdict"] == "calibrating"
+    none = diagnosed(capsys, recorded_runs, "v0-reference", "--steps", "5000:")
+    assert (none["verdict"], none["layer"]) == ("no_data", "unknown")
+    assert none["not_measured"][0]["how"]
+
+
+def test_a_run_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    for command in ("diagnose", "parity"):
+        assert main([command, "v1-final", "--home", str(recorded_runs)]) == 1
+        assert "did you mean" in capsys.readouterr().err
+
+
+def test_parity_is_told_by_the_exit_code(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    home = ("--home", str(recorded_runs))
+    same = ask(capsys, "parity", "v1-fixed", "--reference", "v0-reference", *home)
+    assert same.startswith("v1-fixed is at parity with v0-reference\n")
+    other = ask(capsys, "parity", "v1-initial", "--reference", "v0-reference", *home, code=2)
+    assert other.startswith("v1-initial is NOT at parity with v0-reference\n")
+    assert "leaves the reference at step 20 in reward" in other
+    assert "unset: default of vLLM 0.32.0" in other
+    alone = ask(capsys, "parity", "v1-initial", *home, code=2)
+    assert "the shipped recipe" in alone
+    document = json.loads(ask(capsys, "parity", "v1-initial", "--reference", "v0-reference", "--json", *home, code=2))
+    assert document["verdict"] == "not_at_parity"
+    assert document["checks"][0]["verdict"] == "not_at_parity"
+
+
+def test_parity_with_a_recipe_of_ones_own(
+    capsys: pytest.CaptureFixture[str], recorded_runs: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "ours.yaml"
+    recipe.write_text(
+        "requirements:\n- name: sixteen bits\n  layer: inference_path\n  any: [{engine.dtype: bfloat16}]\n"
+        "  why: our trainer has them\n  fix: --dtype bfloat16\n"
+    )
+    words = ("parity", "v0-reference", "--reference", str(recipe), "--home", str(recorded_runs))
+    told = ask(capsys, *words, code=2)
+    assert "sixteen bits: engine.dtype = float32" in told
+    recipe.write_text("nonsense: 1")
+    assert main(list(words)) == 1
+    assert "docs/parity.md" in capsys.readouterr().err
+
+
+def test_a_service_diagnoses_by_itself_and_answers_the_same(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    ingest_recorded(home, "v1-initial", before_step=40)
+    alone = diagnosed(capsys, home, "v1-initial")
+    with service(home) as reader:
+        written = eventually(
+            lambda: reader.read("diagnosis_latest", run="v1-initial").to_pylist(), "the job writes a diagnosis", 90
+        )
+        assert diagnosed(capsys, home, "v1-initial") == alone
+        parity = json.loads(ask(capsys, "parity", "v1-initial", "--json", "--home", str(home), code=2))
+    assert parity["verdict"] == "not_at_parity"
+    assert json.loads(written[0]["document"]) == alone
+    assert written[0]["verdict"] == "critical"

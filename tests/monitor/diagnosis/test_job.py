@@ -1,0 +1,127 @@
+"""The diagnosis job: what it writes and when, on recorded runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from recorded_home import ingest_recorded
+
+from logprobe.collectors.errors import QueryError
+from logprobe.monitor.diagnosis.diagnose import diagnose
+from logprobe.monitor.diagnosis.job import DiagnosisJob, essence
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+
+@dataclass
+class Clock:
+    """Seconds that pass when told to."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Moved(Store):
+    """A store whose reads take time on the test's clock, or fail for one run."""
+
+    clock = Clock()
+    broken: str | None = None
+
+    def read(self, name, *incoming, **params):
+        if name == "diagnosis_steps":
+            self.clock.seconds += 2
+            if params["run"] == self.broken:
+                raise QueryError("no such file")
+        return super().read(name, *incoming, **params)
+
+
+@pytest.fixture
+def beginning(home: Path) -> Path:
+    """A home with the first 30 steps of a healthy run."""
+    ingest_recorded(home, "v0-reference", before_step=30)
+    return home
+
+
+def recompute(store: Store, run: str = "v0-reference") -> None:
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = 3", [run])
+
+
+def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> None:
+    with Store.open(Home(beginning)) as store:
+        job = DiagnosisJob(store, clock=Clock())
+        first, again = job.run_once(), job.run_once()
+    assert (first.runs, first.changes) == (1, 1)
+    assert (again.runs, again.changes, again.waiting) == (0, 0, 0)  # nothing new
+
+    ingest_recorded(beginning, "v0-reference", from_step=30)
+    with Store.open(Home(beginning)) as store:
+        job = DiagnosisJob(store, clock=Clock())
+        second = job.run_once()
+        recompute(store)
+        third = job.run_once()
+        (latest,) = store.read("diagnosis_latest", run=None).to_pylist()
+        history = store.read("diagnosis_history", run="v0-reference").to_pylist()
+        assert json.loads(latest["document"]) == diagnose(store, "v0-reference").document()
+    assert (second.runs, second.changes) == (1, 1)
+    assert (third.runs, third.changes) == (1, 0)
+    assert [(row["step"], row["verdict"]) for row in history] == [(29, "calibrating"), (299, "healthy")]
+    assert (latest["run"], latest["step"], latest["verdict"], latest["layer"]) == (
+        "v0-reference",
+        299,
+        "healthy",
+        "none",
+    )
+    assert latest["diagnosed_at"] > history[1]["diagnosed_at"]
+
+
+def test_a_run_is_left_alone_for_a_multiple_of_what_its_diagnosis_took(beginning: Path) -> None:
+    with Moved.open(Home(beginning)) as store:
+        job = DiagnosisJob(store, clock=store.clock)
+        assert job.run_once().runs == 1
+        recompute(store)
+        store.clock.seconds += 19
+        assert job.run_once().waiting == 1
+        store.clock.seconds += 2
+        assert job.run_once().runs == 1
+
+
+def test_a_run_that_cannot_be_diagnosed_keeps_no_other_waiting(beginning: Path) -> None:
+    ingest_recorded(beginning, "v1-fixed", before_step=30)
+    with Moved.open(Home(beginning)) as store:
+        store.broken = "v1-fixed"  # the newer one, which comes first
+        job = DiagnosisJob(store, clock=store.clock)
+        with pytest.raises(QueryError):
+            job.run_once()
+        assert job.run_once().runs == 1
+        assert store.read("diagnosis_latest", run=None)["run"].to_pylist() == ["v0-reference"]
+        assert job.run_once().waiting == 1
+        store.clock.seconds += 61
+        store.broken = None
+        assert job.run_once().runs == 1
+
+
+def test_a_service_that_stops_waits_for_no_diagnosis(beginning: Path) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    with Store.open(Home(beginning)) as store:
+        assert DiagnosisJob(store, stopping).run_once().runs == 0
+
+
+def test_a_home_without_steps_costs_a_query(store: Store) -> None:
+    assert DiagnosisJob(store).run_once().runs == 0
+
+
+def test_numbers_and_possible_causes_make_no_other_diagnosis() -> None:
+    def document(confidence: float, since: int) -> dict:
+        finding = {"cause": "staleness", "confidence": confidence}
+        return {"verdict": "growing", "layer": "objective", "since_step": since, "findings": [finding]}
+
+    assert essence(document(0.9, 3)) == essence(document(0.8, 5))
+    assert essence(document(0.9, 3)) != essence(document(0.4, 3))
