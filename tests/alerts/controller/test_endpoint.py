@@ -1,0 +1,81 @@
+"""A real service and a trainer that shares no folder with it: commands over its endpoint, directives through it, also after a restart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from processes import end, eventually, logprobe, record, start_service
+
+from logprobe.app.stack import free_port
+from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor.reader import connect
+
+RUN = "toy"
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+def test_a_trainer_elsewhere_hears_of_directives_through_the_service(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
+    monkeypatch.setenv("LOGPROBE_DIRECTIVE_KEY", "a key that both sides know")
+    record(home, RUN, steps=range(10))
+    port = free_port("127.0.0.1", 0)
+    process = start_service(home, f"--port={port}")
+    try:
+        eventually(lambda: "toy" in runs(home), "the run is known")
+        with CorrectionSwitch(f"grpc://127.0.0.1:{port}", RUN, poll_seconds=0.05) as switch:
+            assert switch.current(1000) is None
+            logprobe("mis", RUN, "on", "--force", "--by", "ann", "--home", home)
+            config = eventually(lambda: switch.current(1000), "the directive arrived")
+            assert (config.is_mode, switch.version) == ("mask", 1)
+
+            end(process)
+            eventually(lambda: switch.health["problems"].get("directive_unreachable"), "the silence is noticed")
+            assert switch.current(1000) == config  # the last good one
+
+            process = start_service(home, f"--port={port}")
+            eventually(lambda: "toy" in runs(home), "the service is back")
+            logprobe("mis", RUN, "stop", "--home", home)
+            eventually(lambda: switch.current(1000) is None, "the kill switch arrived")
+        shown = json.loads(logprobe("mis", RUN, "--json", "--home", home).stdout)
+        assert (shown["phase"], shown["stopped"]) == ("issued", True)
+        assert [action["name"] for action in shown["actions"]] == ["switched_on", "stopped"]
+        assert "ann" in shown["actions"][0]["words"]
+        assert "stopped" in logprobe("mis", RUN, "--home", home).stdout
+        logprobe("mis", "another", "--home", home, code=1)
+    finally:
+        end(process)
+
+
+def test_without_the_token_or_with_another_key_nothing_is_believed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
+    record(home, RUN, steps=range(10))
+    port = free_port("127.0.0.1", 0)
+    process = start_service(home, f"--port={port}")
+    try:
+        eventually(lambda: "toy" in runs(home), "the run is known")
+        logprobe("mis", RUN, "on", "--force", "--home", home)
+        for variable, value, problem in (
+            ("LOGPROBE_TOKEN", "not the token at all", "directive_unreachable"),
+            ("LOGPROBE_DIRECTIVE_KEY", "a key only the trainer has", "directive_refused"),
+        ):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(variable, value)
+                with CorrectionSwitch(f"grpc://127.0.0.1:{port}", RUN, poll_seconds=0.05) as switch:
+                    eventually(lambda switch=switch, problem=problem: switch.health["problems"].get(problem), problem)
+                    assert switch.current(1000) is None
+                    assert TOKEN not in switch.health["last_error"]
+    finally:
+        end(process)
+
+
+def runs(home: Path) -> list[str]:
+    """Runs with metrics, as the service knows them; none while it does not answer."""
+    try:
+        with connect(home) as reader:
+            return reader.read("controller_runs")["run"].to_pylist()
+    except ConnectionError:
+        return []
