@@ -65,6 +65,12 @@ def _list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
+def _test(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "channel", metavar="CHANNEL", help="its name in the home's channels.yaml; from the environment: slack"
+    )
+
+
 def _login() -> str:
     try:
         return getpass.getuser()
@@ -77,5 +83,6 @@ _ACTIONS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]
     "ack": ("say that you take care of an alert", _ack),
     "silence": ("tell nobody of some alerts for some time", _silence),
     "check": ("check a rule file", _check),
+    "test": ("send a test message to a channel, and say what does not work", _test),
     "backtest": ("say what would have fired when, on runs that were recorded", _backtest),
 }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts import actions, backtest, ledger, rule_file
+from logprobe.alerts import actions, backtest, ledger, outbox, rule_file, trial
+from logprobe.alerts.channels.building import channels_of
 from logprobe.alerts.mutes import FIELDS
 from logprobe.alerts.rule_file import RuleBook, RuleFileError
 from logprobe.app import tables
@@ -137,14 +140,32 @@ def _list(arguments: argparse.Namespace) -> int:
         name = "alert_history" if arguments.history else "alert_list"
         rows = reader.read(name, run=arguments.name).to_pylist()
         silences = reader.read("alert_silences", now=datetime.now(UTC).isoformat()).to_pylist()
+        lost = [row for row in outbox.dead_letters(reader) if arguments.name in {None, row["run"]}]
     if not (arguments.all or arguments.history):
         rows = [row for row in rows if row["phase"] in _ACTIVE]
     if arguments.json:
-        print(tables.dump({"transitions" if arguments.history else "alerts": rows, "silences": silences}))
+        print(
+            tables.dump(
+                {"transitions" if arguments.history else "alerts": rows, "silences": silences, "undelivered": lost}
+            )
+        )
         return 0
     _print_rows(rows, _HISTORY if arguments.history else _STANDING)
     _print_rows(silences, _SILENCES, empty="")
+    _print_rows(lost, _UNDELIVERED, empty="")
     return 0
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    def clock() -> datetime:
+        return datetime.now(UTC)
+
+    home = Home(home_path(arguments))
+    routes = channels_of(home, environment=os.environ, stopping=threading.Event(), clock=clock)
+    outcome = trial.attempt(trial.chosen(routes, arguments.channel), now=clock())
+    for line in outcome.lines:
+        print(f"{arguments.channel}: {tables.harmless(line)}")
+    return 0 if outcome.delivered else 1
 
 
 def _print_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], empty: str = "nothing") -> None:
@@ -169,6 +190,7 @@ _STANDING: Final = (
     "words",
 )
 _HISTORY: Final = ("run", "step", "rule", "slice", "severity", "before", "after", "reason", "value", "words")
+_UNDELIVERED: Final = ("channel", "run", "rule", "state", "severity", "time", "attempts", "last_error")
 _SILENCES: Final = ("id", "matchers", "author", "reason", "expires_at")
 _COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "ack": _acknowledge,
@@ -176,4 +198,5 @@ _COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "check": _check,
     "list": _list,
     "silence": _silence,
+    "test": _test,
 }
