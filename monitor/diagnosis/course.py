@@ -10,30 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence import ROUNDING, Evidence, Series
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Floats, Mean, difference, from_sums
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Floats, Mean, from_sums
 from logprobe.monitor.diagnosis.tokens import Tokens
 
 _COLUMNS: Final = ("n", "x", "c_nn", "c_xx", "c_xn", "sequences")
 _FEWEST: Final = 50  # tokens on either side of a change
+_CLEAR: Final = 3.0  # times: a lasting rise that needs no better explanation
+_WINDOWS: Final = 64
 _ABRUPT: Final = 3  # steps in which a jump is over
 _QUIET: Final = 20  # steps of normal before a late change
 _AFTER: Final = 5
-_POINTS: Final = 800
-_LENGTHS: Final = (0, 1, 2, 3, 6, 10, 16, 25, 40, 64, 100, 160, 250, 400)
+_POINTS: Final = 250
+_LENGTHS: Final = (0, 1, 2, 3, 6, 10, 16, 25, 40, 64, 100, 160)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Where mean |d| changed for good.
+    """Where mean |d| rose.
 
     Attributes:
         step: first step after it.
-        before: mean |d|.
-        after: mean |d|.
+        until: last step of it; None: it lasts.
+        before: mean |d| of all other steps.
+        after: mean |d| from `step` to `until`.
         z: standard errors of the difference.
     """
 
     step: int
+    until: int | None
     before: Mean
     after: Mean
     z: float
@@ -45,12 +49,26 @@ class Change:
 
 
 def change(evidence: Evidence) -> Change | None:
-    """The most significant lasting rise of |d| among tokens whose weights are those of the trainer, or of unknown age."""
+    """The most significant rise of |d| among tokens whose weights are those of the trainer, or of unknown age."""
     tokens = evidence.tokens
     if tokens is None:
         return None if evidence.scaled else _split(*_of_series(evidence.series))
-    fresh = tokens.where(~(tokens.lag > 0))
-    return _split(*_of_tokens(fresh)) if len(fresh) else None
+    return _split(*_of_tokens(tokens.fresh)) if len(tokens.fresh) else None
+
+
+def agreed_before(evidence: Evidence, risen: Change) -> bool:
+    """Whether both sides computed the same until then, which also says that each update had arrived."""
+    before = evidence.series.k3[evidence.series.step < risen.step]
+    return risen.until is None and len(before) > 1 and float(np.nanmedian(before)) < ROUNDING
+
+
+def beginning(evidence: Evidence, risen: Change) -> int:
+    """First step of a rise: where rounding ends, if the gap was rounding before; else its most significant step."""
+    earlier = (evidence.series.step < risen.step) & (evidence.series.k3 < ROUNDING)
+    if evidence.scaled or not earlier.any():
+        return risen.step
+    after = evidence.series.step > evidence.series.step[earlier].max()
+    return int(evidence.series.step[after][0])
 
 
 def _of_tokens(tokens: Tokens) -> tuple[NDArray[np.int64], Floats]:
@@ -70,16 +88,47 @@ def _of_series(series: Series) -> tuple[NDArray[np.int64], Floats]:
 
 
 def _split(steps: NDArray[np.int64], sums: Floats) -> Change | None:
-    before, whole = np.cumsum(sums, axis=0), sums.sum(axis=0)
-    found: Change | None = None
-    for place in range(1, len(steps)):
-        low, high = _mean(before[place - 1]), _mean(whole - before[place - 1])
-        if min(low.n, high.n) < _FEWEST:
-            continue
-        z = difference(high, low)
-        if z > SIGNIFICANT and (found is None or z > found.z):
-            found = Change(int(steps[place]), low, high, z)
-    return found
+    """The most significant rise that lasts to the end; without one, the most significant window of steps."""
+    before = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, axis=0)])
+    starts, ends = np.arange(1, len(steps)), np.full(max(len(steps) - 1, 0), len(steps))
+    lasting = _best(steps, before, starts, ends)
+    if lasting is not None and lasting.ratio > _CLEAR:
+        return lasting
+    edges = np.unique(np.linspace(0, len(steps), min(len(steps), _WINDOWS) + 1).astype(np.int64))
+    first, second = np.triu_indices(len(edges), 1)
+    window = _best(steps, before, edges[first], edges[second])
+    return max((found for found in (lasting, window) if found), key=lambda found: found.z, default=None)
+
+
+def _best(
+    steps: NDArray[np.int64], before: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> Change | None:
+    """Of the windows [start, end), that which exceeds all other steps by most standard errors."""
+    inside = before[ends] - before[starts]
+    outside = before[-1] - inside
+    with np.errstate(divide="ignore", invalid="ignore"):
+        (high, high_error), (low, low_error) = _means(inside), _means(outside)
+        z = (high - low) / np.hypot(high_error, low_error)
+    z[~np.isfinite(z) | (inside[:, 0] < _FEWEST) | (outside[:, 0] < _FEWEST)] = 0.0
+    if not len(z) or z.max() <= SIGNIFICANT:
+        return None
+    best = int(z.argmax())
+    end = int(ends[best])
+    return Change(
+        step=int(steps[starts[best]]),
+        until=int(steps[end - 1]) if end < len(steps) else None,
+        before=_mean(outside[best]),
+        after=_mean(inside[best]),
+        z=float(z[best]),
+    )
+
+
+def _means(rows: Floats) -> tuple[Floats, Floats]:
+    """`measures.from_sums` for many rows of `_COLUMNS`: means and their errors."""
+    n, x, c_nn, c_xx, c_xn, sequences = rows.T
+    value = x / n
+    spread = np.maximum(c_xx - 2 * value * c_xn + value * value * c_nn, 0.0)
+    return value, np.sqrt(spread * sequences / (sequences - 1)) / n
 
 
 def _mean(row: Floats) -> Mean:
@@ -118,7 +167,8 @@ def bend(series: Series) -> Bend | None:
     rise, z = _rise(y[:start], y[start + length // 2 :])
     if z < SIGNIFICANT or rise < math.log(2):
         return None
-    return Bend(int(steps[start]), math.exp(rise), z, length <= _ABRUPT)
+    lasted = int(steps[start + length] - steps[start])
+    return Bend(int(steps[start]), math.exp(rise), z, lasted <= _ABRUPT)
 
 
 def _logs(series: Series) -> tuple[NDArray[np.int64], Floats]:
@@ -145,6 +195,15 @@ def _best_start(y: Floats, length: int) -> tuple[float, int]:
 def _rise(before: Floats, after: Floats) -> tuple[float, float]:
     if min(len(before), len(after)) < _AFTER:
         return 0.0, 0.0
-    error = math.hypot(before.std(ddof=1) / math.sqrt(len(before)), after.std(ddof=1) / math.sqrt(len(after)))
+    error = math.hypot(_error(before), _error(after))
     rise = float(np.median(after) - np.median(before))
     return rise, rise / error if error > 0 else 0.0
+
+
+def _error(values: Floats) -> float:
+    """Standard error of a mean of values that may be correlated from one to the next (first-order autoregression)."""
+    left = values - values.mean()
+    spread = float(left @ left)
+    memory = float(left[1:] @ left[:-1]) / spread if spread > 0 else 0.0
+    memory = min(max(memory, 0.0), 0.95)
+    return math.sqrt(spread / (len(values) - 1) / len(values) * (1 + memory) / (1 - memory))

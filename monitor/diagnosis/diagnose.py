@@ -36,12 +36,11 @@ def conclude(evidence: Evidence) -> Diagnosis:
     findings = find(evidence)
     layer = _layer(evidence, findings)
     verdict = _verdict(evidence, findings)
-    since = [f.since_step for f in findings if f.since_step is not None and f.confidence >= CREDIBLE]
     growth = evidence.growth
     return Diagnosis(
         run=evidence.run,
         verdict=verdict,
-        since_step=growth.since_step if growth.since_step is not None else min(since, default=None),
+        since_step=_since(evidence, findings),
         doubling_steps=growth.doubling_steps,
         layer=layer,
         findings=tuple(findings),
@@ -67,6 +66,14 @@ def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
     found = [finding for finding in (cause.find(evidence) for cause in causes) if finding is not None]
     found = [finding for finding in found if finding.weight >= _NEGLIGIBLE]
     return max(found, key=lambda finding: finding.weight, default=None)
+
+
+def _since(evidence: Evidence, findings: Sequence[Finding]) -> int | None:
+    """Where the first credible finding says, or where growth began."""
+    return next(
+        (f.since_step for f in findings if f.since_step is not None and f.confidence >= CREDIBLE),
+        evidence.growth.since_step,
+    )
 
 
 def _layer(

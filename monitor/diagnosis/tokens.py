@@ -75,6 +75,8 @@ class Tokens:
 
     def where(self, keep_N: Bools) -> Tokens:
         """Some of the tokens."""
+        if keep_N.all():
+            return self
         return Tokens(**{f.name: getattr(self, f.name)[keep_N] for f in dataclasses.fields(self)})
 
     def with_d(self, d_N: Floats) -> Tokens:
@@ -85,6 +87,11 @@ class Tokens:
     def valid(self) -> Tokens:
         """Those with a log-ratio that can be used."""
         return self.where(np.isfinite(self.d) & ~self.broken)
+
+    @cached_property
+    def fresh(self) -> Tokens:
+        """Those that are not known to come from weights older than the trainer's."""
+        return self.where(~(self.lag > 0))
 
     @cached_property
     def parent(self) -> Codes:

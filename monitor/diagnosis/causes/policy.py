@@ -26,6 +26,9 @@ def staleness(evidence: Evidence) -> Sign | None:
     base = fresh.k3 if fresh.n >= _FEWEST else ROUNDING
     lag = sum((row.lag or 0) * row.n for row in old.rows) / old.n
     part = (old.k3 - base) * old.n / max(evidence.gap.k3 * evidence.gap.n, 1e-300)
+    jump = _rise(evidence)
+    if jump is not None and jump.abrupt:
+        part /= jump.ratio  # the same lag made so much less before
     return Sign(
         KNOWN,
         part * (0.5 if evidence.scaled else 1.0),
@@ -54,16 +57,15 @@ def _since(evidence: Evidence) -> int | None:
 def without_lag(evidence: Evidence) -> Evidence:
     """Tokens that are not known to be old."""
     tokens = evidence.tokens
-    left = None if tokens is None else tokens.where(~(tokens.lag > 0))
+    left = None if tokens is None else tokens.fresh
     return evidence.left("staleness", tokens=left, slices=evidence.slices.where(lambda row: not (row.lag or 0) > 0))
 
 
 def late_growth(evidence: Evidence) -> Sign | None:
     """K3 grew, step by step, after it had been steady."""
     growth, found = evidence.growth, _rise(evidence)
-    if growth.verdict not in _GROWS and (found is None or found.abrupt):
-        return None
-    if _otherwise_explained(evidence) or (found is not None and found.abrupt and growth.since_step is None):
+    ramp = found is not None and not found.abrupt
+    if _otherwise_explained(evidence) or not (ramp or (growth.verdict in _GROWS and found is None)):
         return None
     since = growth.since_step if growth.since_step is not None else (found.step if found else None)
     ratio = growth.ratio if growth.ratio is not None else (found.ratio if found else math.nan)
@@ -102,4 +104,4 @@ def _rise(evidence: Evidence) -> Bend | None:
 
 
 def _otherwise_explained(evidence: Evidence) -> bool:
-    return bool(_EXPLAINS_RISES & evidence.explained)
+    return evidence.scaled or bool(_EXPLAINS_RISES & evidence.explained)

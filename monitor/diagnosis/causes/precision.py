@@ -231,7 +231,7 @@ def _fresh(evidence: Evidence) -> Tokens | None:
     tokens = evidence.tokens
     if tokens is None or not len(tokens):
         return None
-    fresh = tokens.where(~(tokens.lag > 0))
+    fresh = tokens.fresh
     if len(fresh) >= _FEWEST:
         return fresh
     return tokens.where(tokens.lag <= np.nanmin(tokens.lag)) if np.isfinite(tokens.lag).any() else tokens

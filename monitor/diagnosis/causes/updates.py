@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, POSSIBLE, Sign
-from logprobe.monitor.diagnosis.course import Change, change
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
+from logprobe.monitor.diagnosis.course import Change, agreed_before, beginning, change
 from logprobe.monitor.diagnosis.evidence import ROUNDING, Evidence, Slice, Slices
 from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Mean, clustered, difference
 from logprobe.monitor.diagnosis.tokens import Bools, Tokens
@@ -43,8 +43,8 @@ def stale_prefix_cache(evidence: Evidence) -> Sign | None:
         1.0,
         {**numbers, **_risen(risen)},
         f"Nearly all requests reuse cached prompt tokens, {kept:.0%} of the weight updates left the cache as it was, and tokens of the "
-        f"trainer's own weight version differ since step {risen.step}: the cached keys and values are of older weights.",
-        since_step=risen.step,
+        f"trainer's own weight version differ since step {beginning(evidence, risen)}: the cached keys and values are of older weights.",
+        since_step=beginning(evidence, risen),
     )
 
 
@@ -64,7 +64,7 @@ def _cached_against_others(evidence: Evidence, cached: Slices, other: Slices, nu
         {**numbers, "z": z},
         f"Requests with cached prompt tokens differ {worse.value / max(better.value, 1e-12):.3g} times as much as those without ({z:.0f} "
         "standard errors) at the same weight version: the prefix cache holds keys and values of older weights.",
-        since_step=None if risen is None else risen.step,
+        since_step=None if risen is None else beginning(evidence, risen),
     )
 
 
@@ -187,7 +187,7 @@ def _replica(name: str) -> Callable[[Slice], bool]:
 
 def _since(evidence: Evidence) -> int | None:
     risen = change(evidence)
-    return None if risen is None else risen.step
+    return None if risen is None else beginning(evidence, risen)
 
 
 def without_replica(evidence: Evidence) -> Evidence:
@@ -213,20 +213,29 @@ def missed_weight_sync(evidence: Evidence) -> Sign | None:
     if risen is None:
         return None
     unknown = _unknown_versions(evidence)
-    confidence = KNOWN if not_loaded else POSSIBLE if unknown > _KEPT else INFERRED
-    told = (
-        "the version of the tokens is not known"
-        if unknown > _KEPT
-        else "the engine says that it has the trainer's weights"
-    )
+    until = "" if risen.until is None else f" until {risen.until}"
     return Sign(
-        confidence,
+        KNOWN
+        if not_loaded
+        else INFERRED
+        if unknown <= _KEPT
+        else LIKELY
+        if agreed_before(evidence, risen)
+        else POSSIBLE,
         1.0,
-        {**_risen(risen), "labels_without_load": not_loaded, "unknown_version_share": unknown},
-        f"Since step {risen.step} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the gap before, {risen.z:.0f} standard "
-        f"errors), although {told}: new weights do not reach it.",
-        since_step=risen.step,
+        {**_risen(risen), "until": risen.until, "labels_without_load": not_loaded, "unknown_version_share": unknown},
+        f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the gap of the other steps, "
+        f"{risen.z:.0f} standard errors), {_told(evidence, risen, unknown)}: new weights do not reach it.",
+        since_step=beginning(evidence, risen),
     )
+
+
+def _told(evidence: Evidence, risen: Change, unknown: float) -> str:
+    if unknown <= _KEPT:
+        return "although the engine says that it has the trainer's weights"
+    if agreed_before(evidence, risen):
+        return "while before both agreed to rounding, so that weights did arrive (inferred; the version of the tokens is not known)"
+    return "but the version of the tokens is not known: it may also be a lag that grew"
 
 
 def _labels_without_load(evidence: Evidence) -> int:
