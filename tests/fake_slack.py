@@ -102,7 +102,7 @@ class FakeSlack:
 
     def hang(self) -> None:
         """Until the test ends: longer than any sender waits."""
-        self._closing.wait(30)
+        self._closing.wait(120)
 
     def answer(self, method: str, arguments: dict[str, Any], authorization: str | None) -> tuple[int, dict[str, Any]]:
         """HTTP status and document of a call of the web API."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -221,7 +220,5 @@ def test_stopping_ends_a_call_that_hangs(store: Store, slack: FakeSlack) -> None
     slack.fail("chat.postMessage", "timeout_before")
     slack.on_call = lambda method, stage: slow._calls._stopping.set()
     bench.enqueue(later("firing"))
-    started = time.monotonic()
-    bench.run()
-    assert time.monotonic() - started < 20
-    assert "uncertain" in bench.error()
+    bench.run()  # neither Slack nor the call would give up for a minute
+    assert "the service stops" in bench.error()
