@@ -69,7 +69,7 @@ def sums_of(
     masked = arithmetic.where(xp, valid, ratio)
     divergence = arithmetic.where(xp, valid, arithmetic.k3(xp, d))
     indicator = xp.astype(beyond, d.dtype)
-    return {name: xp.sum(xp.astype(hits, xp.int64)) for name, hits in flags.items()} | {
+    return {name: xp.sum(hits, dtype=xp.int64) for name, hits in flags.items()} | {
         "ratio_sum": xp.sum(masked),
         "ratio_min": arithmetic.extreme(xp, ratio, valid, largest=False),
         "ratio_max": arithmetic.extreme(xp, ratio, valid, largest=True),

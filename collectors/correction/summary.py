@@ -43,7 +43,7 @@ def sums_of(outcome: Outcome) -> dict[str, Array]:
 
 def _count(outcome: Outcome, flags: Array) -> Array:
     """How many; of a flag per sequence, how many sequences."""
-    return outcome.xp.sum(outcome.xp.astype(flags, outcome.xp.int64))
+    return outcome.xp.sum(flags, dtype=outcome.xp.int64)
 
 
 def _touched(outcome: Outcome) -> Array:
