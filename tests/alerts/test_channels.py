@@ -229,3 +229,17 @@ def test_an_address_that_apprise_does_not_know_is_not_quoted(caplog: pytest.LogC
     with pytest.raises(ConfigurationError) as caught:
         AppriseUrl("mail", url=Secret("nosuch://canary-password"), calls=Calls(1.0, threading.Event()))
     assert "canary" not in str(caught.value) + caplog.text
+
+
+def test_the_receiver_in_the_documentation_works(receiver: Receiver, repository: Path) -> None:
+    page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], namespace)
+    calls, key = Calls(5.0, threading.Event()), "a key of more than 24 bytes"
+    url, clock = Secret(receiver.url), lambda: datetime.now(UTC)
+    Webhook("hook", url=url, secret=Secret(key), calls=calls, clock=clock).send(Letter(NOTE))
+    ((_, headers, body),) = receiver.requests
+    assert namespace["genuine"](key.encode(), headers, body, set())
+    assert not namespace["genuine"](key.encode(), headers, body + b" ", set())
+    assert not namespace["genuine"](key.encode(), headers, body, {NOTE.key})
+    assert not namespace["genuine"](key.encode(), headers | {"webhook-timestamp": "1"}, body, set())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import textwrap
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,3 +132,10 @@ def test_a_secret_prints_as_nothing() -> None:
     secret = Secret("canary/1")
     assert "canary" not in f"{secret!r} {secret} {[secret]}"
     assert redacted("https://h/canary%2F1?x=canary/1", [secret]) == "https://h/[secret]?x=[secret]"
+
+
+def test_the_file_in_the_documentation_is_valid(repository: Path) -> None:
+    page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
+    block = page[page.index("    channels:\n") :].split("\n\n")[0]
+    names = ["oncall", "everyone", "receiver", "audit", "log", "mail"]
+    assert list(parse_settings(textwrap.dedent(block), "docs")) == names
