@@ -6,7 +6,8 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +120,11 @@ def test_torch_is_not_imported_for_numpy_arrays() -> None:
         "losses.ppo(x, x, x).statistics['tokens']; print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_the_documentation_lists_every_field_and_preset() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "correction.md").read_text()
+    for name, (config, source) in PRESETS.items():
+        assert f"| `{name}` | {config} | {source} |" in page
+    for entry in fields(CorrectionConfig):
+        assert f"{entry.name}" in page, entry.name
