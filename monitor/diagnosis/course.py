@@ -167,7 +167,7 @@ def bend(series: Series) -> Bend | None:
     rise, z = _rise(y[:start], y[start + length // 2 :])
     if z < SIGNIFICANT or rise < math.log(2):
         return None
-    lasted = int(steps[start + length] - steps[start])
+    lasted = int(steps[min(start + length, len(steps) - 1)] - steps[start])
     return Bend(int(steps[start]), math.exp(rise), z, lasted <= _ABRUPT)
 
 

@@ -12,22 +12,26 @@ labels AS (
     FROM (SELECT DISTINCT weight_version AS version FROM training_sequences WHERE run = $run
           UNION SELECT version FROM known)
     LEFT JOIN known USING (version)
+    WHERE version IS NOT NULL
 ),
-numbers AS (SELECT map_from_entries(list((version, number))) AS of FROM labels WHERE version IS NOT NULL),
+spans AS (
+    SELECT segment_id, row, span."version" AS version, span."end" - span."start" AS length
+    FROM (SELECT segment_id, row, unnest(spans) AS span FROM rollout_sequences WHERE run = $run)
+),
+sampled AS (
+    SELECT p.segment_id, p.row, count(*) > count(p.version) AS unlabelled, min(p.version) <> max(p.version) AS in_flight,
+           sum(coalesce(v.number, try_cast(p.version AS BIGINT)) * p.length) / nullif(sum(p.length), 0) AS number
+    FROM spans AS p LEFT JOIN labels AS v ON v.version = p.version
+    GROUP BY p.segment_id, p.row
+),
 measured AS (
-    SELECT
-        r.replica, r.cached_prefix_tokens > 0 AS cached,
-        list_aggregate([span."version" IS NULL FOR span IN r.spans], 'bool_or') AS unlabelled,
-        len(r.spans) > 1 AND len(list_distinct([span."version" FOR span IN r.spans])) > 1 AS in_flight,
-        numbers.of[t.weight_version] - list_sum([
-            coalesce(numbers.of[span."version"], try_cast(span."version" AS BIGINT)) * (span."end" - span."start")
-            FOR span IN r.spans
-        ]) / nullif(list_sum([span."end" - span."start" FOR span IN r.spans]), 0) AS lag,
-        s.n, s.sum_d, s.sum_abs_d, s.sum_k3
+    SELECT r.replica, r.cached_prefix_tokens > 0 AS cached, q.unlabelled, q.in_flight, v.number - q.number AS lag,
+           s.n, s.sum_d, s.sum_abs_d, s.sum_k3
     FROM statistics AS s
     JOIN training_sequences AS t ON t.run = $run AND t.step = s.step AND t.segment_id = s.segment_id AND t.row = s.row
     LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
-    CROSS JOIN numbers
+    LEFT JOIN sampled AS q ON q.segment_id = t.rollout_segment AND q.row = t.rollout_row
+    LEFT JOIN labels AS v ON v.version = t.weight_version
     WHERE s.run = $run AND s.pair = 'backend' AND s.n > 0
         AND s.step >= coalesce($first::BIGINT, s.step) AND s.step <= coalesce($last::BIGINT, s.step)
 )
