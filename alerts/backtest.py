@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts import evaluation, facts
-from logprobe.alerts.conditions import parts_of
 from logprobe.alerts.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.observation import StepFacts
 from logprobe.alerts.rules import PresentCondition, Rule
@@ -57,15 +56,14 @@ def batches(source: Source, run: str, rules: Sequence[Rule]) -> Iterator[list[St
 
 def over(run: str, batches: Iterator[list[StepFacts]], rules: Sequence[Rule]) -> Outcome:
     """The rules over steps, ascending. Pure."""
-    alerts = [Alert(rule, part) for rule in rules for part in parts_of(rule, (), ())]
+    alerts = evaluation.begin(rules)
     context = Context(run=run, now=_END_OF_TIME)
     looked = 0
     transitions: list[Transition] = []
     messages: list[Message] = []
     for steps in batches:
-        alerts = evaluation.with_new_slices(alerts, rules, steps)
         looked += len(steps)
-        for after, moved, told in evaluation.through_steps(alerts, steps, context):
+        for after, moved, told in evaluation.through_steps(alerts, rules, steps, context):
             alerts = after
             transitions += moved
             messages += told

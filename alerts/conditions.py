@@ -17,7 +17,6 @@ from logprobe.monitor.diagnosis.trend import theil_sen
 
 _BROKEN: Final = ("nonfinite_tokens", "impossible_tokens")
 _TREND_BLOCKS: Final = 20
-MOST_SLICES: Final = 64  # per rule: a tag with a value per sequence must not make a rule per sequence
 # What Python raises for numbers that do not fit a formula, or for a memory that an older version left behind.
 _EVALUATION_ERRORS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
@@ -237,12 +236,11 @@ _OBSERVERS: Final[Mapping[type, _Observer]] = {
 }
 
 
-def parts_of(rule: Rule, facts: Sequence[StepFacts], known: Sequence[str]) -> list[str | None]:
-    """The slices that a rule looks at: the one it names, or all that it has seen so far and that turn up in `facts`."""
+def parts_of(rule: Rule, facts: StepFacts | None) -> list[str | None]:
+    """The slices of a step that a rule looks at; of no step: those that it names."""
     if rule.slice is None:
         return [None]
     dimension, named, _ = rule.slice.partition("=")
     if named:
         return [rule.slice]
-    found = {name for step in facts for name in step.slices.get(dimension, ())}
-    return [*sorted({f"{dimension}={name}" for name in found} | set(known))[:MOST_SLICES]]
+    return [] if facts is None else [f"{dimension}={name}" for name in sorted(facts.slices.get(dimension, ()))]

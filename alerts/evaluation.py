@@ -17,6 +17,7 @@ from logprobe.alerts.observation import Memory, Observation, StepFacts
 from logprobe.alerts.rules import PresentCondition, Rule
 from logprobe.alerts.states import Phase, Reason, State, advance
 
+MOST_SLICES: Final = 64  # per rule: a tag with a value per sequence must not make a rule per sequence
 _WORSE: Final = 2.0  # told again, in place, when the value has moved by this factor
 
 
@@ -154,7 +155,9 @@ def tell(
         at: its time.
     """
     told = list(alerts)
-    messages = []
+    messages: list[Message] = []
+    if not any(alert.state.phase.active or alert.told.open or alert.muted for alert in told):
+        return told, messages
     # The most severe first: once it is told, those it inhibits keep quiet.
     for index in sorted(range(len(told)), key=lambda i: _rank(told[i])):
         others = [other.standing for other in told if other is not told[index]]
@@ -241,22 +244,29 @@ def _told(alert: Alert, word: str, context: Context, step: int | None, at: datet
     return after, [message]
 
 
-def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], steps: Sequence[StepFacts]) -> list[Alert]:
-    """`alerts`, and one for every slice that a rule looks at and that turns up in `steps` for the first time."""
+def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], facts: StepFacts) -> list[Alert]:
+    """`alerts`, and one for every slice that a rule looks at and that turns up in this step for the first time."""
     found = list(alerts)
     for rule in rules:
+        if rule.slice is None:
+            continue
         known = [alert.slice for alert in alerts if alert.rule.name == rule.name and alert.slice is not None]
-        parts = conditions.parts_of(rule, steps, known)
-        found += [Alert(rule, part) for part in parts if part is not None and part not in known]
+        new = [part for part in conditions.parts_of(rule, facts) if part is not None and part not in known]
+        found += [Alert(rule, part) for part in new[: max(MOST_SLICES - len(known), 0)]]
     return found
 
 
+def begin(rules: Sequence[Rule]) -> list[Alert]:
+    """The alerts of a run that nobody has looked at."""
+    return [Alert(rule, part) for rule in rules for part in conditions.parts_of(rule, None)]
+
+
 def through_steps(
-    alerts: Sequence[Alert], steps: Iterable[StepFacts], context: Context
+    alerts: Sequence[Alert], rules: Sequence[Rule], steps: Iterable[StepFacts], context: Context
 ) -> Iterator[tuple[list[Alert], list[Transition], list[Message]]]:
     """Steps in order; after each the alerts, the transitions it brought and what is to be told."""
     standing = list(alerts)
     for facts in steps:
-        standing, transitions = look_at_step(standing, facts)
+        standing, transitions = look_at_step(with_new_slices(standing, rules, facts), facts)
         standing, messages = tell(standing, context, step=facts.step, at=facts.at)
         yield standing, transitions, messages

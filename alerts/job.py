@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts import actions, evaluation, facts, ledger, notice, present
-from logprobe.alerts.conditions import parts_of
 from logprobe.alerts.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.notice import Surroundings
 from logprobe.alerts.observation import StepFacts
@@ -117,7 +116,7 @@ class Evaluator:
             for entry in ledger.load(self._store, context.run)
         }
         known = {name: alert for name, alert in kept.items() if alert.rule.name in by_name}
-        new = [Alert(rule, part) for rule in rules for part in parts_of(rule, (), ()) if (rule.name, part) not in known]
+        new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in known]
         work = _Work(context.run, context, row["cursor"], [*known.values(), *new], known)
         for name in kept.keys() - known.keys():
             self._end(work, kept[name])
@@ -141,14 +140,14 @@ class Evaluator:
             if not steps:
                 break
             looked += len(steps)
-            work.alerts = evaluation.with_new_slices(work.alerts, asking, steps)
-            self._through(work, steps)
+            self._through(work, asking, steps)
             self._commit(work, rules, known=None)
         return looked
 
-    def _through(self, work: _Work, steps: Sequence[StepFacts]) -> None:
+    def _through(self, work: _Work, rules: Sequence[Rule], steps: Sequence[StepFacts]) -> None:
         for step in steps:
-            work.alerts, transitions = evaluation.look_at_step(work.alerts, step)
+            alerts = evaluation.with_new_slices(work.alerts, rules, step)
+            work.alerts, transitions = evaluation.look_at_step(alerts, step)
             work.transitions += transitions
             # A rule that is new, or was changed, looks at the whole run once more; what that brings up is told at the end of it.
             if work.cursor is None or step.step > work.cursor:

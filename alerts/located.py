@@ -62,6 +62,8 @@ def parse(text: str, file: str) -> Table:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigurationError(f"{file}:{line}: no YAML: {error.problem or error.context}") from error
+    except ConfigurationError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError(f"{file}:1: no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, Table):

@@ -9,9 +9,18 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from logprobe.collectors.statistics import PAIRS
 from logprobe.monitor.diagnosis.result import Layer
@@ -27,6 +36,31 @@ Steps = Annotated[int, Field(ge=0, le=100_000)]
 Window = Annotated[int, Field(ge=1, le=1_000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def span(text: str) -> timedelta:
+    """``90s``, ``10m``, ``2h`` or ``1d``. Raises `ValueError`.
+
+    >>> span("90s") == span("1.5m")
+    True
+    """
+    unit = _UNITS.get(text.strip()[-1:])
+    try:
+        return timedelta(**{unit or "": float(text.strip()[:-1])})
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no span of time; write 90s, 10m, 2h or 1d") from None
+
+
+Span = Annotated[
+    timedelta,
+    BeforeValidator(lambda value: span(value) if isinstance(value, str) else value),
+    PlainSerializer(lambda value: f"{value.total_seconds():g}s", return_type=str),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9.]+[smhd]$"}),
+    Field(ge=timedelta(seconds=1)),
+]
 
 
 class _Model(BaseModel):
@@ -174,15 +208,8 @@ class DeadMan(_Model):
     kind: Literal["dead_man"]
     event: Event
     times: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 6.0
-    floor: Annotated[timedelta, Field(ge=timedelta(seconds=1))] = timedelta(minutes=10)
-    steps: Annotated[int, Field(ge=1)] = (
-        3  # of a trainer without an engine's record, before its plugin counts as missing
-    )
-
-    @field_validator("floor", mode="before")
-    @classmethod
-    def _read_span(cls, value: Any) -> Any:
-        return span(value) if isinstance(value, str) else value
+    floor: Span = timedelta(minutes=10)
+    steps: Annotated[int, Field(ge=1)] = 3  # trained without an engine's record, before its plugin counts as missing
 
 
 StepCondition = Threshold | Ratio | Growth | Trend | Absent | Nonfinite | Exact
@@ -307,31 +334,9 @@ class RuleSet(_Model):
     """
 
     defaults: bool = True
-    tell_within: timedelta = timedelta(hours=24)
+    tell_within: Span = timedelta(hours=24)
     rules: tuple[Rule, ...] = ()
     runs: tuple[ForRuns, ...] = ()
-
-    @field_validator("tell_within", mode="before")
-    @classmethod
-    def _read_span(cls, value: Any) -> Any:
-        return span(value) if isinstance(value, str) else value
-
-
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def span(text: str) -> timedelta:
-    """``90s``, ``10m``, ``2h`` or ``1d``. Raises `ValueError`.
-
-    >>> span("90s") == span("1.5m")
-    True
-    """
-    unit = _UNITS.get(text.strip()[-1:])
-    try:
-        length = timedelta(**{unit or "": float(text.strip()[:-1])})
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no span of time; write 90s, 10m, 2h or 1d") from None
-    return length
 
 
 def _check_side(above: float | None, below: float | None, clear: float) -> None:
