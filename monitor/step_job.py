@@ -115,6 +115,7 @@ class StepJob:
             spans=read("step_spans", **selected),
             scalars=read("step_scalars", **selected),
             weights=read("step_weights", run=batch.run),
+            publications=read("step_publications", **selected),
         )
 
 

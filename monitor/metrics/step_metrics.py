@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.metrics.definition import Floats, StepMetric
+from logprobe.monitor.metrics.publish_metrics import PUBLISH_METRICS
 from logprobe.monitor.metrics.sums import Groups, Lag, StepSums, divide
 
 
@@ -266,4 +267,5 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         needs=("spans",),
         value=_with_lag(_unknown_frac),
     ),
+    *PUBLISH_METRICS,
 )

@@ -152,6 +152,16 @@ class Lag:
     seconds: Floats
 
 
+@dataclass(frozen=True)
+class Publications:
+    """How weights reached the engines: one row per version and replica, in seconds, NaN where unknown."""
+
+    groups: Groups  # of the rows: the step whose result the weights are
+    delay: Floats  # until they were in place
+    resume_delay: Floats  # until generation went on with them
+    pause: Floats  # how long generation stood still
+
+
 @dataclass(eq=False)
 class StepSums:
     """What is known of each group besides log-probabilities; arrays [S] with NaN for null."""
@@ -165,6 +175,7 @@ class StepSums:
     token_match: Floats  # 1 the engine's ids, 0 not, NaN no rollout record
     length_match: Floats
     lag: Lag | None = None
+    publications: Publications | None = None
     routes: Mapping[str, Floats] = field(
         default_factory=dict
     )  # columns of `logprobe.monitor.route_counts`, where known

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
-from logprobe.monitor.metrics.sums import Floats, Groups, Lag, StepSums
+from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Publications, StepSums
 from logprobe.monitor.route_counts import ROUTE_COLUMNS
 
 
@@ -25,6 +25,7 @@ class StepTables:
     spans: pa.Table
     scalars: pa.Table
     weights: pa.Table
+    publications: pa.Table
 
 
 def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
@@ -42,6 +43,7 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
         token_match=_floats(sequences, "token_match"),
         length_match=_floats(sequences, "length_match"),
         routes={name: _floats(sequences, name) for name in ROUTE_COLUMNS},
+        publications=_publications(steps, tables.publications),
     )
     for pair in PAIRS:
         rows = tables.statistics.filter(pc.equal(tables.statistics["pair"], pair))
@@ -71,6 +73,11 @@ def _scalars(steps: NDArray[np.int64], table: pa.Table) -> Mapping[str, Floats]:
     for name, values in result.items():
         values[index] = _floats(table, name)
     return result
+
+
+def _publications(steps: NDArray[np.int64], table: pa.Table) -> Publications:
+    durations = {name: _floats(table, name) for name in ("delay", "resume_delay", "pause")}
+    return Publications(groups=_groups(steps, table), **durations)
 
 
 def _lag(steps: NDArray[np.int64], spans: pa.Table, weights: pa.Table) -> Lag:

@@ -1,5 +1,6 @@
--- Steps whose weight lag may change because a weight update became known after they were ingested.
--- Grain: one row per run and step. Inputs: incoming (Arrow): weight records; training_sequences, rollout_sequences.
+-- Steps whose weight lag or publish delay may change because a weight update became known after they were ingested.
+-- Grain: one row per run and step. Inputs: incoming (Arrow): weight records; training_sequences, rollout_sequences, step_summaries,
+-- weight_records. A step that has no data but weights does not become one of the run's steps by them.
 INSERT INTO dirty_steps (run, step)
 SELECT DISTINCT s.run, s.step
 FROM training_sequences AS s
@@ -14,3 +15,8 @@ FROM (
     WHERE list_contains(list_transform(r.spans, lambda s: s."version"), w.version)
 ) AS r
 JOIN training_sequences AS s ON s.run = r.run AND s.rollout_segment = r.segment_id AND s.rollout_row = r.row
+UNION
+SELECT DISTINCT s.run, s.step
+FROM incoming AS w
+JOIN weight_records AS r ON r.run = w.run AND r.version = w.version
+JOIN step_summaries AS s ON s.run = r.run AND s.step = r.step

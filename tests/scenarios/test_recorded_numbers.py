@@ -24,6 +24,7 @@ from logprobe.monitor.store import Store
 RUNS = ("v0-reference", "v1-initial", "late-growth", "v1-fixed")
 STEPS = 20  # of each run, from its first to its last
 PRECISION = 1e-9
+REDUCTIONS = {"mean": np.mean, "max": max}
 Row = dict[str, Any]
 Values = dict[str, Any]
 
@@ -144,6 +145,7 @@ def step_values(rows: list[Row], rollouts: dict[str, Row], numbers: dict[str, di
         "token_mismatch_frac": np.mean([row["token_ids"] != rollouts[row["sample_id"]]["token_ids"] for row in rows]),
         "length_mismatch_frac": 0,
         **dict.fromkeys(("routing_agreement", "routing_coverage", "routing_mismatch_frac")),  # no mixture of experts
+        **dict.fromkeys(("is_weight_mean", "clipped_frac")),  # step records are not read here
     }
     pairs = {"backend": (old, rollout, 0.5, 2.0), "update": (now, old, 0.8, 1.2), "total": (now, rollout, 0.8, 1.2)}
     for pair, sides in pairs.items():
@@ -187,6 +189,21 @@ def lags(rows: list[Row], rollouts: dict[str, Row], number: dict[str, float], ke
     return {f"{key}_{name}": None if np.isnan(tokens).any() else value for name, value in values.items()}
 
 
+def publication(step: int, weights: list[Row]) -> Values:
+    """How long the step's weights took; these runs have one engine, and a trainer that says when they were in place."""
+    of_step = {row["version"] for row in weights if row["step"] == step}
+    loads = [row for row in weights if row["version"] in of_step and row["source"] == "engine"]
+    begun = [min(t for t in (row["requested_at"], row["started_at"]) if t) for row in loads if row["started_at"]]
+    kinds = {"publish_delay": ("applied_at", begun), "publish_resume": ("resumed_at", begun)}
+    kinds["update_pause"] = ("resumed_at", [row["requested_at"] for row in loads])
+    values: Values = {"publish_replicas": sum(row["applied_at"] is not None for row in loads) if of_step else None}
+    for key, (end, starts) in kinds.items():
+        pairs = [(row[end], start) for row, start in zip(loads, starts, strict=False) if row[end] and start]
+        seconds = [(stop - start).total_seconds() for stop, start in pairs]
+        values |= {f"{key}_seconds_{name}": reduce(seconds) if seconds else None for name, reduce in REDUCTIONS.items()}
+    return values
+
+
 def version_numbers(weights: list[Row]) -> dict[str, dict[str, float]]:
     """By suffix of the metric: what a version is in versions, optimizer steps and seconds (the trainer's, if it said)."""
     weights = sorted(weights, key=lambda row: (row["source"] != "trainer", row["applied_at"] or row["time"]))
@@ -215,7 +232,7 @@ def test_every_metric_is_what_plain_formulas_give(home: Path, repository: Path, 
     for row in training.to_pylist():
         rows.setdefault(row["step"], []).append(row)
     for step in steps:
-        expected = step_values(rows[step], rollouts, numbers)
+        expected = step_values(rows[step], rollouts, numbers) | publication(step, weights.to_pylist())
         wrong = {key: (found[step][key], expected[key]) for key in KEYS if differs(found[step][key], expected[key])}
         assert not wrong, (step, wrong)
 
