@@ -14,23 +14,31 @@ labels AS (
     LEFT JOIN known USING (version)
     WHERE version IS NOT NULL
 ),
-spans AS (
-    SELECT segment_id, row, span."version" AS version, span."end" - span."start" AS length
-    FROM (SELECT segment_id, row, unnest(spans) AS span FROM rollout_sequences WHERE run = $run)
+rollouts AS (
+    SELECT segment_id, row, replica, cached_prefix_tokens > 0 AS cached, spans FROM rollout_sequences WHERE run = $run
 ),
+spans AS (
+    SELECT segment_id, row, replica, cached, span."version" AS version, span."end" - span."start" AS length
+    FROM (SELECT * EXCLUDE spans, unnest(spans) AS span FROM rollouts WHERE len(spans) > 1)
+),
+-- Most sequences have one span, and need no grouping.
 sampled AS (
-    SELECT p.segment_id, p.row, count(*) > count(p.version) AS unlabelled, min(p.version) <> max(p.version) AS in_flight,
-           sum(coalesce(v.number, try_cast(p.version AS BIGINT)) * p.length) / nullif(sum(p.length), 0) AS number
+    SELECT r.segment_id, r.row, r.replica, r.cached, r.spans[1]."version" IS NULL AS unlabelled, false AS in_flight,
+           coalesce(v.number, try_cast(r.spans[1]."version" AS BIGINT)) AS number
+    FROM rollouts AS r LEFT JOIN labels AS v ON v.version = r.spans[1]."version"
+    WHERE coalesce(len(r.spans), 0) <= 1
+    UNION ALL
+    SELECT p.segment_id, p.row, any_value(p.replica), any_value(p.cached), count(*) > count(p.version),
+           min(p.version) <> max(p.version),
+           sum(coalesce(v.number, try_cast(p.version AS BIGINT)) * p.length) / nullif(sum(p.length), 0)
     FROM spans AS p LEFT JOIN labels AS v ON v.version = p.version
     GROUP BY p.segment_id, p.row
 ),
 measured AS (
-    SELECT r.replica, r.cached_prefix_tokens > 0 AS cached, q.unlabelled, q.in_flight, v.number - q.number AS lag,
-           s.n, s.sum_d, s.sum_abs_d, s.sum_k3
+    SELECT r.replica, r.cached, r.unlabelled, r.in_flight, v.number - r.number AS lag, s.n, s.sum_d, s.sum_abs_d, s.sum_k3
     FROM statistics AS s
     JOIN training_sequences AS t ON t.run = $run AND t.step = s.step AND t.segment_id = s.segment_id AND t.row = s.row
-    LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
-    LEFT JOIN sampled AS q ON q.segment_id = t.rollout_segment AND q.row = t.rollout_row
+    LEFT JOIN sampled AS r ON r.segment_id = t.rollout_segment AND r.row = t.rollout_row
     LEFT JOIN labels AS v ON v.version = t.weight_version
     WHERE s.run = $run AND s.pair = 'backend' AND s.n > 0
         AND s.step >= coalesce($first::BIGINT, s.step) AND s.step <= coalesce($last::BIGINT, s.step)
