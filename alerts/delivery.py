@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
@@ -113,7 +113,9 @@ class Sender:
 
     def _attempt(self, delivery: Delivery) -> str:
         now = self._clock()
-        outbox.begin(self._store, delivery, now=now, next_at=now + self._route.settle)
+        if delivery.attempts and now - delivery.enqueued_at > GIVE_UP_AFTER:
+            return self._give_up(delivery, delivery.last_error or "no attempt came to its end")
+        outbox.begin(self._store, delivery, now=now, next_at=now + self._again_after(delivery))
         try:
             receipt = self._route.channel.send(delivery.letter)
         except ChannelError as error:
@@ -124,13 +126,22 @@ class Sender:
         self._failures, self._resume_at = 0, None
         return "sent"
 
+    def _again_after(self, delivery: Delivery) -> timedelta:
+        """How long a delivery rests whose attempt never ends: longer each time, if it is what kills the process."""
+        settle = self._route.settle
+        return max(settle, pause(delivery.attempts, "uncertain", None, self._random)) if delivery.attempts else settle
+
+    def _give_up(self, delivery: Delivery, words: str) -> str:
+        now = self._clock()
+        LOGGER.error("channel %s: given up: %s", self.name, words)
+        outbox.dead(self._store, delivery, words, now, _notice(delivery, words, now))
+        return "dead"
+
     def _failed(self, delivery: Delivery, error: ChannelError) -> str:
         now = self._clock()
         words = f"{error.reason}: {error}"
-        if error.reason == "refused" or now - delivery.enqueued_at > GIVE_UP_AFTER:
-            LOGGER.error("channel %s: given up: %s", self.name, words)
-            outbox.dead(self._store, delivery, words, now, _notice(delivery, words, now))
-            return "dead"
+        if error.reason == "refused":
+            return self._give_up(delivery, words)
         self._failures += 1
         if self._failures == 1:  # the outbox counts the others
             LOGGER.warning("channel %s: %s; it will be tried again", self.name, words)

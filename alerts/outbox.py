@@ -30,6 +30,7 @@ class Delivery:
     channel: str
     attempts: int  # that have begun
     enqueued_at: datetime
+    last_error: str | None
     letter: Letter
 
 
@@ -151,4 +152,4 @@ def _delivery(channel: str, row: Mapping[str, Any]) -> Delivery:
         thread=json.loads(row["thread"]) if row["thread"] else None,
         uncertain_since=row["uncertain_since"],
     )
-    return Delivery(row["key"], channel, row["attempts"], row["enqueued_at"], letter)
+    return Delivery(row["key"], channel, row["attempts"], row["enqueued_at"], row["last_error"], letter)

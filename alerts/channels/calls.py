@@ -43,10 +43,6 @@ class Calls:
         why = "the service stops" if self._stopping.is_set() else f"no answer within {self.seconds:g} s"
         raise ChannelError("uncertain", why)
 
-    def pause(self, seconds: float) -> None:
-        """Waits; not when the service stops."""
-        self._stopping.wait(seconds)
-
 
 def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
     try:

@@ -32,7 +32,7 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 EVENT: Final = "logprobe_notification"
 _CLOCKS: Final = timedelta(minutes=10)  # between Slack's clock and ours
 _PAGE: Final = 200
-_MOST_PAGES: Final = 20
+_MOST_PAGES: Final = 50  # a channel that is busier than that gets the message again
 _SCOPES: Final = {
     "chat:write": "nothing can be posted",
     "files:write": "messages come without a picture",

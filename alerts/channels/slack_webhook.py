@@ -41,7 +41,7 @@ class SlackWebhook:
         content = slack_message.message(letter.notification, repeat=letter.uncertain_since is not None)
         answer = self._calls.run(lambda: translated(lambda: self._client.send(**content), self._secrets))
         if answer.status_code != _OK:
-            code = redacted(answer.body.strip()[:100], self._secrets) or "nothing"
+            code = redacted(" ".join(answer.body.split())[:100], self._secrets) or "nothing"
             raise answered(code, answer.status_code, retry_after(answer.headers))
         return {}
 

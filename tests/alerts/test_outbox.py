@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 
 from alert_notes import NOTE
@@ -154,3 +155,24 @@ def test_pauses_grow_and_stay_bounded(attempts: int, reason: str, seed: int) -> 
     most = 60 if reason == "setup" else min(300, 2 * 2 ** (attempts - 1))
     assert most / 2 <= wait <= most
     assert 17 <= pause(attempts, reason, 17.0, Random(seed)).total_seconds() <= 18
+
+
+def test_a_message_that_kills_its_sender_is_tried_less_and_less_and_given_up(store: Store) -> None:
+    class Deadly(Recording):
+        def send(self, letter: Letter) -> Receipt:
+            raise ZeroDivisionError  # stands for a process that ends
+
+    bench = Bench(store, Deadly("a"))
+    bench.enqueue(NOTE)
+    gaps = []
+    for _ in range(7):
+        with suppress(ZeroDivisionError):
+            bench.run()
+        (next_at,) = store.query("SELECT next_at FROM deliveries")["next_at"].to_pylist()
+        gaps.append((next_at - bench.now).total_seconds())
+        bench.now = next_at
+    assert gaps[0] == gaps[1] == 15  # as long as the channel takes to know
+    assert gaps[6] >= 32
+    bench.now += timedelta(hours=25)
+    bench.run()
+    assert bench.states() == {"a": (0, 0, 1)}
