@@ -77,7 +77,11 @@ def _summary(rule: Rule, seen: Observation, message: Message) -> str:
 
 
 def _sentence(words: str) -> str:
-    return "" if not words else f"{words[0].upper()}{words[1:]}" + ("" if words.endswith((".", "!", "?")) else ".")
+    """A capital letter in front, unless a name stands there, and a full stop behind."""
+    if not words:
+        return ""
+    is_word = words.partition(" ")[0].isalpha()
+    return (words[0].upper() if is_word else words[0]) + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
 
 
 def _link(page: str | None, run: str, step: int | None) -> str | None:

@@ -1,0 +1,54 @@
+"""What runs, and is killed, in the processes of ``alerts/test_alerts_killed.py``."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+
+from logprobe.alerts import rule_file
+from logprobe.alerts.job import Evaluator
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.jobs import Job
+from logprobe.monitor.part import Part
+from logprobe.monitor.service import Service
+from logprobe.monitor.store import Store
+
+RUN = "waves"
+RULES = (
+    "defaults: false\nrules:\n"
+    "  - {name: high, metric: logprob_abs_diff_mean, for: 2, keep_firing: 2, when: {kind: threshold, above: 0.5, window: 2}}\n"
+    "  - {name: very-high, severity: critical, cause: high, metric: logprob_abs_diff_mean, when: {kind: threshold, above: 1.5}}\n"
+)
+
+
+def gap(step: int) -> float:
+    """|t − r| of every token of a step: low, high and very high in turns."""
+    return (0.1, 0.1, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0, 0.1, 0.1)[step % 10]
+
+
+def record(recorder: Recorder, step: int) -> None:
+    """One step, whole and durable when this returns."""
+    rollout = np.full((2, 8), -3.0, np.float32)
+    recorder.training(
+        step=step,
+        sample_ids=[f"{step}-{i}" for i in range(2)],
+        token_ids=np.ones((2, 8), np.int32),
+        rollout_logprobs=rollout,
+        trainer_logprobs=rollout + np.float32(gap(step)),
+        mask=np.ones((2, 8), bool),
+    )
+    assert recorder.flush()
+
+
+def serve(home: Path) -> None:
+    """The monitor service with its alerts, until it is killed."""
+
+    def part(store: Store, stopping: threading.Event) -> Part:
+        evaluator = Evaluator(store, rule_file.parse(RULES, "alerts.yaml"), stopping, quiet=timedelta(seconds=0.2))
+        return Part(jobs=[Job("alerts", 0.1, evaluator.run_once)])
+
+    Service(Home(home), parts=[part]).run()
