@@ -13,18 +13,19 @@ from typing import Any
 
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
-from logprobe.collectors.correction.batch import Batch, batch_of
+from logprobe.collectors.correction.batch import batch_of
 from logprobe.collectors.correction.config import CorrectionConfig
 from logprobe.collectors.correction.ranks import summed
 from logprobe.collectors.correction.report import Report
 from logprobe.collectors.correction.summary import Outcome, sums_of
+from logprobe.collectors.correction.tokens import Tokens, tokens_of
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.kernel import SENTINEL
 
 _SMALLEST_MEAN = 1e-8  # weights whose mean is below are not normalized: there is nothing to divide by
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Correction:
     """What multiplies a token loss. ``weights × mask`` is the factor; neither carries a gradient.
 
@@ -55,26 +56,6 @@ class Correction:
 
 def _acknowledged(config: CorrectionConfig, report: Report) -> dict[str, Any]:
     return {"config": config.to_dict(), "fingerprint": config.fingerprint(), "report": dict(report)}
-
-
-@dataclass(frozen=True)
-class _Tokens:
-    """A batch taken apart: which tokens can be used, and their log-ratios."""
-
-    xp: Namespace
-    rollout: Array
-    trainer: Array
-    current: Array | None
-    advantages: Array | None
-    mask: Array  # bool, before the correction
-    valid: Array  # under the mask and not broken
-    usable: Array  # … and, where a product over the sequence is taken, in a sequence without a broken token
-    exact: Array  # d, 0 where not valid
-    d: Array  # d as the levels see it: limited to ±20 where the configuration says so
-
-    def at(self, level: str) -> Array:
-        """ρ of a level: [B, T] for tokens, else [B, 1]."""
-        return arithmetic.exp_clamped(self.xp, arithmetic.at_level(self.xp, self.d, self.valid, level))
 
 
 def correct(
@@ -113,7 +94,7 @@ def correct(
         "current_logprobs": current_logprobs,
     }
     batch = batch_of(logprobs, mask, advantages)
-    tokens = _tokens(config, batch)
+    tokens = tokens_of(config, batch)
     outcome = _outcome(config, tokens, group)
     changed = batch.masked(outcome.keep)
     return Correction(
@@ -125,32 +106,7 @@ def correct(
     )
 
 
-def _tokens(config: CorrectionConfig, batch: Batch) -> _Tokens:
-    xp = batch.xp
-    sides = {name: arithmetic.detached(values) for name, values in batch.logprobs.items()}
-    rollout, trainer, current = sides["rollout_logprobs"], sides["trainer_logprobs"], sides.get("current_logprobs")
-    good = arithmetic.sound(rollout, trainer)
-    if current is not None:
-        good = good & arithmetic.sound(rollout, current)
-    valid = usable = batch.mask & good
-    if "sequence" in {config.is_level, config.rs_level}:
-        usable = valid & ~arithmetic.row_any(xp, batch.mask & ~good)
-    exact = arithmetic.difference(xp, trainer, rollout, valid)
-    return _Tokens(
-        xp=xp,
-        rollout=rollout,
-        trainer=trainer,
-        current=current,
-        advantages=None if batch.advantages is None else arithmetic.detached(batch.advantages),
-        mask=batch.mask,
-        valid=valid,
-        usable=usable,
-        exact=exact,
-        d=arithmetic.limited(exact) if config.clamp == "token" else exact,
-    )
-
-
-def _outcome(config: CorrectionConfig, tokens: _Tokens, group: Any) -> Outcome:
+def _outcome(config: CorrectionConfig, tokens: Tokens, group: Any) -> Outcome:
     xp = tokens.xp
     ratio = tokens.at(config.is_level or "token")
     lower = None if config.is_mode == "truncate" else config.is_lower
@@ -163,14 +119,7 @@ def _outcome(config: CorrectionConfig, tokens: _Tokens, group: Any) -> Outcome:
     for dropped in (veto, off_policy, below | above if config.is_mode == "mask" else None):
         keep = keep if dropped is None else keep & ~dropped
     return Outcome(
-        xp=xp,
-        rollout=tokens.rollout,
-        trainer=tokens.trainer,
-        current=tokens.current,
-        advantages=tokens.advantages,
-        mask=tokens.mask,
-        usable=tokens.usable,
-        exact=tokens.exact,
+        tokens=tokens,
         ratio=ratio,
         is_below=below,
         is_above=above,
@@ -184,7 +133,7 @@ def _outcome(config: CorrectionConfig, tokens: _Tokens, group: Any) -> Outcome:
     )
 
 
-def _weights(config: CorrectionConfig, tokens: _Tokens, ratio: Array, beyond: Array, group: Any) -> tuple[Array, Array]:
+def _weights(config: CorrectionConfig, tokens: Tokens, ratio: Array, beyond: Array, group: Any) -> tuple[Array, Array]:
     """Weights within their bounds, [B, T] or [B, 1], and what they are to be divided by (0-d)."""
     xp = tokens.xp
     one = arithmetic.constant(xp, 1.0, ratio)
@@ -205,7 +154,7 @@ def _weights(config: CorrectionConfig, tokens: _Tokens, ratio: Array, beyond: Ar
     return bounded, arithmetic.where(xp, mean > _SMALLEST_MEAN, mean, 1.0)
 
 
-def _rejected(config: CorrectionConfig, tokens: _Tokens) -> tuple[Array, Array]:
+def _rejected(config: CorrectionConfig, tokens: Tokens) -> tuple[Array, Array]:
     """Where rejection sampling finds a token or sequence below, and above, its bounds."""
     xp, level = tokens.xp, config.rs_level
     if level is None:
@@ -234,7 +183,7 @@ def _outside_each(xp: Namespace, lowest: Array, highest: Array, config: Correcti
     return below, above
 
 
-def _measure(config: CorrectionConfig, tokens: _Tokens) -> Array:
+def _measure(config: CorrectionConfig, tokens: Tokens) -> Array:
     """What rejection bounds, per token, where it is not ρ [B, T]; 0 where not valid."""
     xp = tokens.xp
     safe = arithmetic.limited(tokens.exact)
@@ -248,7 +197,7 @@ def _measure(config: CorrectionConfig, tokens: _Tokens) -> Array:
     return arithmetic.where(xp, tokens.valid, arithmetic.binary_kl(xp, rollout, trainer))
 
 
-def _vetoed(config: CorrectionConfig, tokens: _Tokens) -> Array | None:
+def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
     """Sequences with a token whose ρ is below the veto [B, 1]. A trainer side of −inf or −9999 is ρ = 0."""
     if config.veto is None:
         return None
@@ -257,7 +206,7 @@ def _vetoed(config: CorrectionConfig, tokens: _Tokens) -> Array | None:
     return arithmetic.row_any(tokens.xp, absurd | impossible)
 
 
-def _off_policy(config: CorrectionConfig, tokens: _Tokens) -> Array | None:
+def _off_policy(config: CorrectionConfig, tokens: Tokens) -> Array | None:
     """Sequences of negative advantage that the policy has left behind [B, 1] (DeepSeek-V3.2, section 3.1)."""
     if config.sequence_mask_delta is None or tokens.advantages is None:
         return None

@@ -35,7 +35,7 @@ class Layout:
         return [values_BT[row, :length] for row, length in enumerate(self.lengths)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Arrays of one namespace, [batch, time ≥ 1]; log-probs in float64 where they came so, else in float32."""
 

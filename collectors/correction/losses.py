@@ -25,7 +25,7 @@ Reduction = Literal["token_mean", "sequence_mean", "sum"]
 _REDUCTIONS: Final = ("token_mean", "sequence_mean", "sum")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loss:
     """A loss and what it did. `value` is 0-d and differentiable; without a token it is 0."""
 
@@ -34,7 +34,7 @@ class Loss:
     correction: Correction | None  # the one that was applied
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Terms:
     """What a token loss is made of [B, T]; advantages are 0 where not valid."""
 

@@ -9,21 +9,15 @@ from dataclasses import dataclass
 
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
+from logprobe.collectors.correction.tokens import Tokens
 from logprobe.collectors.kernel import CLAMP
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """Everything that a report is computed from; arrays are [B, T] or broadcast to it."""
 
-    xp: Namespace
-    rollout: Array
-    trainer: Array
-    current: Array | None
-    advantages: Array | None
-    mask: Array  # bool, before the correction
-    usable: Array  # tokens that could be measured
-    exact: Array  # log-ratio, unlimited; 0 where broken or masked
+    tokens: Tokens
     ratio: Array  # ρ of the weights' level, before bounds
     is_below: Array
     is_above: Array
@@ -34,6 +28,11 @@ class Outcome:
     keep: Array  # the changed mask
     weights: Array  # 0 where not kept
     normalizer: Array  # 0-d
+
+    @property
+    def xp(self) -> Namespace:
+        """The array namespace."""
+        return self.tokens.xp
 
 
 def sums_of(outcome: Outcome) -> dict[str, Array]:
@@ -48,17 +47,17 @@ def _count(outcome: Outcome, flags: Array) -> Array:
 
 def _touched(outcome: Outcome) -> Array:
     """Tokens whose weight was limited, or that were dropped."""
-    return outcome.mask & (outcome.is_below | outcome.is_above | ~outcome.keep)
+    return outcome.tokens.mask & (outcome.is_below | outcome.is_above | ~outcome.keep)
 
 
 def _tokens(outcome: Outcome) -> dict[str, Array]:
-    mask, usable = outcome.mask, outcome.usable
+    mask, usable = outcome.tokens.mask, outcome.tokens.usable
     counted = {
         "tokens": mask,
         "measured_tokens": usable,
         "masked_tokens": mask & ~outcome.keep,
         "clipped_tokens": _touched(outcome),
-        "clamped_tokens": outcome.xp.abs(outcome.exact) > CLAMP,
+        "clamped_tokens": outcome.xp.abs(outcome.tokens.exact) > CLAMP,
         "is_below": usable & outcome.is_below,
         "is_above": usable & outcome.is_above,
         "rs_below": usable & outcome.rs_below,
@@ -69,7 +68,7 @@ def _tokens(outcome: Outcome) -> dict[str, Array]:
 
 def _sequences(outcome: Outcome) -> dict[str, Array]:
     xp = outcome.xp
-    some = arithmetic.row_any(xp, outcome.mask)
+    some = arithmetic.row_any(xp, outcome.tokens.mask)
     never = some & ~some
     counted = {
         "sequences": some,
@@ -83,7 +82,7 @@ def _sequences(outcome: Outcome) -> dict[str, Array]:
 
 def _weights(outcome: Outcome) -> dict[str, Array]:
     xp, weights = outcome.xp, outcome.weights
-    ratio = arithmetic.where(xp, outcome.usable, outcome.ratio)
+    ratio = arithmetic.where(xp, outcome.tokens.usable, outcome.ratio)
     return {
         "weight_sum": xp.sum(weights),
         "weight_square_sum": xp.sum(weights * weights),
@@ -91,28 +90,28 @@ def _weights(outcome: Outcome) -> dict[str, Array]:
         "weight_max": arithmetic.extreme(xp, weights, outcome.keep, largest=True),
         "ratio_sum": xp.sum(ratio),
         "ratio_square_sum": xp.sum(ratio * ratio),
-        "ratio_min": arithmetic.extreme(xp, ratio, outcome.usable, largest=False),
-        "ratio_max": arithmetic.extreme(xp, ratio, outcome.usable, largest=True),
-        "normalizer_tokens": outcome.normalizer * _count(outcome, outcome.mask),
+        "ratio_min": arithmetic.extreme(xp, ratio, outcome.tokens.usable, largest=False),
+        "ratio_max": arithmetic.extreme(xp, ratio, outcome.tokens.usable, largest=True),
+        "normalizer_tokens": outcome.normalizer * _count(outcome, outcome.tokens.mask),
     }
 
 
 def _advantages(outcome: Outcome) -> dict[str, Array]:
     xp = outcome.xp
-    if outcome.advantages is None:
+    if outcome.tokens.advantages is None:
         nothing = arithmetic.constant(xp, 0.0, outcome.weights)
         return {"advantage": nothing, "masked_advantage": nothing}
-    sizes = arithmetic.where(xp, outcome.mask, xp.abs(outcome.advantages))
+    sizes = arithmetic.where(xp, outcome.tokens.mask, xp.abs(outcome.tokens.advantages))
     return {"advantage": xp.sum(sizes), "masked_advantage": xp.sum(arithmetic.where(xp, ~outcome.keep, sizes))}
 
 
 def _broken(outcome: Outcome) -> dict[str, Array]:
     xp = outcome.xp
-    kinds = arithmetic.broken_kinds(xp, outcome.rollout, outcome.trainer)
-    if outcome.current is None:
-        kinds["broken_current"] = xp.zeros_like(outcome.mask)
+    kinds = arithmetic.broken_kinds(xp, outcome.tokens.rollout, outcome.tokens.trainer)
+    if outcome.tokens.current is None:
+        kinds["broken_current"] = xp.zeros_like(outcome.tokens.mask)
     else:
-        sides = (outcome.rollout, outcome.trainer), (outcome.rollout, outcome.current)
+        sides = (outcome.tokens.rollout, outcome.tokens.trainer), (outcome.tokens.rollout, outcome.tokens.current)
         fine, current = (arithmetic.sound(*pair) for pair in sides)
         kinds["broken_current"] = fine & ~current
-    return {name: _count(outcome, flags & outcome.mask) for name, flags in kinds.items()}
+    return {name: _count(outcome, flags & outcome.tokens.mask) for name, flags in kinds.items()}
