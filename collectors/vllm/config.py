@@ -19,6 +19,7 @@ _SUMMARY: Final = {
     "tokenizer": "model_config.tokenizer",
     "runner": "model_config.runner_type",
     "dtype": "model_config.dtype",
+    "head_dtype": "model_config.head_dtype",
     "logprobs_mode": "model_config.logprobs_mode",
     "quantization": "model_config.quantization",
     "max_model_len": "model_config.max_model_len",

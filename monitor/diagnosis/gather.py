@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series, Slice, Slices, WeightRecord, Weights
-from logprobe.monitor.diagnosis.onset import judge
+from logprobe.monitor.diagnosis.onset import Growth, judge
 from logprobe.monitor.diagnosis.setup import from_documents
 from logprobe.monitor.diagnosis.tokens import Tokens, from_table
 from logprobe.monitor.metrics.lag import Versions
@@ -37,16 +37,16 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
     window: dict[str, Any] = {"run": run, "first": steps[0], "last": steps[1]}
     series = Series(_columns(source.read("diagnosis_steps", **window)))
     weights = source.read("diagnosis_weights", run=run).to_pylist()
+    configs = source.read("diagnosis_configs", run=run).to_pylist()
     recorded = _sample(source, run, series, _versions(weights))
-    k3 = [value if math.isfinite(value) else None for value in series.k3.tolist()]
     return Evidence(
         run=run,
         series=series,
         slices=Slices(tuple(Slice(**row) for row in source.read("diagnosis_slices", **window).to_pylist())),
         joins=_joins(source.read("diagnosis_joins", **window).to_pylist()),
-        setup=from_documents(source.read("diagnosis_configs", run=run).to_pylist()),
+        setup=from_documents(configs),
         weights=Weights(tuple(_weight_record(row) for row in weights)),
-        growth=judge(series.step.tolist(), k3),
+        growth=_growth(source, run, series, first=steps[0], configs=configs),
         tokens=None if recorded is None else recorded.valid,
         recorded=recorded,
         update=_update(source, **window),
@@ -55,6 +55,18 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
 
 def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
+
+
+def _growth(source: Source, run: str, series: Series, *, first: int | None, configs: list[dict[str, Any]]) -> Growth:
+    """The course of K3 up to the end of the window: a run's normal is that of its beginning, wherever the window begins."""
+    if not len(series):
+        return judge([], [])
+    if first is not None:
+        series = Series(_columns(source.read("diagnosis_steps", run=run, first=None, last=int(series.step[-1]))))
+    engines = sum(row["kind"] == "engine_config" and row["sequences"] > 0 for row in configs)
+    changes = source.read("diagnosis_config_changes", run=run)["step"].to_pylist() if engines > 1 else []
+    k3 = [value if math.isfinite(value) else None for value in series.k3.tolist()]
+    return judge(series.step.tolist(), k3, config_changes=changes)
 
 
 def _update(source: Source, **window: Any) -> dict[int, float]:

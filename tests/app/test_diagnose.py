@@ -63,7 +63,9 @@ def test_people_read_the_verdict_first_and_the_remedy_next(
 
 def test_part_of_a_run_can_be_asked_for(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
     document = diagnosed(capsys, recorded_runs, "late-growth", "--steps", "700:")
-    assert document["findings"][0]["cause"] == "staleness"
+    assert document["findings"][0]["layer"] == "objective"
+    assert document["verdict"] == "critical"  # by what was normal before the window
+    assert abs(document["since_step"] - 500) <= 60
     few = diagnosed(capsys, recorded_runs, "v0-reference", "--steps", "0:2")
     assert few["verdict"] == "calibrating"
     none = diagnosed(capsys, recorded_runs, "v0-reference", "--steps", "5000:")

@@ -12,6 +12,7 @@ from recorded_home import ingest_recorded
 
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.diagnosis.diagnose import diagnose
+from logprobe.monitor.diagnosis.gather import gather
 from logprobe.monitor.diagnosis.job import DiagnosisJob, essence
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import Store
@@ -79,6 +80,22 @@ def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> 
         "none",
     )
     assert latest["diagnosed_at"] > history[1]["diagnosed_at"]
+
+
+def test_another_engine_configuration_gives_the_run_a_new_normal(beginning: Path) -> None:
+    with Store.open(Home(beginning)) as store:
+        assert len(store.read("diagnosis_config_changes", run="v0-reference")) == 0
+        with store.transaction() as cursor:
+            cursor.execute(
+                "UPDATE rollout_sequences SET engine_config_id = 'other' WHERE (segment_id, row) IN "
+                "(SELECT (rollout_segment, rollout_row) FROM training_sequences WHERE step >= 12)"
+            )
+            cursor.execute(
+                "INSERT INTO config_records BY NAME SELECT * REPLACE ('other' AS fingerprint) FROM config_records "
+                "WHERE kind = 'engine_config'"
+            )
+        assert store.read("diagnosis_config_changes", run="v0-reference")["step"].to_pylist() == [12]
+        assert gather(store, "v0-reference").growth.reasons == ("18 of the 200 measured steps that set the baseline",)
 
 
 def test_a_run_is_left_alone_for_a_multiple_of_what_its_diagnosis_took(beginning: Path) -> None:

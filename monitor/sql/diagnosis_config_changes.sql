@@ -1,0 +1,9 @@
+-- Steps of $run at which the trainer first got a sequence of another engine configuration than those before. Grain: configuration; the
+-- first one is no change. Inputs: training_sequences, the rollout record each was joined with (rollout_sequences).
+SELECT min(t.step) AS step
+FROM training_sequences AS t
+JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+WHERE t.run = $run AND r.engine_config_id IS NOT NULL
+GROUP BY r.engine_config_id
+ORDER BY step
+OFFSET 1
