@@ -52,31 +52,35 @@ def sums_of(
 ) -> dict[str, Array]:
     """Name → 0-d array, for `derived`: over tokens under the mask that are not broken."""
     below, above = arithmetic.outside(xp, ratio, *clipping.bounds)
-    beyond = valid & (below | above)
-    plain, limited = ratio * advantages, clipping.limited(ratio) * advantages
-    dual = xp.zeros_like(valid)
-    if clipping.dual is not None:
-        dual = (advantages < 0) & (xp.minimum(plain, limited) < clipping.dual * advantages)
+    clipped, dual = _clipped(xp, ratio, advantages, clipping)
     flags = {
         "tokens": mask,
         "valid_tokens": valid,
         "above": valid & above,
         "below": valid & below,
-        "pg_clipped": valid & (limited < plain),
+        "pg_clipped": valid & clipped,
         "dual_clipped": valid & dual,
         "sequences": arithmetic.row_any(xp, valid),
     }
-    masked = arithmetic.where(xp, valid, ratio)
     divergence = arithmetic.where(xp, valid, arithmetic.k3(xp, d))
-    indicator = xp.astype(beyond, d.dtype)
+    beyond = xp.astype(valid & (below | above), d.dtype)
     return {name: xp.sum(hits, dtype=xp.int64) for name, hits in flags.items()} | {
-        "ratio_sum": xp.sum(masked),
+        "ratio_sum": xp.sum(arithmetic.where(xp, valid, ratio)),
         "ratio_min": arithmetic.extreme(xp, ratio, valid, largest=False),
         "ratio_max": arithmetic.extreme(xp, ratio, valid, largest=True),
         "d_sum": xp.sum(d),
         "k3_sequence_sum": xp.sum(arithmetic.row_mean(xp, divergence, valid)),
-        "beyond_sequence_sum": xp.sum(arithmetic.row_mean(xp, indicator, valid)),
+        "beyond_sequence_sum": xp.sum(arithmetic.row_mean(xp, beyond, valid)),
     }
+
+
+def _clipped(xp: Namespace, ratio: Array, advantages: Array, clipping: Clipping) -> tuple[Array, Array]:
+    """Where the objective took its clipped branch, and where the dual clip limited what came of it."""
+    plain, limited = ratio * advantages, clipping.limited(ratio) * advantages
+    clipped = limited < plain
+    if clipping.dual is None:
+        return clipped, clipped & ~clipped
+    return clipped, (advantages < 0) & (xp.minimum(plain, limited) < clipping.dual * advantages)
 
 
 def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
