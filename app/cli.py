@@ -23,8 +23,10 @@ _EXTRAS: Final[dict[str, str]] = {
     "duckdb": "serve",
     "plotly": "serve",
     "polars": "serve",
+    "pydantic": "serve",
     "streamlit": "serve",
     "tsdownsample": "serve",
+    "yaml": "serve",
     "torch": "torch",
     "vllm": "vllm",
 }

@@ -73,7 +73,7 @@ def _missing_settings(evidence: Evidence) -> Iterator[NotMeasured]:
         yield NotMeasured(
             "the trainer's temperature and dtype",
             "the trainer recorded no configuration",
-            'call Recorder.config("trainer_config", {"temperature": …, "dtype": …})',
+            'call Recorder.config({"temperature": …, "dtype": …}, kind="trainer_config")',
         )
 
 
