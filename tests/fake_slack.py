@@ -36,7 +36,16 @@ MOST_BLOCKS = 50
 MOST_TEXT = 40_000
 
 # Named failures. "before": nothing was accepted; "after": it was, and the sender does not hear of it.
-FAILURES = ("timeout_before", "timeout_after", "500_before", "500_after", "reset_before", "reset_after", "ratelimited")
+FAILURES = (
+    "timeout_before",
+    "timeout_after",
+    "500_before",
+    "500_after",
+    "reset_before",
+    "reset_after",
+    "portal_before",
+    "ratelimited",
+)
 
 
 class FakeSlack:
@@ -290,6 +299,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif failure == f"500_{when}":
             self._write(500, "<html>something went wrong</html>")
+        elif failure == f"portal_{when}":  # a proxy that wants somebody to sign in
+            self._write(200, "<html>Sign in</html>")
         elif failure == f"reset_{when}":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from logging import CRITICAL, Logger
@@ -23,6 +24,7 @@ T = TypeVar("T")
 SILENT: Final = Logger("logprobe.slack", CRITICAL + 1)  # noqa: LOG001 - one from getLogger would inherit handlers
 
 _PATIENCE: Final = 1.0  # seconds that a call itself may wait for Slack; longer waits are the outbox's
+_CODE: Final = re.compile(r"[a-z0-9_]{1,80}")
 _TOO_MANY: Final = 429
 _SERVER: Final = 500
 
@@ -103,11 +105,12 @@ def api_error(error: SlackApiError) -> ChannelError:
 
 def answered(code: str, status: int, wait: float | None, details: str = "") -> ChannelError:
     """Of an error code and an HTTP status."""
-    words = f"Slack answered {code}" + (f" ({details})" if details else "")
+    known = _CODE.fullmatch(code) is not None
+    words = f"Slack answered {code if known else 'nothing it usually says'}" + (f" ({details})" if details else "")
     if status == _TOO_MANY or code in _BUSY:
         return ChannelError("busy", words, retry_after=wait)
     if code in _SETUP:
         return ChannelError("setup", f"{words}: {_SETUP[code]}")
-    if status >= _SERVER or code in _UNCERTAIN:
+    if status >= _SERVER or code in _UNCERTAIN or not known:  # not known: a proxy's page, say
         return ChannelError("uncertain", f"{words}, HTTP status {status}")
     return ChannelError("refused", f"{words}, HTTP status {status}")

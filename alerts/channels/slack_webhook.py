@@ -6,6 +6,7 @@ So a message whose attempt got no answer is sent again, and says that it may be 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from slack_sdk.webhook import WebhookClient
 
@@ -14,9 +15,9 @@ from logprobe.alerts.channels.calls import Calls
 from logprobe.alerts.channels.channel import Letter, Receipt
 from logprobe.alerts.channels.network import retry_after
 from logprobe.alerts.channels.slack_errors import SILENT, answered, retry_handlers, translated
-from logprobe.alerts.credentials import Secret, redacted
+from logprobe.alerts.credentials import Secret
 
-_OK = 200
+_TAKEN: Final = (200, "ok")
 
 
 class SlackWebhook:
@@ -40,9 +41,8 @@ class SlackWebhook:
         """Sends one message per transition."""
         content = slack_message.message(letter.notification, repeat=letter.uncertain_since is not None)
         answer = self._calls.run(lambda: translated(lambda: self._client.send(**content), self._secrets))
-        if answer.status_code != _OK:
-            code = redacted(" ".join(answer.body.split())[:100], self._secrets) or "nothing"
-            raise answered(code, answer.status_code, retry_after(answer.headers))
+        if (answer.status_code, answer.body.strip()) != _TAKEN:
+            raise answered(answer.body.strip(), answer.status_code, retry_after(answer.headers))
         return {}
 
     def check(self) -> list[str]:

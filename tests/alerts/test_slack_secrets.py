@@ -22,6 +22,8 @@ from logprobe.monitor.store import Store
 
 CANARIES = (TOKEN, HOOK, HOOK.rpartition("/")[2], "canary-signing-secret-of-32-bytes")
 
+BROKEN = [failure for failure in FAILURES if not failure.startswith("portal")]  # a receiver of JSON may answer any page
+
 
 def channels(slack: FakeSlack) -> list[Channel]:
     calls = [Calls(0.5, threading.Event()) for _ in range(2)]
@@ -61,7 +63,7 @@ def test_no_secret_in_logs_and_store(
     assert_clean(slack.texts())
 
 
-@pytest.mark.parametrize("failure", [*FAILURES, "invalid_auth", "account_inactive", "echo"])
+@pytest.mark.parametrize("failure", [*BROKEN, "invalid_auth", "account_inactive", "echo"])
 def test_no_secret_in_errors(slack: FakeSlack, failure: str) -> None:
     for method, secret in (("chat.postMessage", TOKEN), ("webhook", slack.hook_url)):
         answer = secret if failure == "echo" else failure  # something on the way may quote the request
