@@ -249,9 +249,10 @@ def unbiased_kl(
         correction,
     )
     xp, logprobs = batch.xp, batch.logprobs
-    current, reference = logprobs["current_logprobs"], logprobs["reference_logprobs"]
+    current = logprobs["current_logprobs"]
+    reference, rollout = (arithmetic.detached(logprobs[name]) for name in ("reference_logprobs", "old_logprobs"))
     valid = valid & arithmetic.sound(reference, reference)
-    d = arithmetic.difference(xp, current, logprobs["old_logprobs"], valid)
+    d = arithmetic.difference(xp, current, rollout, valid)
     distance = arithmetic.difference(xp, reference, current, valid)
     ratio = arithmetic.exp_clamped(xp, d)
     terms = _Terms(batch, valid, d, arithmetic.constant(xp, 0.0, d), weights, denominator)
