@@ -15,7 +15,7 @@ from logprobe.monitor.diagnosis.tokens import Tokens
 
 _COLUMNS: Final = ("n", "x", "c_nn", "c_xx", "c_xn", "sequences")
 _FEWEST: Final = 50  # tokens on either side of a change
-_CLEAR: Final = 3.0  # times: a lasting rise that needs no better explanation
+_CLEARER: Final = 1.3  # times the standard errors, before a rise that ended is preferred to one that lasts
 _WINDOWS: Final = 64
 _ABRUPT: Final = 3  # steps in which a jump is over
 _QUIET: Final = 20  # steps of normal before a late change
@@ -88,16 +88,14 @@ def _of_series(series: Series) -> tuple[NDArray[np.int64], Floats]:
 
 
 def _split(steps: NDArray[np.int64], sums: Floats) -> Change | None:
-    """The most significant rise that lasts to the end; without one, the most significant window of steps."""
+    """The most significant rise that lasts to the end, or a window of steps that is much more so."""
     before = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, axis=0)])
     starts, ends = np.arange(1, len(steps)), np.full(max(len(steps) - 1, 0), len(steps))
     lasting = _best(steps, before, starts, ends)
-    if lasting is not None and lasting.ratio > _CLEAR:
-        return lasting
     edges = np.unique(np.linspace(0, len(steps), min(len(steps), _WINDOWS) + 1).astype(np.int64))
     first, second = np.triu_indices(len(edges), 1)
     window = _best(steps, before, edges[first], edges[second])
-    return max((found for found in (lasting, window) if found), key=lambda found: found.z, default=None)
+    return window if window and (lasting is None or window.z > _CLEARER * lasting.z) else lasting
 
 
 def _best(

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
-from logprobe.monitor.diagnosis.evidence import HEALTHY, Evidence
+from logprobe.monitor.diagnosis.evidence import HEALTHY, SLIGHT, Evidence
 from logprobe.monitor.diagnosis.gather import gather
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.result import LAYERS, Correction, Diagnosis, Finding, Layer, Verdict
 from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.slices import Source, Steps
 
 CREDIBLE: Final = 0.5  # confidence from which a finding decides the layer
-_NEGLIGIBLE: Final = 0.02  # weight below which a finding says nothing that the others do not
 _FEWEST: Final = 200  # tokens without which nothing can be called healthy
 
 
@@ -64,7 +64,6 @@ def find(evidence: Evidence) -> list[Finding]:
 def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
     causes = (cause for cause in CAUSES if cause.layer == layer and cause.name not in evidence.explained)
     found = [finding for finding in (cause.find(evidence) for cause in causes) if finding is not None]
-    found = [finding for finding in found if finding.weight >= _NEGLIGIBLE]
     return max(found, key=lambda finding: finding.weight, default=None)
 
 
@@ -83,13 +82,14 @@ def _layer(
     first = next((layer for layer in LAYERS if layer in credible), None)
     if first is not None:
         return first
-    return (
-        "unknown" if findings or _too_little(evidence) or evidence.growth.verdict in {"growing", "critical"} else "none"
-    )
+    return "unknown" if findings or _unexplained(evidence) else "none"
 
 
-def _too_little(evidence: Evidence) -> bool:
-    return evidence.gap.n < _FEWEST
+def _unexplained(evidence: Evidence) -> bool:
+    """Whether there is too little to tell, or something is off that no rule has a name for."""
+    gap = evidence.gap
+    off = abs(gap.ratio.z) > SIGNIFICANT and abs(gap.ratio.value) > gap.k3 > SLIGHT
+    return gap.n < _FEWEST or gap.k3 > HEALTHY or off or evidence.growth.verdict in {"growing", "critical"}
 
 
 def _verdict(evidence: Evidence, findings: Sequence[Finding]) -> Verdict:

@@ -22,6 +22,7 @@ from logprobe.monitor.diagnosis.tokens import Tokens
 ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
 SLIGHT: Final = 1e-5  # lower end of what is reported as healthy for dense models (slime)
 HEALTHY: Final = 1e-3  # its upper end
+_MOST: Final = 0.5
 HIDING: Final = frozenset({"misaligned_tokens", "unnormalized_logits"})  # causes that hide whatever else is wrong
 
 
@@ -67,6 +68,7 @@ class Gap:
         ratio: mean of ρ − 1.
         d: mean d.
         correlation: of r and t.
+        scale: standard deviation of t over that of r.
         min_d: smallest d.
         max_d: largest d.
         up: share of tokens with d > 0.
@@ -78,6 +80,7 @@ class Gap:
     ratio: Mean
     d: Mean
     correlation: float
+    scale: float
     min_d: float
     max_d: float
     up: float
@@ -103,7 +106,8 @@ def gap_of(series: Series) -> Gap:
         k3=_share(total("k3"), n),
         ratio=mean("ratio_m1", "c_qq", "c_qn"),
         d=mean("d", "c_dd", "c_dn"),
-        correlation=_correlation(series),
+        correlation=_moments(series)[0],
+        scale=_moments(series)[1],
         min_d=float(np.nanmin(series["min_d"])) if n else math.nan,
         max_d=float(np.nanmax(series["max_d"])) if n else math.nan,
         up=_share(total("n_up"), n),
@@ -111,13 +115,15 @@ def gap_of(series: Series) -> Gap:
     )
 
 
-def _correlation(series: Series) -> float:
+def _moments(series: Series) -> tuple[float, float]:
+    """Correlation of r and t, and the standard deviation of t over that of r; NaN where one does not vary."""
     n, total = series.total("n"), series.total
     if n <= 1:
-        return math.nan
+        return math.nan, math.nan
     t, r = total("t") / n, total("r") / n
-    spread = math.sqrt(max(total("t2") / n - t * t, 0.0) * max(total("r2") / n - r * r, 0.0))
-    return (total("tr") / n - t * r) / spread if spread > 0 else math.nan
+    of_t, of_r = (math.sqrt(max(total(name) / n - mean * mean, 0.0)) for name, mean in (("t2", t), ("r2", r)))
+    both = total("tr") / n - t * r
+    return (both / (of_t * of_r), of_t / of_r) if of_t > 0 and of_r > 0 else (math.nan, math.nan)
 
 
 def _share(part: float, whole: float) -> float:
@@ -269,6 +275,17 @@ class Evidence:
     def hidden(self) -> bool:
         """Whether what was found leaves nothing to compare: r and t are no log-probs of the same tokens."""
         return bool(HIDING & self.explained)
+
+    @property
+    def unknown_versions(self) -> float:
+        """Share of the tokens whose weight lag is not known; 1 without any token."""
+        known = self.slices.where(lambda row: row.lag is not None).n
+        return 1 - known / self.slices.n if self.slices.n else 1.0
+
+    @property
+    def versions_known(self) -> bool:
+        """Whether the weight lag of most tokens is known."""
+        return self.unknown_versions <= _MOST
 
     @property
     def start(self) -> int | None:

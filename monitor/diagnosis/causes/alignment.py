@@ -16,6 +16,7 @@ _UNRELATED = (
     0.5  # r and t of the same tokens correlate above 0.8 in every other fault we know; of different ones, near 0
 )
 _SHIFTED = 0.9
+_COMMON = 0.2  # what is left between tokens of one context under a grammar is rounding
 _FEWEST = 200
 _LOGITS = 0.01  # share of positive values with which r is no log-prob at all
 
@@ -49,8 +50,11 @@ def unrelated(evidence: Evidence) -> bool:
         or evidence.series.total("positive_rollout") > _LOGITS * evidence.gap.n
     ):
         return False
-    siblings = None if evidence.tokens is None else siblings_of(evidence.tokens)
-    return siblings is None or siblings.misfit(1.0) > _UNRELATED
+    tokens = evidence.tokens
+    if tokens is None or max(_shifted(tokens, by) for by in (-1, 1)) > _SHIFTED:
+        return True
+    siblings = siblings_of(tokens)
+    return siblings is None or siblings.misfit(1.0) > _COMMON
 
 
 def _shifted(tokens: Tokens, by: int) -> float:

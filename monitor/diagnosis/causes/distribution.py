@@ -13,18 +13,20 @@ import numpy as np
 
 from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
-from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence
+from logprobe.monitor.diagnosis.evidence import HEALTHY, SLIGHT, Evidence, Gap
 from logprobe.monitor.diagnosis.measures import SIGNIFICANT, logit, residual
 from logprobe.monitor.diagnosis.siblings import Siblings, siblings_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
 _NO_SCALE: Final = 0.01  # temperatures that close are one
+_WIDER: Final = 0.05
 _EXPLAINS: Final = 0.5  # of what is left between siblings without a scale
 _RELATED: Final = 0.5  # correlation of r and t; below they are not of the same tokens
 _SHARPER: Final = 0.95  # share of likely tokens that one side makes still likelier; noise and staleness have about half
 _LIKELY_TOKEN: Final = 0.6
 _TINY: Final = 1e-5  # log-ratios below are float32 rounding
+_CONCERNED: Final = 0.1  # of the tokens: a renormalisation moves nearly all
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
 _FEWEST: Final = 200
 
@@ -39,7 +41,7 @@ def raw_logprobs(evidence: Evidence) -> Sign | None:
     if scale is None or scale.sampled != "trainer":
         return None
     return Sign(
-        INFERRED,
+        INFERRED if evidence.tokens is not None else LIKELY,
         1.0,
         {**_raw_numbers(evidence), "temperature_implied": scale.temperature, "misfit": scale.misfit},
         f"The log-probs reported are not those of the distribution sampled from (mean ρ − 1 = {gap.ratio.value:+.3g}, "
@@ -85,7 +87,7 @@ def temperature_mismatch(evidence: Evidence) -> Sign | None:
     else:
         told = f"inferred from the numbers: the two differ by a factor of about {implied:.2g} in temperature"
     return Sign(
-        CERTAIN if declared else INFERRED,
+        CERTAIN if declared else INFERRED if evidence.tokens is not None else LIKELY,
         1.0,
         {
             "temperature": temperature,
@@ -130,20 +132,23 @@ class Scale:
 
 def _scale(evidence: Evidence) -> Scale | None:
     tokens, gap = evidence.tokens, evidence.gap
-    if (
-        tokens is None
-        or len(tokens) < _FEWEST
-        or not gap.k3 > SLIGHT
-        or gap.correlation < _RELATED
-        or _one_sided(evidence)
-    ):
+    if gap.n < _FEWEST or not gap.k3 > SLIGHT or gap.correlation < _RELATED or _one_sided(evidence):
         return None
+    if tokens is None or len(tokens) < _FEWEST:
+        return _scale_of_moments(gap)
     siblings = siblings_of(tokens)
     found = _exact_scale(siblings) if siblings else _bounded_scale(tokens)
     if found is None:
         return None
     beta, misfit = found
     return Scale(beta, misfit, "trainer" if _rollout_is_off(tokens) else "rollout")
+
+
+def _scale_of_moments(gap: Gap) -> Scale | None:
+    """From statistics alone: one side's log-probs vary more than the other's; noise and staleness change that by less."""
+    if not abs(gap.scale - 1) > _WIDER or gap.k3 < HEALTHY:
+        return None
+    return Scale(gap.scale, math.nan, "trainer" if gap.ratio.z > SIGNIFICANT else "rollout")
 
 
 def _rollout_is_off(tokens: Tokens) -> bool:
@@ -157,9 +162,9 @@ def _rollout_is_off(tokens: Tokens) -> bool:
 def _exact_scale(siblings: Siblings) -> tuple[float, float] | None:
     """Tokens of one context: Δt = β·Δr. A fault that is no scale leaves as much at β as at 1."""
     beta = siblings.slope
-    if not beta > 0 or abs(beta - 1) < _NO_SCALE:
-        return None
     misfit, unscaled = siblings.misfit(beta), siblings.misfit(1.0)
+    if not beta > 0 or abs(beta - 1) < max(_NO_SCALE, SIGNIFICANT * misfit / math.sqrt(len(siblings.r))):
+        return None
     return (beta, misfit) if misfit < _EXPLAINS * unscaled else None
 
 
@@ -266,7 +271,9 @@ def _one_sided(evidence: Evidence) -> int:
             return 0
         beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(siblings))]
         up, down = (
-            (float(np.mean(beyond > 0)), float(np.mean(beyond < 0))) if len(beyond) >= _FEWEST // 4 else (0.5, 0.5)
+            (float(np.mean(beyond > 0)), float(np.mean(beyond < 0)))
+            if len(beyond) >= _CONCERNED * len(tokens)
+            else (0.5, 0.5)
         )
     return -1 if down >= _ONE_SIDED * (up + down) else 1 if up >= _ONE_SIDED * (up + down) else 0
 

@@ -104,7 +104,7 @@ def _unknown_noise(evidence: Evidence) -> Sign | None:
     ):
         return None
     return Sign(
-        LIKELY,
+        LIKELY if evidence.versions_known else POSSIBLE,
         _share(k3, evidence),
         {"k3_kl": k3, "calibration_z": evidence.gap.ratio.z},
         f"Noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow, as with bfloat16 on one side (inferred from the "
@@ -154,7 +154,7 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
     if full and engine_grid > _OFF_GRID:
         return None
     return Sign(
-        LIKELY + 0.05,
+        LIKELY + 0.05 if evidence.versions_known else POSSIBLE,  # a constant lag looks the same
         _share(k3, evidence),
         {
             "k3_kl": k3,

@@ -212,26 +212,26 @@ def missed_weight_sync(evidence: Evidence) -> Sign | None:
     risen = _rise(evidence)
     if risen is None:
         return None
-    unknown = _unknown_versions(evidence)
+    unknown = evidence.unknown_versions
     until = "" if risen.until is None else f" until {risen.until}"
     return Sign(
         KNOWN
         if not_loaded
         else INFERRED
-        if unknown <= _KEPT
+        if evidence.versions_known
         else LIKELY
         if agreed_before(evidence, risen)
         else POSSIBLE,
         1.0,
         {**_risen(risen), "until": risen.until, "labels_without_load": not_loaded, "unknown_version_share": unknown},
         f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the gap of the other steps, "
-        f"{risen.z:.0f} standard errors), {_told(evidence, risen, unknown)}: new weights do not reach it.",
+        f"{risen.z:.0f} standard errors), {_told(evidence, risen)}: new weights do not reach it.",
         since_step=beginning(evidence, risen),
     )
 
 
-def _told(evidence: Evidence, risen: Change, unknown: float) -> str:
-    if unknown <= _KEPT:
+def _told(evidence: Evidence, risen: Change) -> str:
+    if evidence.versions_known:
         return "although the engine says that it has the trainer's weights"
     if agreed_before(evidence, risen):
         return "while before both agreed to rounding, so that weights did arrive (inferred; the version of the tokens is not known)"
@@ -242,14 +242,6 @@ def _labels_without_load(evidence: Evidence) -> int:
     """Updates of which engines got the label but not, as far as was seen, the weights; 0 where loads are never seen."""
     updates = evidence.weights.updates
     return sum(not record.loaded for record in updates) if any(record.loaded for record in updates) else 0
-
-
-def _unknown_versions(evidence: Evidence) -> float:
-    tokens = evidence.tokens
-    if tokens is not None and len(tokens):
-        return float(np.isnan(tokens.lag).mean())
-    known = evidence.slices.where(lambda row: row.lag is not None).n
-    return 1 - known / evidence.slices.n if evidence.slices.n else 1.0
 
 
 def partial_weight_sync(evidence: Evidence) -> Sign | None:

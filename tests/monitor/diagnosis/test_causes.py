@@ -1,0 +1,388 @@
+"""Each rule on a simulated policy with exactly its fault, with and without a configuration that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from diagnosis_simulation import (
+    ANSWERS,
+    Columns,
+    Simulation,
+    allowing,
+    log_softmax,
+    noisy,
+    nucleus,
+    padded,
+    rounded,
+    tempered,
+)
+
+from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN
+from logprobe.monitor.diagnosis.diagnose import conclude, find
+from logprobe.monitor.diagnosis.evidence import Evidence, Joins, WeightRecord, Weights
+from logprobe.monitor.diagnosis.onset import Growth
+from logprobe.monitor.diagnosis.result import LAYERS, Finding
+from logprobe.monitor.diagnosis.setup import Setup
+
+ISSUE = """raw_logprobs temperature_mismatch truncated_support unnormalized_logits structured_output_mask vocab_padding synthetic_eos
+misaligned_tokens retokenization nonfinite_logprobs missing_logprobs stale_prefix_cache inflight_stale_kv missed_weight_sync
+partial_weight_sync replica_divergence low_precision lm_head_precision quantized_rollout moe_routing batch_variance staleness late_growth
+step_jump""".split()  # noqa: SIM905
+
+PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+HOT = {**PLAIN, "temperature": 0.7}
+PROCESSED = {"logprobs_mode": "processed_logprobs", "dtype": "float32", "kv_cache_dtype": "auto"}
+RAW = {**PROCESSED, "logprobs_mode": "raw_logprobs"}
+
+
+def configured(engine: dict, sampling: dict, **trainer: object) -> Setup:
+    return Setup(engines=(engine,), samplings={"a": sampling}, trainer=trainer)
+
+
+def of(findings: list[Finding], cause: str) -> Finding:
+    (found,) = [finding for finding in findings if finding.cause == cause]
+    return found
+
+
+def first(simulation: Simulation) -> Finding:
+    return find(simulation.evidence())[0]
+
+
+def test_every_cause_is_declared_once_with_its_words() -> None:
+    assert sorted(cause.name for cause in CAUSES) == sorted(ISSUE)
+    assert [LAYERS.index(cause.layer) for cause in CAUSES] == sorted(LAYERS.index(cause.layer) for cause in CAUSES)
+    for cause in CAUSES:
+        assert min(len(cause.words), len(cause.looks_at), len(cause.fix)) > 20
+
+
+# --- Semantic ---
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.7, 0.9, 1.3])
+def test_raw_logprobs_from_the_numbers_with_the_temperature(temperature: float) -> None:
+    scaled = tempered(temperature)
+    found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled))
+    assert (found.cause, found.confidence) == ("raw_logprobs", 0.85)
+    assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
+    assert "inferred" in found.explanation
+
+
+def test_raw_logprobs_from_the_configuration_are_certain() -> None:
+    scaled = tempered(0.7)
+    simulation = Simulation(sampled=scaled, reported=log_softmax, trained=scaled, setup=configured(RAW, HOT))
+    assert first(simulation).confidence == CERTAIN
+    agreeing = Simulation(sampled=scaled, reported=log_softmax, trained=log_softmax, setup=configured(RAW, HOT))
+    assert first(agreeing).cause == "raw_logprobs"  # both sides agree about what was not sampled from
+
+
+def test_raw_logprobs_from_statistics_alone_are_only_likely() -> None:
+    scaled = tempered(0.7)
+    found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, keep_tokens=False))
+    assert found.cause == "raw_logprobs"
+    assert found.confidence <= 0.6
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.25])
+def test_a_forgotten_temperature(temperature: float) -> None:
+    found = first(Simulation(sampled=tempered(temperature)))
+    assert (found.cause, found.confidence) == ("temperature_mismatch", 0.85)
+    assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
+    known = configured(PROCESSED, {**PLAIN, "temperature": temperature}, temperature=1.0)
+    assert first(Simulation(sampled=tempered(temperature), setup=known)).confidence == CERTAIN
+
+
+def test_a_scale_is_found_without_siblings() -> None:
+    def alone(columns: Columns) -> None:
+        columns.group[:] = np.arange(len(columns.group))
+
+    scaled = tempered(0.7)
+    found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, change=alone))
+    assert found.cause == "raw_logprobs"
+    assert found.evidence["temperature_implied"] == pytest.approx(0.7, abs=0.1)
+
+
+def test_truncated_support() -> None:
+    inferred = first(Simulation(sampled=nucleus(0.9)))
+    assert (inferred.cause, inferred.confidence) == ("truncated_support", 0.85)
+    assert inferred.evidence["kept_at_least"] >= 0.9 - 1e-6
+    known = first(Simulation(sampled=nucleus(0.9), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})))
+    assert (known.cause, known.confidence) == ("truncated_support", CERTAIN)
+
+
+def test_a_truncation_under_rounding_noise_is_still_one_sided() -> None:
+    simulation = Simulation(
+        sampled=lambda z: nucleus(0.9)(rounded(z)), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})
+    )
+    assert first(simulation).cause == "truncated_support"
+
+
+def test_structured_output_mask() -> None:
+    assert first(Simulation(sampled=allowing(0.3))).cause == "structured_output_mask"
+    known = configured(PROCESSED, {**PLAIN, "structured_outputs": {"regex": "[a-z]+"}})
+    assert first(Simulation(sampled=allowing(0.3), setup=known)).confidence == CERTAIN
+
+
+def test_vocab_padding_is_one_sided_where_nothing_is_truncated() -> None:
+    assert first(Simulation(trained=padded(64), setup=configured(PROCESSED, PLAIN))).cause == "vocab_padding"
+
+
+def test_unnormalized_logits() -> None:
+    logits = lambda z: z + 4
+    inferred = first(Simulation(sampled=log_softmax, reported=logits))
+    assert (inferred.cause, inferred.confidence) == ("unnormalized_logits", 0.85)
+    engine = {**PROCESSED, "logprobs_mode": "raw_logits"}
+    findings = find(Simulation(reported=logits, setup=configured(engine, PLAIN)).evidence())
+    assert [(f.cause, f.confidence) for f in findings] == [("unnormalized_logits", CERTAIN)]  # nothing else can be seen
+
+
+def _append(value: float) -> Callable[[Columns], None]:
+    def change(columns: Columns) -> None:
+        columns.r[::2, -1], columns.token[::2, -1] = value, 63
+        columns.t[::2, -1] = -5
+
+    return change
+
+
+@pytest.mark.parametrize("value", [0.0, -9999.0])
+def test_synthetic_eos(value: float) -> None:
+    findings = find(Simulation(change=_append(value)).evidence())
+    assert [finding.cause for finding in findings] == ["synthetic_eos"]
+    assert findings[0].evidence["token_id"] == 63
+    assert findings[0].evidence["share_of_sequences"] == 0.5
+
+
+def _shift(columns: Columns) -> None:
+    columns.r[:, 1:] = columns.r[:, :-1].copy()
+
+
+def test_misaligned_tokens_and_by_how_much() -> None:
+    findings = find(Simulation(change=_shift).evidence())
+    assert [finding.cause for finding in findings] == ["misaligned_tokens"]
+    assert findings[0].evidence["offset"] == -1
+
+
+def test_retokenization_and_missing_logprobs_are_counted() -> None:
+    evidence = Simulation().evidence()
+    other = replace(evidence, joins=replace(evidence.joins, other_ids=40))
+    assert [(f.cause, f.evidence["sequences"]) for f in find(other)] == [("retokenization", 40)]
+    missing = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=30, missing_tokens=300))
+    assert of(find(missing), "missing_logprobs").evidence["share"] == 0.3
+    engine_only = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=100, missing_tokens=1000))
+    assert not find(engine_only)  # nothing arrived at all: that is not measured, not a finding
+
+
+def _break(columns: Columns) -> None:
+    columns.t[30:40, 3] = -np.inf
+    columns.r[40:45, 3] = np.nan
+    columns.r[45:47, 3] = -9999
+
+
+def test_nonfinite_logprobs_are_counted() -> None:
+    found = of(find(Simulation(change=_break).evidence()), "nonfinite_logprobs")
+    assert found.evidence["nonfinite_trainer"] == 10
+    assert found.evidence["sentinel"] == 2
+
+
+# --- Inference path ---
+
+
+def _mark(name: str, rows: Callable[[Columns], np.ndarray], gap: float = 0.1) -> Callable[[Columns], None]:
+    """Rows whose t differs by noise, and the attribute that tells them."""
+
+    def change(columns: Columns) -> None:
+        which = rows(columns)
+        getattr(columns, name)[:] = which.astype(int)
+        noise = np.random.default_rng(5).normal(0, gap, columns.t.shape)
+        columns.t[which] += (noise * (columns.t < -0.5))[which]
+
+    return change
+
+
+def _half(columns: Columns) -> np.ndarray:
+    return (np.arange(len(columns.step)) // ANSWERS) % 2 == 1
+
+
+def engine_update(version: int, *, loaded: bool = True, cleared: bool | None = None, **more: object) -> WeightRecord:
+    values = {"replica": None, "pause_mode": None, "tensors": None, "checksum": None, **more}
+    return WeightRecord(
+        version=str(version), step=version, source="engine", loaded=loaded, cache_cleared=cleared, **values
+    )
+
+
+def test_stale_prefix_cache_by_requests_with_and_without() -> None:
+    assert first(Simulation(change=_mark("cached", _half))).cause == "stale_prefix_cache"
+    kept = Weights(tuple(engine_update(version) for version in range(1, 12)))
+    known = first(Simulation(change=_mark("cached", _half), weights=kept))
+    assert (known.cause, known.confidence) == ("stale_prefix_cache", CERTAIN)
+
+
+def test_stale_prefix_cache_where_every_request_is_cached() -> None:
+    def all_cached(columns: Columns) -> None:
+        columns.cached[:] = 1
+
+    kept = Weights(tuple(engine_update(version) for version in range(1, 12)))
+    stale = {"trained": noisy(0.1), "first_trained": 2, "change": all_cached}
+    assert first(Simulation(**stale, weights=kept)).cause == "stale_prefix_cache"
+    cleared = Weights(tuple(engine_update(version, cleared=True) for version in range(1, 12)))
+    assert first(Simulation(**stale, weights=cleared)).cause == "missed_weight_sync"
+
+
+def test_inflight_stale_kv_by_tokens_after_a_switch() -> None:
+    def switch(columns: Columns) -> None:
+        rows = _half(columns) & (columns.step > 0)
+        columns.version[rows, :8] -= 1
+        columns.t[rows, 8:] += np.random.default_rng(5).normal(0, 0.1, columns.t[rows, 8:].shape) * (
+            columns.t[rows, 8:] < -0.5
+        )
+
+    kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
+    found = of(find(Simulation(change=switch, weights=kept).evidence()), "inflight_stale_kv")
+    assert found.confidence == CERTAIN
+    assert found.since_step == 1
+
+
+def test_replica_divergence() -> None:
+    findings = find(Simulation(change=_mark("replica", _half)).evidence())
+    assert [finding.cause for finding in findings] == ["replica_divergence"]
+    assert findings[0].evidence["replica"] == "replica-1"
+
+
+def test_missed_weight_sync_since_its_step() -> None:
+    found = first(Simulation(trained=noisy(0.1), first_trained=5))
+    assert (found.cause, found.since_step) == ("missed_weight_sync", 5)
+    records = [engine_update(version, loaded=version < 5, cleared=True) for version in range(1, 12)]
+    labelled = first(Simulation(trained=noisy(0.1), first_trained=5, weights=Weights(tuple(records))))
+    assert labelled.evidence["labels_without_load"] == 7
+    assert labelled.confidence > found.confidence
+
+
+def test_an_update_that_is_missed_once() -> None:
+    def once(columns: Columns) -> None:
+        rows = (columns.step >= 4) & (columns.step < 7)
+        columns.t[rows] += np.random.default_rng(5).normal(0, 0.1, columns.t[rows].shape) * (columns.t[rows] < -0.5)
+
+    found = first(Simulation(change=once))
+    assert (found.cause, found.since_step, found.evidence["until"]) == ("missed_weight_sync", 4, 6)
+
+
+def test_partial_weight_sync_by_tensors_and_checksums() -> None:
+    fewer = [engine_update(version, cleared=True, tensors=10 if version < 5 else 7) for version in range(1, 12)]
+    stale = {"trained": noisy(0.1), "first_trained": 5}
+    assert first(Simulation(**stale, weights=Weights(tuple(fewer)))).cause == "partial_weight_sync"
+    ours, theirs = (engine_update(6, cleared=True, checksum=c) for c in ("a", "b"))
+    sums = Weights((ours, replace(theirs, source="trainer")))
+    assert first(Simulation(**stale, weights=sums)).cause == "partial_weight_sync"
+
+
+def test_low_precision_by_the_grid_of_the_engines_logits() -> None:
+    engine = lambda z: log_softmax(rounded(z))
+    found = first(Simulation(sampled=engine))
+    assert found.cause == "low_precision"
+    assert found.evidence["engine_on_grid_share"] > 0.99
+    assert found.evidence["trainer_on_grid_share"] < 0.1
+    low = configured({**PROCESSED, "dtype": "bfloat16"}, PLAIN, dtype="float32")
+    assert first(Simulation(sampled=engine, setup=low)).confidence == 0.95
+
+
+def test_low_precision_of_stored_values() -> None:
+    def cast(columns: Columns) -> None:
+        columns.r[:] = rounded(columns.r)
+
+    found = first(Simulation(change=cast))
+    assert found.cause == "low_precision"
+    assert "cast to bfloat16" in found.fix
+
+
+def test_lm_head_precision_by_the_grid_of_the_trainers_logits() -> None:
+    assert first(Simulation(trained=lambda z: log_softmax(rounded(z)))).cause == "lm_head_precision"
+
+
+def test_batch_variance_when_both_sides_are_on_the_grid_and_differ() -> None:
+    both = lambda seed: lambda z: log_softmax(rounded(z + np.random.default_rng(seed).normal(0, 0.02, z.shape)))
+    assert first(Simulation(sampled=both(1), trained=both(2))).cause == "batch_variance"
+
+
+def test_batch_variance_when_the_same_token_is_computed_twice_and_differs() -> None:
+    def jitter(columns: Columns) -> None:
+        columns.r += np.random.default_rng(5).normal(0, 0.01, columns.r.shape) * (columns.r < -0.1)
+
+    assert first(Simulation(change=jitter)).cause == "batch_variance"
+
+
+def test_quantized_rollout() -> None:
+    eight = configured({**PROCESSED, "kv_cache_dtype": "fp8"}, PLAIN)
+    known = first(Simulation(trained=noisy(0.1), setup=eight))
+    assert (known.cause, known.evidence["kv_cache_dtype"]) == ("quantized_rollout", "fp8")
+    inferred = first(Simulation(trained=noisy(0.1)))
+    assert inferred.cause == "quantized_rollout"
+    assert inferred.confidence < 0.7
+
+
+def test_moe_routing_by_its_heavy_tail() -> None:
+    def rerouted(columns: Columns) -> None:
+        rng = np.random.default_rng(5)
+        few = rng.random(columns.t.shape) < 0.01
+        columns.t += few * (columns.t < -1) * rng.choice([-0.5, 0.5], columns.t.shape)
+
+    engine = {**PROCESSED, "architectures": ["Qwen3MoeForCausalLM"]}
+    assert first(Simulation(change=rerouted, setup=configured(engine, PLAIN))).cause == "moe_routing"
+
+
+# --- Objective ---
+
+
+def _stale(columns: Columns) -> None:
+    columns.version[columns.step >= 2] -= 3
+    rows = columns.step >= 2
+    columns.t[rows] += np.random.default_rng(5).normal(0, 0.15, columns.t[rows].shape) * (columns.t[rows] < -0.5)
+
+
+def test_staleness_by_lag() -> None:
+    def shifted(columns: Columns) -> None:
+        columns.trainer_version += 5
+        columns.version += 5
+        _stale(columns)
+
+    findings = find(Simulation(change=shifted).evidence())
+    assert [finding.cause for finding in findings] == ["staleness"]
+    assert findings[0].evidence["mean_lag"] == 3
+    assert conclude(Simulation(change=shifted).evidence()).correction.advice == "enable"
+
+
+def _lagging(size: Callable[[np.ndarray], np.ndarray]) -> Callable[[Columns], None]:
+    """One version of lag, and noise of this size at each step."""
+
+    def change(columns: Columns) -> None:
+        columns.version += 4
+        columns.trainer_version += 5
+        noise = np.random.default_rng(5).normal(0, 1, columns.t.shape) * size(columns.step)[:, None]
+        columns.t += noise * (columns.t < -0.5)
+
+    return change
+
+
+def test_late_growth_is_a_ramp_and_step_jump_is_not() -> None:
+    ramp = Simulation(steps=100, prompts=4, change=_lagging(lambda s: 0.03 * np.exp(np.clip(s - 60, 0, 40) / 20)))
+    assert first(ramp).cause == "late_growth"
+    assert first(ramp).since_step == pytest.approx(62, abs=12)
+    jump = Simulation(steps=100, prompts=4, change=_lagging(lambda s: np.where(s < 60, 0.03, 0.2)))
+    assert first(jump).cause == "step_jump"
+    assert first(jump).since_step == pytest.approx(60, abs=2)
+
+
+def test_growth_that_the_verdict_sees_is_late_growth() -> None:
+    evidence = Simulation(steps=4, change=_lagging(lambda s: 0.1 + 0 * s)).evidence()
+    grown = replace(evidence, growth=Growth("growing", since_step=2, ratio=3.0, baseline=1e-3))
+    assert of(find(grown), "late_growth").since_step == 2
+
+
+def test_what_a_finding_leaves_is_what_the_next_one_sees() -> None:
+    evidence: Evidence = Simulation(change=_mark("replica", _half)).evidence()
+    left = BY_NAME["replica_divergence"].without(evidence)
+    assert left.tokens is not None
+    assert set(left.tokens.replica.tolist()) == {0}
+    assert left.slices.abs_d.value < 1e-6

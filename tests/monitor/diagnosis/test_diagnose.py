@@ -1,0 +1,183 @@
+"""The diagnosis as a whole: order, several causes at once, honesty, false alarms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from diagnosis_simulation import Simulation, log_softmax, noisy, nucleus, rounded, tempered
+
+from logprobe.monitor.diagnosis.diagnose import conclude, find
+from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series
+from logprobe.monitor.diagnosis.result import Diagnosis
+from logprobe.monitor.diagnosis.setup import from_documents
+
+RAW = {"summary": {"logprobs_mode": "raw_logprobs", "dtype": "float32"}}
+HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+
+
+def setup(**documents: dict) -> object:
+    return from_documents(
+        {"kind": kind, "fingerprint": kind, "document": json.dumps(document), "sequences": 1}
+        for kind, document in documents.items()
+    )
+
+
+def names(diagnosis: Diagnosis) -> list[str]:
+    return [finding.cause for finding in diagnosis.findings]
+
+
+# --- Several causes at once ---
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_missed_updates_are_seen_behind_raw_logprobs(known: bool) -> None:
+    fresh = tempered(0.7)
+    evidence = Simulation(
+        sampled=fresh,
+        reported=log_softmax,
+        trained=fresh,
+        seed=3,
+        change=lambda columns: _noise(columns, columns.step >= 5),
+        setup=setup(engine_config=RAW, sampling_params=HOT) if known else setup(),
+    ).evidence()
+    diagnosis = conclude(evidence)
+    assert names(diagnosis) == ["raw_logprobs", "missed_weight_sync"]
+    assert diagnosis.layer == "semantic"
+    assert diagnosis.findings[1].since_step == pytest.approx(5, abs=1)
+
+
+def _noise(columns: object, rows: np.ndarray) -> None:
+    noise = np.random.default_rng(5).normal(0, 0.2, columns.t.shape)
+    columns.t[rows] += (noise * (columns.t < -0.3))[rows]
+
+
+def test_rounding_and_staleness_are_both_named() -> None:
+    def lag(columns: object) -> None:
+        columns.trainer_version += 4
+        columns.version += 4
+        columns.version[columns.step >= 3] -= 4
+        _noise(columns, columns.step >= 3)
+
+    diagnosis = conclude(Simulation(sampled=lambda z: log_softmax(rounded(z)), change=lag).evidence())
+    assert set(names(diagnosis)) == {"staleness", "low_precision"}
+    weights = [finding.weight for finding in diagnosis.findings]
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_correction_is_refused_while_something_upstream_is_broken() -> None:
+    diagnosis = conclude(Simulation(sampled=nucleus(0.9)).evidence())
+    assert diagnosis.verdict == "critical"
+    assert diagnosis.correction.advice == "do_not_enable"
+    assert "truncated_support" in diagnosis.correction.why
+
+
+# --- Honesty ---
+
+
+def test_nothing_recorded_is_unknown() -> None:
+    diagnosis = conclude(Evidence("empty", Simulation(steps=1).evidence().series.between(9, 9)))
+    assert (diagnosis.verdict, diagnosis.layer, diagnosis.findings) == ("no_data", "unknown", ())
+    assert [item.what for item in diagnosis.not_measured] == ["the gap"]
+
+
+def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
+    whole = Simulation().evidence()
+    columns = {name: (values if name == "step" else values * 0) for name, values in whole.series.columns.items()}
+    nothing = replace(
+        whole,
+        series=Series(columns),
+        tokens=None,
+        recorded=None,
+        joins=Joins(sequences=384, missing=384),
+        slices=type(whole.slices)(),
+    )
+    diagnosis = conclude(nothing)
+    assert diagnosis.layer == "unknown"
+    assert diagnosis.findings == ()
+    assert {"the gap", "the engine's configuration", "sampling params"} <= {
+        item.what for item in diagnosis.not_measured
+    }
+    assert all(item.why and item.how for item in diagnosis.not_measured)
+    assert diagnosis.correction.advice == "do_not_enable"
+
+
+def test_too_few_tokens_are_unknown() -> None:
+    few = Simulation(steps=1, prompts=1, length=8).evidence()
+    assert conclude(few).layer == "unknown"
+
+
+def test_noise_of_unknown_age_is_no_confident_guess() -> None:
+    def forget(columns: object) -> None:
+        columns.version[:] = -1
+
+    diagnosis = conclude(Simulation(trained=noisy(0.15), change=forget).evidence())
+    assert diagnosis.layer == "unknown"
+    assert all(finding.confidence < 0.5 for finding in diagnosis.findings)
+    assert "staleness" in {item.what for item in diagnosis.not_measured}
+
+
+def test_without_raw_tokens_the_diagnosis_says_what_that_costs() -> None:
+    diagnosis = conclude(Simulation(keep_tokens=False).evidence())
+    assert diagnosis.layer == "none"
+    assert any("raw tokens" in item.why for item in diagnosis.not_measured)
+
+
+def test_a_large_gap_without_a_name_is_not_healthy() -> None:
+    evidence = Simulation(trained=noisy(0.15)).evidence()
+    unnamed = replace(
+        evidence, setup=setup(engine_config={"summary": {"dtype": "bfloat16"}}), tokens=None, recorded=None
+    )
+    diagnosis = conclude(unnamed)
+    assert diagnosis.layer != "none"
+
+
+def test_the_document_is_json_and_has_the_agreed_keys() -> None:
+    document = json.loads(
+        json.dumps(conclude(Simulation(sampled=tempered(0.7)).evidence()).document(), allow_nan=False)
+    )
+    assert list(document) == [
+        "run",
+        "verdict",
+        "since_step",
+        "doubling_steps",
+        "layer",
+        "findings",
+        "not_measured",
+        "correction",
+    ]
+    assert list(document["findings"][0]) == [
+        "cause",
+        "layer",
+        "confidence",
+        "evidence",
+        "explanation",
+        "fix",
+        "since_step",
+    ]
+
+
+# --- False alarms ---
+
+
+def healthy(seed: int) -> Evidence:
+    """A healthy run: rounding, or calibrated noise of what is reported for bfloat16, on few or many tokens, with or without raw ones."""
+    rng = np.random.default_rng(seed)
+    noise = float(rng.choice([0.0, 1e-3, 5e-3, 0.02, 0.03]))
+    return Simulation(
+        seed=seed,
+        steps=int(rng.integers(4, 24)),
+        prompts=int(rng.integers(2, 6)),
+        length=int(rng.integers(4, 12)),
+        vocabulary=32,
+        spread=float(rng.uniform(1, 5)),
+        trained=noisy(noise, seed + 10_000) if noise else log_softmax,
+        keep_tokens=bool(rng.integers(4)),
+    ).evidence()
+
+
+def test_of_200_healthy_runs_at_most_two_have_a_finding() -> None:
+    alarms = {seed: names for seed in range(200) if (names := [finding.cause for finding in find(healthy(seed))])}
+    assert len(alarms) <= 2, alarms
