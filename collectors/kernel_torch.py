@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors import kernel
+from logprobe.collectors import kernel, torch_bridge
 
 CHUNK: Final = 1 << 18  # tokens: 18 MiB of scratch memory on the device, and enough work for each of its kernels
 Tensor: TypeAlias = Any
@@ -85,12 +85,12 @@ def tokens(behaviour_N: Any, policy_N: Tensor, advantages_N: Any, mask_N: Any) -
 
 def filled(values_C: NDArray[np.float64], size: int, device: Any) -> Tensor:
     """[C, size] with each value in all of its row."""
-    return sys.modules["torch"].as_tensor(values_C, device=device)[:, None].repeat(1, size)
+    return torch_bridge.tensor_on(device, values_C)[:, None].repeat(1, size)
 
 
 def indices(values: NDArray[np.int64], device: Any) -> Tensor:
     """Whole numbers of the host as a tensor."""
-    return sys.modules["torch"].as_tensor(values, device=device)
+    return torch_bridge.tensor_on(device, values)
 
 
 def segment_sums(values_N: Tensor, offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:

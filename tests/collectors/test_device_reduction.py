@@ -1,13 +1,14 @@
 """Edge reduction by torch, where the tensors lie: the same sequences stay raw, and the statistics are those of numpy.
 
-What is special about an accelerator, its streams, events and clones, needs one; everything behind it runs here on tensors of the
-host, which is what `reduce_on="device"` is for.
+What is special about an accelerator, its streams, events and clones, is tested on a stand-in; everything behind it also on tensors of
+the host, which is what `reduce_on="device"` is for.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerator import Accelerator
 from spool_contents import by_sample, health_events
 from training_calls import call
 
@@ -224,6 +226,7 @@ def test_a_wrong_place_raises_at_once(home: Path) -> None:
 def test_numpy_alone_never_loads_torch(home: Path) -> None:
     code = f"""
 import sys
+import threading
 import numpy as np
 from logprobe.collectors import Recorder
 with Recorder({str(home)!r}, "run", raw_fraction=0, reduce_on="device") as recorder:
@@ -234,3 +237,60 @@ with Recorder({str(home)!r}, "run", raw_fraction=0, reduce_on="device") as recor
 assert not {{"torch", "array_api_compat.torch"}} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# --- Beside the trainer's stream ---
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
+    """In place of the GPU that is not there."""
+    stand_in = Accelerator()
+    monkeypatch.setattr("logprobe.collectors.torch_bridge._backend", lambda _: stand_in)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    return stand_in
+
+
+@pytest.mark.parametrize(
+    "shape", ["packed", "padded", "list", "bfloat16", "advantage per sequence", "numpy beside torch"]
+)
+def test_on_an_accelerator_only_statistics_and_chosen_sequences_travel(
+    tmp_path: Path, accelerator: Accelerator, shape: str
+) -> None:
+    def moved(value: Any) -> Any:
+        if isinstance(value, list) and isinstance(value[0], torch.Tensor):
+            return [accelerator.on(item) for item in value]
+        return accelerator.on(value) if isinstance(value, torch.Tensor) else value
+
+    arguments = SHAPES[shape](broken_call(1))
+    large = set(PER_TOKEN) - ({"advantages"} if shape == "advantage per sequence" else set())
+    on_device = {name: moved(value) if name in large else value for name, value in arguments.items()}
+    raw, reduced, health = recorded(tmp_path / "device", [on_device], worst_sequences=1)
+    expected_raw, expected, _ = recorded(tmp_path / "host", [arguments], worst_sequences=1, reduce_on="host")
+    assert "device_reduction_failed" not in health["problems"], health["last_error"]
+    assert_same_records(raw, expected_raw)
+    assert_same_records(reduced, expected)
+    assert_same_statistics(reduced, expected)
+    here = accelerator.operations[threading.current_thread().name]
+    assert here <= {"detach", "clone", "cat"}, "all that the trainer's stream does"
+    assert "segment_reduce" in accelerator.operations["logprobe"]
+    raw_tokens = sum(len(row["token_ids"]) for row in raw.values())
+    of_statistics = 40 * 8 * (3 * len(COLUMN_SPECS) + 12)
+    assert accelerator.bytes_to_host <= of_statistics + 40 * raw_tokens
+    assert set(accelerator.recorded) != {accelerator.host_stream}
+
+
+def test_an_accelerator_without_memory_hands_over_to_numpy(
+    tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_torch, "Workspace", refuse)
+    arguments = broken_call(1)
+    on_device = {
+        k: accelerator.on(v) if isinstance(v, torch.Tensor) and k in PER_TOKEN else v for k, v in arguments.items()
+    }
+    raw, reduced, health = recorded(tmp_path / "device", [on_device])
+    expected_raw, expected, _ = recorded(tmp_path / "host", [arguments], reduce_on="host")
+    assert_same_records(raw, expected_raw)
+    assert_same_records(reduced, expected)
+    assert health["problems"]["device_reduction_failed"] == 1
+    assert health["dropped"] == {}
