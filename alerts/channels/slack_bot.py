@@ -64,6 +64,9 @@ class SlackBot:
 
     def send(self, letter: Letter) -> Receipt:
         """Posts, unless it has been; then brings the first message up to date."""
+        if letter.thread is not None and letter.notification.state == "updated":
+            self._edit(letter.thread, letter.notification)  # no news but newer numbers; an edit done twice is one
+            return letter.thread
         found = self._find(letter) if letter.uncertain_since else None
         if letter.thread is None:
             return self._first(letter, found)

@@ -40,6 +40,18 @@ def test_an_episode_is_one_message_that_is_edited_and_its_thread(store: Store, s
     assert not slack.violations
 
 
+def test_newer_numbers_are_an_edit_and_no_message(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    worse = replace(later("updated"), value=0.5)
+    bench.enqueue(later("firing"), worse, later("resolved"))
+    slack.fail("chat.update", "500_after")
+    bench.run()
+    bench.finish()
+    assert [len(slack.by_key(key)) for key in ("e1/firing", "e1/updated", "e1/resolved")] == [1, 0, 1]
+    assert slack.messages[1]["thread_ts"] == slack.messages[0]["ts"]
+    assert slack.calls.count("chat.update") == 3
+
+
 def test_what_the_message_tells(store: Store, slack: FakeSlack) -> None:
     note = replace(
         NOTE,
