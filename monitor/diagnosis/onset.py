@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -172,14 +172,6 @@ class Tracker:
             doubling_interval=interval,
             reasons=self._reasons(state, interval),
         )
-
-    @classmethod
-    def of(cls, points: Iterable[tuple[int, float | None]], rule: GrowthRule = RULE) -> Self:
-        """A tracker that has seen `points`, steps ascending."""
-        tracker = cls(rule)
-        for step, value in points:
-            tracker.add(step, value)
-        return tracker
 
     def _log(self, value: float | None) -> float | None:
         if value is None or not math.isfinite(value) or value < -self._rule.floor:

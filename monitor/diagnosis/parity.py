@@ -166,9 +166,9 @@ def _side(fact: str, facts: Facts) -> tuple[bool, Any, str | None]:
 
 
 def _values(fact: str, facts: Facts) -> Any:
-    """The one value, or the list of values where there are several; None: not known, or null."""
+    """The one value, or a list of them, in an order of their own, where there are several; None: not known, or null."""
     values = facts.get(fact, (None,))
-    return values[0] if len(values) == 1 else list(values)
+    return values[0] if len(values) == 1 else sorted(values, key=repr)
 
 
 def _version(facts: Facts) -> str | None:

@@ -47,7 +47,8 @@ def test_growth_is_dated_to_where_the_recording_began_it(
 def test_the_semantic_layer_comes_first(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
     document = diagnosed(capsys, recorded_runs, "v1-initial")
     assert (document["verdict"], document["layer"]) == ("critical", "semantic")
-    assert document["findings"][0]["cause"] == "raw_logprobs"
+    found = [(finding["cause"], finding["layer"]) for finding in document["findings"]]
+    assert found[:2] == [("raw_logprobs", "semantic"), ("stale_prefix_cache", "inference_path")]
     assert document["correction"]["advice"] == "do_not_enable"
 
 

@@ -101,6 +101,7 @@ def test_facts_hold_every_value_of_engines_that_differ(store: Store) -> None:
     assert facts["trainer.dtype"] == ("bfloat16",)
     assert facts["trainer.head_dtype"] == ("bfloat16",)
     assert "engine.head_dtype" not in facts
+    assert compare(store, "run", reference="run").verdict == "unknown"  # both lack the same; no course to compare
     one_dtype = next(item for item in parity_recipe.shipped().requirements if item.name == "one dtype on both sides")
     assert one_dtype.outcome(facts) == "violated"
 
