@@ -14,7 +14,7 @@ from pydoc_data.topics import topics
 from typing import Final
 
 import torch
-from fault_cases import Size
+from fault_case import Size
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import (

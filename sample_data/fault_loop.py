@@ -13,7 +13,7 @@ from typing import Any
 import fault_fp8
 import numpy as np
 from engine import Answers, RolloutEngine
-from fault_cases import Case
+from fault_case import Case
 from fault_glue import GLUE, Sample
 from fault_language import EOS, LENGTH, Language, checkpoint_tensors
 from fault_trainer import Trainer

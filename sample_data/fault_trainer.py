@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from fault_cases import View
+from fault_case import View
 from fault_glue import Sample
 from torch import Tensor
 from transformers import PreTrainedModel

@@ -13,11 +13,14 @@ import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from fault_cases import CASES, Case
+from fault_case import Case
+from fault_cases import CASES
 from record import versions
 
 from logprobe.collectors.errors import LogprobeError
@@ -51,9 +54,8 @@ def _train(case: Case, seed: int, recorder: Recorder, policies: Path) -> None:
     torch.manual_seed(seed)
     temperature = case.sampling["temperature"]
     trainer = Trainer(model, temperature=temperature, view=case.view, learning_rate=case.scale.learning_rate)
-    home = os.environ.pop("LOGPROBE_HOME") if not case.plugin else os.environ["LOGPROBE_HOME"]
-    fleet = Fleet(case, model, language, seed, recorder)
-    os.environ["LOGPROBE_HOME"] = home
+    with _watched(case):
+        fleet = Fleet(case, model, language, seed, recorder)
     loop = Loop(case, seed=seed, language=language, trainer=trainer, fleet=fleet, recorder=recorder)
     for number, scalars in enumerate(loop.steps()):
         if number % 10 == 0:
@@ -62,6 +64,20 @@ def _train(case: Case, seed: int, recorder: Recorder, policies: Path) -> None:
     fleet.close()
     if not complete:
         raise LogprobeError(f"{case.name}: the engine's records are incomplete")
+
+
+@contextmanager
+def _watched(case: Case) -> Iterator[None]:
+    """Has engines that are built meanwhile watched, or not, as the case says."""
+    from logprobe.collectors.vllm.plugin import register
+
+    home = os.environ["LOGPROBE_HOME"]
+    if case.plugin:
+        register()  # vLLM does so once per process, and this process has several engines
+    else:
+        del os.environ["LOGPROBE_HOME"]
+    yield
+    os.environ["LOGPROBE_HOME"] = home
 
 
 def _flush(recorder: Recorder) -> bool:
