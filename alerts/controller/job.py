@@ -117,7 +117,7 @@ class Controller:
         with self._store.transaction() as cursor:
             remember(self._store, cursor, memory, actions, step=step, now=now)
             for number, action in enumerate(actions, start=memory.actions + 1):
-                enqueue(self._store, cursor, notification(memory.directives.run, number, action, step=step, now=now))
+                enqueue(self._store, cursor, notification(memory, number, action, step=step, now=now))
 
     def _publish(self, directives: Directives) -> None:
         """Writes the file unless it says so already; one that was lost or changed is put right."""
@@ -147,13 +147,14 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
     )
 
 
-def notification(run: str, number: int, action: Action, *, step: int, now: datetime) -> Notification:
-    """What people hear of an action; all messages about one run's correction share a thread."""
+def notification(memory: Memory, number: int, action: Action, *, step: int, now: datetime) -> Notification:
+    """What people hear of an action; all messages about one switching of a run's correction share a thread."""
+    run = memory.directives.run
     return Notification(
         key=f"{run}/{RULE}/{number}",
         run=run,
         rule=RULE,
-        episode=f"{run}/{RULE}",
+        episode=f"{run}/{RULE}/{memory.control.switches}",
         state=action.name,
         severity=action.severity,
         at=now,

@@ -1,4 +1,4 @@
--- K3 of the pair `backend`, gradient norm and reward by step, of $run from $first to $last. Grain: step. Inputs: step_metrics, step_records.
+-- K3 of the pair `backend`, gradient norm and reward by step, of $run from $first to $last. Grain: step. Inputs: step_metrics, scalars.
 SELECT step, k3, grad_norm, reward
 FROM (
     SELECT step, max(value) FILTER (metric = 'backend.k3_kl') AS k3, max(value) FILTER (metric = 'reward') AS reward
@@ -7,9 +7,8 @@ FROM (
     GROUP BY step
 )
 LEFT JOIN (
-    SELECT step, avg(scalars['grad_norm']) AS grad_norm
-    FROM step_records
-    WHERE run = $run AND step BETWEEN $first AND $last
-    GROUP BY step
+    SELECT step, value AS grad_norm
+    FROM scalars
+    WHERE run = $run AND step BETWEEN $first AND $last AND name = 'grad_norm'
 ) USING (step)
 ORDER BY step
