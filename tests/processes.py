@@ -18,7 +18,7 @@ from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.recorder import Recorder
 from logprobe.monitor.reader import FlightReader, connect
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def eventually(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
