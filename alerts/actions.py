@@ -13,8 +13,8 @@ from typing import Any, Final
 from logprobe.alerts.mutes import FIELDS
 from logprobe.alerts.rules import span
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.monitor.action import Action
 from logprobe.monitor.home import Home
-from logprobe.monitor.part import Action
 from logprobe.monitor.reader import connect
 from logprobe.monitor.store import Store
 

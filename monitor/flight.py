@@ -29,7 +29,7 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
-from logprobe.monitor.part import Action
+from logprobe.monitor.action import Action
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 

@@ -11,22 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from logprobe.monitor.action import Action
 from logprobe.monitor.jobs import Job
 from logprobe.monitor.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """Something a client may ask the service to do, over its Flight endpoint.
-
-    `run` is called from any thread with the JSON object the client sent, and returns one. Its `LogprobeError`s reach the client.
-    Clients ask again when a connection broke, so doing it twice must be the same as doing it once.
-    """
-
-    words: str
-    run: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,11 @@ from logprobe.collectors.errors import (
 )
 from logprobe.collectors.settings import TOKEN_VARIABLE
 from logprobe.monitor import account, healthz
+from logprobe.monitor.action import Action
 from logprobe.monitor.flight import FlightServer, Parameters
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.jobs import LOGGER, Job, Schedule
-from logprobe.monitor.part import Action, Part, PartMaker
+from logprobe.monitor.part import Part, PartMaker
 from logprobe.monitor.pipeline import Pipeline, Report, backlog
 from logprobe.monitor.retention import RetentionPolicy
 from logprobe.monitor.store import Store

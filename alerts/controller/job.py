@@ -23,6 +23,7 @@ from logprobe.alerts.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor import part
+from logprobe.monitor.action import Action as ServiceAction
 from logprobe.monitor.home import Home
 from logprobe.monitor.jobs import Job
 from logprobe.monitor.reader import connect
@@ -141,8 +142,8 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
     return part.Part(
         jobs=[Job("controller", SECONDS, controller.run_once)],
         actions={
-            ACTION: part.Action("switch the correction of a run, or its mode", controller.command),
-            "directives": part.Action("what the trainer of a run is told to apply", controller.directives),
+            ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
+            "directives": ServiceAction("what the trainer of a run is told to apply", controller.directives),
         },
     )
 

@@ -1,0 +1,19 @@
+"""What a client may ask the service to do. Apart from jobs and store, which a client that asks does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something a client may ask the service to do, over its Flight endpoint.
+
+    `run` is called from any thread with the JSON object the client sent, and returns one. Its `LogprobeError`s reach the client.
+    Clients ask again when a connection broke, so doing it twice must be the same as doing it once.
+    """
+
+    words: str
+    run: Callable[[Mapping[str, Any]], Mapping[str, Any]]
