@@ -19,7 +19,14 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.reader import connect
 
 _LOGGER: Final = logging.getLogger("logprobe.app")
-_SECONDS: Final = {State.LIVE: 2.0, State.IDLE: 5.0, State.NO_DATA: 2.0, State.STALE: 10.0, State.ENDED: 10.0, State.FAILED: 10.0}
+_SECONDS: Final = {
+    State.LIVE: 2.0,
+    State.IDLE: 5.0,
+    State.NO_DATA: 2.0,
+    State.STALE: 10.0,
+    State.ENDED: 10.0,
+    State.FAILED: 10.0,
+}
 _RETRY_SECONDS: Final = 2.0
 
 
