@@ -255,6 +255,7 @@ class Evidence:
         recorded: the same sample, as it was recorded, broken and missing ones included.
         update: K3 of the pair "update" per step (step → value), where the trainer recorded current log-probs.
         scaled: whether a finding has explained that r and t are of different distributions: what is left of d is approximate.
+        blurred: whether that was done without repeated contexts, by a mean at each r.
         explained: causes that have been taken out so far.
     """
 
@@ -269,6 +270,7 @@ class Evidence:
     recorded: Tokens | None = None
     update: Mapping[int, float] = field(default_factory=dict)
     scaled: bool = False
+    blurred: bool = False
     explained: frozenset[str] = frozenset()
 
     @property

@@ -75,6 +75,8 @@ def _update(source: Source, **window: Any) -> dict[int, float]:
 
 
 def _joins(rows: list[dict[str, Any]]) -> Joins:
+    rows = [row for row in rows if not row["pending"]]
+
     def count(column: str, **where: Any) -> int:
         return sum(row[column] for row in rows if all(row[key] == value for key, value in where.items()))
 

@@ -1,16 +1,21 @@
 -- Where r came from, and whether both sides have the same tokens: steps $first to $last of $run (both included; null: no bound).
--- Grain: rollout_source, token_match, length_match. `reduced`: sequences whose raw tokens were not kept. `received_differs`: those
--- whose r as received is not r as the engine's record has it (more than float32 rounding). Inputs: training_sequences.
+-- Grain: rollout_source, token_match, length_match, `pending`. `reduced`: sequences whose raw tokens were not kept. `received_differs`:
+-- those whose r as received is not r as the engine's record has it (more than float32 rounding). `pending`: the engine's record may
+-- still be on its way: both sides flush when they like, so only what three later steps have overtaken is missing for good.
+-- Inputs: training_sequences.
+WITH newest AS (SELECT max(step) AS step FROM training_sequences WHERE run = $run AND rollout_segment IS NOT NULL)
 SELECT
     rollout_source, token_match, length_match,
+    rollout_source = 'missing' AND rollout_segment IS NULL AND coalesce(t.step > newest.step - 3, false) AS pending,
     count(*) AS sequences,
     sum(n_expected)::BIGINT AS tokens,
     count(*) FILTER (NOT raw_kept) AS reduced,
     count(weight_version) AS versioned,
     count(rollout_segment) AS seen_by_engine,
     count(*) FILTER (received_max_abs_diff > 1e-5) AS received_differs,
-    min(step) AS first_step
-FROM training_sequences
-WHERE run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
+    min(t.step) AS first_step
+FROM training_sequences AS t
+CROSS JOIN newest
+WHERE run = $run AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
 GROUP BY ALL
 ORDER BY ALL

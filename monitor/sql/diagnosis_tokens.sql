@@ -6,6 +6,7 @@ WITH chosen AS (
     FROM training_sequences AS t
     LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
     WHERE t.run = $run AND t.step IN (SELECT unnest($steps)) AND hash(coalesce(t.group_id, r.prompt_hash, t.sample_id)) % $parts = 0 AND t.raw_kept
+        AND (t.rollout_source <> 'missing' OR t.rollout_segment IS NOT NULL)  -- else nothing to compare with, yet or ever
 )
 SELECT
     k.segment_id, k.row, k.step, k.position, k.token_id, k.mask, k.rollout_logprob AS r, k.trainer_logprob AS t, k.broken,

@@ -6,7 +6,7 @@ What tells them apart is which of the two was sampled from: E[ρ] = 1 when r was
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
 from logprobe.monitor.diagnosis.evidence import HEALTHY, SLIGHT, Evidence, Gap
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, logit, residual
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT, correlation, logit, residual, slope
 from logprobe.monitor.diagnosis.siblings import Siblings, siblings_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
@@ -137,7 +137,7 @@ def _scale(evidence: Evidence) -> Scale | None:
     if tokens is None or len(tokens) < _FEWEST:
         return _scale_of_moments(gap)
     siblings = siblings_of(tokens)
-    found = _exact_scale(siblings) if siblings else _bounded_scale(tokens)
+    found = _exact_scale(siblings) if siblings else _bounded_scale(tokens) or _regressed_scale(tokens)
     if found is None:
         return None
     beta, misfit = found
@@ -184,9 +184,20 @@ def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:
     return None
 
 
+def _regressed_scale(tokens: Tokens) -> tuple[float, float] | None:
+    """Without siblings or likely tokens (a flat policy): d is mostly a multiple of r, which noise and staleness are not."""
+    for x, y, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
+        explained = correlation(x, y - x) ** 2
+        beta = slope(x, y)
+        if explained > _EXPLAINS and beta > 1 + _WIDER:
+            return (1 / beta if inverse else beta, math.sqrt(1 - explained))
+    return None
+
+
 def truncated_support(evidence: Evidence) -> Sign | None:
     """Top-p, top-k or min-p on one side: the other side's log-probs are all lower, by at most −ln of what was kept."""
     cut, side = evidence.setup.truncations, _one_sided(evidence)
+    side = side or (-1 if cut and _loses_mass(evidence) else 0)
     if side == 0 or evidence.scaled or (cut and evidence.setup.raw):
         return None
     zeros = _exact_zeros(evidence.tokens)
@@ -216,6 +227,7 @@ def truncated_support(evidence: Evidence) -> Sign | None:
 def structured_output_mask(evidence: Evidence) -> Sign | None:
     """A grammar masks the engine's logits; the trainer's softmax runs over the whole vocabulary."""
     declared, side = bool(evidence.setup.structured), _one_sided(evidence)
+    side = side or (-1 if declared and _loses_mass(evidence) else 0)
     grammar = _grammar_share(evidence)
     known_free = evidence.setup.samplings is not None and not declared
     if side >= 0 or evidence.scaled or known_free or (not declared and grammar <= 0.001):  # noqa: PLR2004
@@ -257,6 +269,12 @@ def vocab_padding(evidence: Evidence) -> Sign | None:
         f"truncated: padded vocabulary rows take probability in its softmax (inferred from the numbers).",
         since_step=evidence.start,
     )
+
+
+def _loses_mass(evidence: Evidence) -> bool:
+    """Whether t gives less than all probability to what was sampled from, as under a renormalisation on r's side, and other faults do not."""
+    ratio = evidence.gap.ratio
+    return ratio.z < -SIGNIFICANT and evidence.gap.k3 > SLIGHT and not unrelated(evidence)
 
 
 def _one_sided(evidence: Evidence) -> int:
@@ -312,7 +330,8 @@ def without_scale(cause: str, evidence: Evidence) -> Evidence:
     if siblings is not None:
         return evidence.left(cause, tokens=siblings.scaled(_power(evidence, cause, siblings)), scaled=True)
     drivers = [tokens.r] if np.isnan(tokens.entropy).any() else [tokens.r, tokens.entropy]
-    return evidence.left(cause, tokens=tokens.with_d(residual(tokens.d, *drivers)), scaled=True)
+    left = evidence.left(cause, tokens=tokens.with_d(residual(tokens.d, *drivers)), scaled=True)
+    return replace(left, blurred=True)
 
 
 def _power(evidence: Evidence, cause: str, siblings: Siblings) -> float:

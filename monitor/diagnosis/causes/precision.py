@@ -31,7 +31,8 @@ _TAIL: Final = 0.3
 
 def low_precision(evidence: Evidence) -> Sign | None:
     """A 16-bit dtype on one side: by the grid of its values or logits, by configuration, or by the size of the noise."""
-    return _stored(evidence) or _declared_dtype(evidence) or _engine_grid(evidence) or _unknown_noise(evidence)
+    rules = (_stored, _declared_dtype, _engine_grid, _undeclared_side, _unknown_noise)
+    return next((sign for sign in (rule(evidence) for rule in rules) if sign is not None), None)
 
 
 def _stored(evidence: Evidence) -> Sign | None:
@@ -90,6 +91,25 @@ def _engine_grid(evidence: Evidence) -> Sign | None:
         f"The engine's logits are bfloat16 numbers ({engine_grid:.0%} of the differences between tokens of one context), the trainer's are not: K3 of "
         f"{k3:.2g}, {_range(k3)} (inferred from the numbers).",
         since_step=evidence.start,
+    )
+
+
+def _undeclared_side(evidence: Evidence) -> Sign | None:
+    """The engine says float32 and there is noise all the same; whose it is cannot be told without repeated contexts."""
+    k3 = _k3(evidence)
+    unseen = all(math.isnan(share) for share in _grids(evidence))
+    if not unseen or "float32" not in evidence.setup.engine("dtype") or evidence.setup.quantizations or not k3 > SLIGHT:
+        return None
+    if not _steady(evidence):
+        return None
+    return Sign(
+        LIKELY if evidence.versions_known else POSSIBLE,
+        _share(k3, evidence),
+        {"engine_dtype": "float32", "k3_kl": k3, "calibration_z": evidence.gap.ratio.z},
+        f"The engine's dtype is float32, yet noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow: the trainer's forward "
+        "pass or its lm_head is in a 16-bit dtype, or the weights were rounded on their way (inferred from the numbers).",
+        since_step=evidence.start,
+        fix="Compute the trainer's log-probs without autocast and with a float32 lm_head, and compare a tensor's checksum on both sides.",
     )
 
 

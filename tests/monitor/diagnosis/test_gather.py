@@ -1,0 +1,120 @@
+"""From a store to evidence: the same numbers as on arrays, bounded samples, and records that are still on their way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from diagnosis_simulation import Columns, Simulation, log_softmax, tempered
+from segments import RUN, records
+
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.diagnosis import diagnose, gather
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.store import Store
+
+HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+RAW = Simulation(sampled=tempered(0.7), reported=log_softmax, trained=tempered(0.7))
+
+
+def put(
+    store: Store, columns: Columns, *, upto: int | None = None, engine: bool = True, mode: str = "processed_logprobs"
+) -> None:
+    """What trainer and engine record of the columns; the engine's records of steps from `upto` on have not arrived."""
+    known = {"sampling_id": "s", "engine_config_id": "e"}
+    training, rollout = [], []
+    for i, step in enumerate(columns.step.tolist()):
+        ids, name = columns.token[i].tolist(), f"a{i}"
+        common = {"sample_id": name, "group_id": f"g{columns.group[i]}", "token_ids": ids}
+        version = str(columns.trainer_version[i])
+        training.append({**common, "step": step, "trainer_logprobs": columns.t[i].tolist(), "weight_version": version})
+        spans = [{"start": 0, "end": len(ids), "version": str(columns.version[i, 0])}]
+        if engine and (upto is None or step < upto):
+            rollout.append({**common, "logprobs": columns.r[i].tolist(), "spans": spans, **known})
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    writer.write("training", records("training", *training))
+    if rollout:
+        writer.write("rollout", records("rollout", *rollout))
+        config = {"s": ("sampling_params", HOT), "e": ("engine_config", {"summary": {"logprobs_mode": mode}})}
+        rows = [
+            {"fingerprint": name, "kind": kind, "document": json.dumps(text)} for name, (kind, text) in config.items()
+        ]
+        writer.write("config", records("config", *rows))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+
+
+def test_the_evidence_of_a_store_is_that_of_the_arrays(store: Store) -> None:
+    columns, direct = RAW.columns(), RAW.evidence()
+    put(store, columns)
+    gathered = gather.gather(store, RUN)
+    for name, values in direct.series.columns.items():
+        assert gathered.series[name] == pytest.approx(values, rel=1e-9, abs=1e-9), name
+    assert gathered.gap == direct.gap or gathered.gap.k3 == pytest.approx(direct.gap.k3)
+    assert len(gathered.tokens) == len(direct.tokens)
+    assert np.sort(gathered.tokens.d) == pytest.approx(np.sort(direct.tokens.d))
+    assert gathered.slices.n == direct.slices.n
+    assert {row.lag for row in gathered.slices.rows} == {0}
+    assert gathered.setup.temperatures == (0.7,)
+
+
+def test_a_window_is_diagnosed_by_itself(store: Store) -> None:
+    put(store, RAW.columns(), mode="raw_logprobs")
+    evidence = gather.gather(store, RUN, steps=(3, 5))
+    assert evidence.series.step.tolist() == [3, 4, 5]
+    assert set(evidence.tokens.step.tolist()) == {3, 4, 5}
+    found = diagnose(store, RUN, steps=(3, 5)).findings[0]
+    assert (found.cause, found.since_step) == ("raw_logprobs", 3)
+
+
+def test_without_raw_files_statistics_and_configuration_are_enough(store: Store) -> None:
+    put(store, RAW.columns(), mode="raw_logprobs")
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE training_sequences SET raw_kept = false")
+    diagnosis = diagnose(store, RUN)
+    assert (diagnosis.layer, diagnosis.findings[0].cause, diagnosis.findings[0].confidence) == (
+        "semantic",
+        "raw_logprobs",
+        0.99,
+    )
+    assert any("raw tokens" in item.why for item in diagnosis.not_measured)
+
+
+def test_the_sample_is_bounded_and_keeps_answers_to_a_prompt_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, RAW.columns(), mode="raw_logprobs")
+    monkeypatch.setattr(gather, "SAMPLE_TOKENS", 1500)
+    sample = gather.gather(store, RUN).recorded
+    assert 300 < len(sample) < 4500
+    answers = np.bincount(np.unique(np.stack([sample.context, sample.sequence]), axis=1)[0])
+    assert set(answers.tolist()) == {4}
+
+
+def test_a_trainer_ahead_of_the_engine_has_no_missing_logprobs(store: Store) -> None:
+    healthy = Simulation(steps=12)
+    put(store, healthy.columns(), upto=9)
+    diagnosis = diagnose(store, RUN)
+    assert diagnosis.findings == ()
+    assert diagnosis.layer == "none"
+
+
+def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
+    columns = Simulation(steps=12).columns()
+    put(store, columns)
+    with store.transaction() as cursor:
+        cursor.execute(
+            "UPDATE training_sequences SET rollout_source = 'missing', rollout_segment = NULL WHERE step = 4"
+        )
+    found = diagnose(store, RUN).findings[0]
+    assert (found.cause, found.evidence["sequences"]) == ("missing_logprobs", 32)
+
+
+def test_a_trainer_only_run_is_unknown(store: Store, tmp_path: Path) -> None:
+    put(store, Simulation(steps=4).columns(), engine=False)
+    diagnosis = diagnose(store, RUN)
+    assert (diagnosis.verdict, diagnosis.layer, diagnosis.findings) == ("no_data", "unknown", ())
+    assert "the gap" in {item.what for item in diagnosis.not_measured}
