@@ -105,7 +105,8 @@ class Evaluator:
         observations = present.observe(rules, present.read(self._store, work.run), at)
         work.alerts, transitions = evaluation.look_at_present(work.alerts, observations, at)
         work.transitions += transitions
-        self._tell(work, step=work.cursor, at=at)
+        if not _lags(work):  # half-way through the past a rule that was changed does not know yet how things are
+            self._tell(work, step=work.cursor, at=at)
         self._commit(work, rules, known=row["rules"])
         return {"runs": 1, "steps": steps, **work.written}
 
@@ -204,6 +205,12 @@ def _seen_by_all(alerts: Sequence[Alert]) -> int | None:
     steps = [alert.step for alert in alerts if not isinstance(alert.rule.when, PresentCondition)]
     known = [step for step in steps if step is not None]
     return min(known) if known and len(known) == len(steps) else None
+
+
+def _lags(work: _Work) -> bool:
+    """Whether some rule on steps has not looked yet at all that others have."""
+    steps = [alert.step for alert in work.alerts if not isinstance(alert.rule.when, PresentCondition)]
+    return work.cursor is not None and any(step is None or step < work.cursor for step in steps)
 
 
 def _differs(alert: Alert, kept: Alert | None) -> bool:

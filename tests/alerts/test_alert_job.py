@@ -137,6 +137,21 @@ def test_a_rule_that_changes_looks_at_the_run_anew_and_tells_the_difference_once
     assert len(keys) == 3
 
 
+def test_a_rule_that_changed_says_nothing_half_way_through_the_past(store: Store) -> None:
+    put(store, "a", series([0.1] * 5 + [2.0] * 5))
+    look(store, at(10))
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('a', 3)")  # so the rule cannot get further now
+    changed = book(HIGH.replace("keep_firing: 2", "keep_firing: 9"))
+    look(store, at(10), changed)
+    assert messages(store) == [("a", 6, "high", "firing")]
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM dirty_steps")
+    look(store, at(10), changed)
+    assert messages(store) == [("a", 6, "high", "firing")]
+    assert store.read("alert_list", run="a")["phase"].to_pylist() == ["firing"]
+
+
 def test_a_rule_that_is_removed_is_over(store: Store) -> None:
     put(store, "a", series([2.0] * 5))
     look(store, at(10))
