@@ -14,6 +14,7 @@ from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.slices import Source, Steps
 
 CREDIBLE: Final = 0.5  # confidence from which a finding decides the layer
+_MINOR: Final = 0.5  # effect up to which a semantic finding changes no verdict
 _FEWEST: Final = 200  # tokens without which nothing can be called healthy
 
 
@@ -97,7 +98,11 @@ def _verdict(evidence: Evidence, findings: Sequence[Finding]) -> Verdict:
     course = evidence.growth.verdict
     if course in {"growing", "critical", "no_data"}:
         return course
-    wrong = [f for f in findings if f.confidence >= CREDIBLE and (f.layer == "semantic" or evidence.gap.k3 > HEALTHY)]
+    wrong = [
+        f
+        for f in findings
+        if f.confidence >= CREDIBLE and ((f.layer == "semantic" and f.effect > _MINOR) or evidence.gap.k3 > HEALTHY)
+    ]
     if any(finding.layer != "objective" for finding in wrong):
         return "critical"
     return "growing" if {"late_growth", "step_jump"} & {finding.cause for finding in wrong} else course

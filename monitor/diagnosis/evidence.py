@@ -41,12 +41,14 @@ class Series:
     @property
     def step(self) -> NDArray[np.int64]:
         """Optimizer steps."""
-        return self.columns["step"]
+        steps: NDArray[np.int64] = self.columns["step"]
+        return steps
 
     @cached_property
     def k3(self) -> Floats:
         """K3 per step; NaN where nothing could be compared."""
-        return np.divide(self["k3"], self["n"], out=np.full(len(self), np.nan), where=self["n"] > 0)
+        means: Floats = np.divide(self["k3"], self["n"], out=np.full(len(self), np.nan), where=self["n"] > 0)
+        return means
 
     def total(self, name: str) -> float:
         """Sum over all steps, nulls left out."""

@@ -142,9 +142,9 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     sequence_M = _sequences(table)
     first_M = np.diff(sequence_M, prepend=-1) > 0
     start_M = mask_M & ~first_M & ~np.roll(mask_M, 1)
-    rank_M = np.cumsum(mask_M) - mask_M
+    rank_M: Codes = np.cumsum(mask_M) - mask_M
     begins = np.flatnonzero(first_M)
-    place_M = rank_M - (rank_M[begins][sequence_M] if len(begins) else rank_M)
+    place_M: Codes = rank_M - (rank_M[begins][sequence_M] if len(begins) else rank_M)
     counts = np.bincount(sequence_M, mask_M, minlength=len(begins)) if len(begins) else np.zeros(0)
     last_M = mask_M & (place_M == counts[sequence_M] - 1) if len(begins) else mask_M
     r_M, t_M = _floats(table["r"]), _floats(table["t"])

@@ -21,11 +21,13 @@ from logprobe.monitor.diagnosis.tokens import Tokens
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
 _NO_SCALE: Final = 0.01  # temperatures that close are one
 _WIDER: Final = 0.05
-_EXPLAINS: Final = 0.5  # of what is left between siblings without a scale
+_HELPS: Final = 0.8  # of what is left between siblings without a scale; training alone leaves 0.99 of it
+_EXPLAINS: Final = 0.5  # of the variance of d
 _RELATED: Final = 0.5  # correlation of r and t; below they are not of the same tokens
 _SHARPER: Final = 0.95  # share of likely tokens that one side makes still likelier; noise and staleness have about half
 _LIKELY_TOKEN: Final = 0.6
 _TINY: Final = 1e-5  # log-ratios below are float32 rounding
+_TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sides may still agree
 _CONCERNED: Final = 0.1  # of the tokens: a renormalisation moves nearly all
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
 _FEWEST: Final = 200
@@ -34,9 +36,10 @@ _FEWEST: Final = 200
 def raw_logprobs(evidence: Evidence) -> Sign | None:
     """Reported before temperature and penalties, although sampled after them."""
     setup, gap = evidence.setup, evidence.gap
-    hot = [value for value in setup.temperatures if value != 1.0]
-    if setup.raw and (hot or setup.penalties):
-        return Sign(CERTAIN, 1.0, _raw_numbers(evidence), _raw_words(evidence, hot), since_step=evidence.start)
+    applied = _applied(evidence)
+    if setup.raw and applied:
+        effect = 1.0 if any(value != 1 for value in setup.temperatures) or setup.penalties else _TAIL_ONLY
+        return Sign(CERTAIN, effect, _raw_numbers(evidence), _raw_words(evidence, applied), since_step=evidence.start)
     scale = None if evidence.scaled or setup.raw is False else _scale(evidence)
     if scale is None or scale.sampled != "trainer":
         return None
@@ -65,11 +68,18 @@ def _raw_numbers(evidence: Evidence) -> dict[str, float | str | None]:
     }
 
 
-def _raw_words(evidence: Evidence, hot: list[float]) -> str:
-    applied = f"temperature {hot[0]:g}" if hot else "penalties " + ", ".join(evidence.setup.penalties)
+def _applied(evidence: Evidence) -> list[str]:
+    """What the engine does to logits before it samples."""
+    setup = evidence.setup
+    hot = [f"temperature {value:g}" for value in setup.temperatures if value != 1]
+    return hot + [f"{name} {value:g}" for name, value in (*setup.penalties.items(), *setup.truncations.items())]
+
+
+def _raw_words(evidence: Evidence, applied: list[str]) -> str:
+    ratio = evidence.gap.ratio
     return (
-        f"logprobs_mode is {evidence.setup.logprobs_mode}: the engine samples with {applied} but reports log-probs without, so they belong to "
-        f"another distribution than the tokens (mean ρ − 1 = {evidence.gap.ratio.value:+.3g}, {evidence.gap.ratio.z:.0f} standard errors)."
+        f"logprobs_mode is {evidence.setup.logprobs_mode}: the engine samples with {', '.join(applied)} but reports log-probs without, so they "
+        f"belong to another distribution than the tokens (mean ρ − 1 = {ratio.value:+.3g}, {ratio.z:.0f} standard errors)."
     )
 
 
@@ -78,6 +88,8 @@ def temperature_mismatch(evidence: Evidence) -> Sign | None:
     setup = evidence.setup
     declared = _declared_mismatch(evidence)
     scale = None if evidence.scaled else _scale(evidence)
+    if declared is None and setup.penalties and setup.raw is False and not evidence.scaled:
+        return _penalties(evidence)
     if evidence.scaled or (declared is None and (scale is None or scale.sampled != "rollout")):
         return None
     implied = math.nan if scale is None else scale.temperature
@@ -98,6 +110,21 @@ def temperature_mismatch(evidence: Evidence) -> Sign | None:
         },
         f"The engine's log-probs are those it sampled from, the trainer's are of another temperature: {told}.",
         since_step=evidence.start,
+    )
+
+
+def _penalties(evidence: Evidence) -> Sign | None:
+    """The engine penalises tokens before it samples, which no trainer we know of does."""
+    if not evidence.gap.k3 > SLIGHT:
+        return None
+    named = ", ".join(f"{name} {value:g}" for name, value in evidence.setup.penalties.items())
+    return Sign(
+        KNOWN,
+        1.0,
+        {**evidence.setup.penalties, "k3_kl": evidence.gap.k3, "calibration_z": evidence.gap.ratio.z},
+        f"The engine samples and reports with {named}; the trainer's log-probs (K3 {evidence.gap.k3:.2g}) are of logits without.",
+        since_step=evidence.start,
+        fix="Sample with `presence_penalty=0, frequency_penalty=0, repetition_penalty=1`, or apply the same penalties to the trainer's logits.",
     )
 
 
@@ -165,7 +192,7 @@ def _exact_scale(siblings: Siblings) -> tuple[float, float] | None:
     misfit, unscaled = siblings.misfit(beta), siblings.misfit(1.0)
     if not beta > 0 or abs(beta - 1) < max(_NO_SCALE, SIGNIFICANT * misfit / math.sqrt(len(siblings.r))):
         return None
-    return (beta, misfit) if misfit < _EXPLAINS * unscaled else None
+    return (beta, misfit) if misfit < _HELPS * unscaled else None
 
 
 def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:

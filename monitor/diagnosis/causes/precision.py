@@ -26,6 +26,7 @@ _STALLED: Final = 3.0
 _OFF_GRID: Final = 0.2  # of the differences of float32 logits 1 % are on it by chance
 _TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))  # tried where nobody says
 _VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
+_UNTOLD: Final = 0.1  # effect of what is there, in a part that cannot be told
 _TAIL: Final = 0.3
 
 
@@ -57,7 +58,8 @@ def _stored(evidence: Evidence) -> Sign | None:
 
 def _declared_dtype(evidence: Evidence) -> Sign | None:
     """The configuration names a 16-bit dtype, and nothing says that the trainer has the same."""
-    setup, dtype, k3 = evidence.setup, evidence.setup.engine_low_dtype, _k3(evidence)
+    setup, dtype = evidence.setup, evidence.setup.engine_low_dtype
+    k3, effect = _known_part(evidence)
     _, trainer_grid = _grids(evidence)
     full = setup.trainer_full_precision
     if full is None:
@@ -67,7 +69,7 @@ def _declared_dtype(evidence: Evidence) -> Sign | None:
         return None
     return Sign(
         (KNOWN if full else LIKELY) if trainer_grid < _ON_GRID or math.isnan(trainer_grid) else POSSIBLE,
-        0.1 if evidence.scaled else _share(k3, evidence),
+        effect,
         {"dtype": dtype, "trainer_dtype": setup.trainer_dtype, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
         f"The engine computes in {dtype}{', the trainer in more' if full else ''}: K3 of {k3:.2g} among tokens of the same weights, {_range(k3)}.",
         since_step=evidence.start,
@@ -81,12 +83,12 @@ def _range(k3: float) -> str:
 def _engine_grid(evidence: Evidence) -> Sign | None:
     """The engine's logits are 16-bit numbers and the trainer's are not; no configuration needed."""
     engine_grid, trainer_grid = _grids(evidence)
-    k3 = _k3(evidence)
+    k3, effect = _known_part(evidence)
     if not (engine_grid > _ON_GRID and trainer_grid < _OFF_GRID and k3 > _ROUNDED):
         return None
     return Sign(
         INFERRED if k3 <= _QUANTIZED else LIKELY,
-        0.1 if evidence.scaled else _share(k3, evidence),
+        effect,
         {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
         f"The engine's logits are bfloat16 numbers ({engine_grid:.0%} of the differences between tokens of one context), the trainer's are not: K3 of "
         f"{k3:.2g}, {_range(k3)} (inferred from the numbers).",
@@ -136,12 +138,12 @@ def _unknown_noise(evidence: Evidence) -> Sign | None:
 def lm_head_precision(evidence: Evidence) -> Sign | None:
     """The trainer's logits are 16-bit numbers, the engine's are not."""
     engine_grid, trainer_grid = _grids(evidence)
-    k3 = _k3(evidence)
+    k3, effect = _known_part(evidence)
     if not (trainer_grid > _ON_GRID and engine_grid < _OFF_GRID and k3 > _ROUNDED):
         return None
     return Sign(
         INFERRED,
-        0.1 if evidence.scaled else _share(k3, evidence),
+        effect,
         {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
         f"The trainer's logits are bfloat16 numbers ({trainer_grid:.0%} of the differences between tokens of one context), the engine's are not: K3 of "
         f"{k3:.2g}, {_range(k3)} (inferred from the numbers; the layers before may be in bfloat16, too).",
@@ -151,17 +153,18 @@ def lm_head_precision(evidence: Evidence) -> Sign | None:
 
 def quantized_rollout(evidence: Evidence) -> Sign | None:
     """8 bits or fewer in the engine, by configuration, or noise that no 16-bit dtype makes."""
-    parts, k3 = evidence.setup.quantizations, _k3(evidence)
+    parts = evidence.setup.quantizations
+    k3, effect = _known_part(evidence)
     if parts and k3 > SLIGHT:
         named = ", ".join(f"{name} {value}" for name, value in parts.items())
         return Sign(
             KNOWN + 0.02,  # more bits are lost here than to a 16-bit dtype next to it
-            0.1 if evidence.scaled else _share(k3, evidence),
+            effect,
             {**parts, "k3_kl": k3},
             f"The engine is quantised ({named}) and the trainer is not: K3 of {k3:.2g} among tokens of the same weights.",
             since_step=evidence.start,
         )
-    return _undeclared_quantization(evidence, k3)
+    return _undeclared_quantization(evidence, _k3(evidence))
 
 
 def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
@@ -247,23 +250,26 @@ def batch_variance(evidence: Evidence) -> Sign | None:
 
 
 def _fresh(evidence: Evidence) -> Tokens | None:
-    """Tokens of the trainer's own weights where there are enough; else those of unknown age or the newest there are."""
+    """Tokens of the trainer's own weights, or of unknown age; None where there are too few: a gap of older ones is no numerics."""
     tokens = evidence.tokens
-    if tokens is None or not len(tokens):
-        return None
-    fresh = tokens.fresh
-    if len(fresh) >= _FEWEST:
-        return fresh
-    return tokens.where(tokens.lag <= np.nanmin(tokens.lag)) if np.isfinite(tokens.lag).any() else tokens
+    return None if tokens is None or len(tokens.fresh) < _FEWEST else tokens.fresh
 
 
 def _k3(evidence: Evidence) -> float:
-    """K3 among tokens of the same weights; NaN where there are none."""
+    """K3 among tokens of the same weights; NaN where there are too few."""
     tokens = _fresh(evidence)
     if tokens is not None:
         return float(tokens.k3.mean())
     fresh = evidence.slices.where(lambda row: not (row.lag or 0) > 0)
     return fresh.k3 if fresh.n >= _FEWEST else math.nan
+
+
+def _known_part(evidence: Evidence) -> tuple[float, float]:
+    """K3 and effect of a cause that is known without its size: where all tokens are of older weights, its part cannot be told."""
+    k3 = _k3(evidence)
+    if math.isnan(k3) and evidence.gap.n >= _FEWEST:
+        return evidence.gap.k3, _UNTOLD
+    return k3, _UNTOLD if evidence.scaled else _share(k3, evidence)
 
 
 def _share(k3: float, evidence: Evidence) -> float:

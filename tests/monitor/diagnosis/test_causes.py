@@ -79,6 +79,13 @@ def test_raw_logprobs_from_the_configuration_are_certain() -> None:
     assert first(agreeing).cause == "raw_logprobs"  # both sides agree about what was not sampled from
 
 
+def test_a_truncation_that_raw_logprobs_do_not_report_is_named_and_no_alarm() -> None:
+    simulation = Simulation(sampled=nucleus(0.9), reported=log_softmax, setup=configured(RAW, {**PLAIN, "top_p": 0.9}))
+    diagnosis = conclude(simulation.evidence())
+    assert [finding.cause for finding in diagnosis.findings] == ["raw_logprobs"]
+    assert diagnosis.verdict == "calibrating"
+
+
 def test_raw_logprobs_from_statistics_alone_are_only_likely() -> None:
     scaled = tempered(0.7)
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, keep_tokens=False))
@@ -93,6 +100,13 @@ def test_a_forgotten_temperature(temperature: float) -> None:
     assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
     known = configured(PROCESSED, {**PLAIN, "temperature": temperature}, temperature=1.0)
     assert first(Simulation(sampled=tempered(temperature), setup=known)).confidence == CERTAIN
+
+
+def test_penalties_that_the_trainer_does_not_apply() -> None:
+    penalised = configured(PROCESSED, {**PLAIN, "repetition_penalty": 1.2})
+    found = first(Simulation(trained=noisy(0.2), setup=penalised))
+    assert (found.cause, found.evidence["repetition_penalty"]) == ("temperature_mismatch", 1.2)
+    assert "repetition_penalty=1" in found.fix
 
 
 def test_a_scale_is_found_without_siblings() -> None:
@@ -333,6 +347,16 @@ def test_moe_routing_by_its_heavy_tail() -> None:
 
 
 # --- Objective ---
+
+
+def test_the_gap_of_older_weights_is_no_numerics() -> None:
+    def old(columns: Columns) -> None:
+        columns.version += 1
+        columns.trainer_version += 9
+        columns.t += np.random.default_rng(5).normal(0, 0.15, columns.t.shape) * (columns.t < -0.5)
+
+    findings = find(Simulation(change=old, setup=configured(PROCESSED, PLAIN)).evidence())
+    assert [finding.cause for finding in findings] == ["staleness"]
 
 
 def _stale(columns: Columns) -> None:
