@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+
+from logprobe.monitor.diagnosis.trend import theil_sen
 
 Series = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -91,8 +92,8 @@ def _doubling(steps: NDArray[np.int64], values: NDArray[np.float64], slowest: fl
     positive = values > 0
     if positive.sum() < _FEWEST:
         return None
-    slope, _, low, _ = stats.theilslopes(np.log2(values[positive]), steps[positive], alpha=_LEVEL)
-    return float(1.0 / slope) if low > 0 and slope * slowest >= 1 else None
+    slope = theil_sen(steps[positive], np.log2(values[positive]), confidence=_LEVEL)
+    return 1.0 / slope.value if slope is not None and slope.low > 0 and slope.value * slowest >= 1 else None
 
 
 def _median(values: NDArray[np.float64]) -> float | None:

@@ -32,6 +32,9 @@ from logprobe.monitor.store import Store
 SECONDS: Final = 1.0
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 RULE: Final = "correction_controller"
+_TOLD_BY_RULES: Final = {
+    "not_acknowledged"
+}  # the alert rule `correction-not-acknowledged` says so, and when it is over
 ACTION: Final = "correction.command"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
 
@@ -118,6 +121,8 @@ class Controller:
         with self._store.transaction() as cursor:
             remember(self._store, cursor, memory, actions, step=step, now=now)
             for number, action in enumerate(actions, start=memory.actions + 1):
+                if action.name in _TOLD_BY_RULES:
+                    continue
                 enqueue(self._store, cursor, notification(memory, number, action, step=step, now=now))
 
     def _publish(self, directives: Directives) -> None:
