@@ -108,7 +108,7 @@ def signed(directives: Directives, key: bytes | None) -> dict[str, Any]:
 
 def encode(directives: Directives, key: bytes | None) -> bytes:
     """The file's content."""
-    return canonical_json(signed(directives, key)).encode()
+    return _bytes(canonical_json(signed(directives, key)))
 
 
 def decode(data: bytes, run: str, key: bytes | None) -> Directives:
@@ -120,7 +120,7 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
     try:
         document = json.loads(data)
         signature = document.pop("signature", None)
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise DirectiveError(f"not a directive: {error}") from error
     if key is not None and not _is_signed(document, signature, key):
         raise DirectiveError(
@@ -220,11 +220,16 @@ def directive_key(home: Path | None, environment: Mapping[str, str] = os.environ
 
 
 def _sign(document: Mapping[str, Any], key: bytes) -> str:
-    return hmac.new(key, canonical_json(document).encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, _bytes(canonical_json(document)), hashlib.sha256).hexdigest()
 
 
 def _is_signed(document: Mapping[str, Any], signature: object, key: bytes) -> bool:
-    return isinstance(signature, str) and hmac.compare_digest(signature.encode(), _sign(document, key).encode())
+    return isinstance(signature, str) and hmac.compare_digest(_bytes(signature), _bytes(_sign(document, key)))
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8; JSON can hold halves of surrogate pairs, which must not raise."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _whole(value: object) -> int:

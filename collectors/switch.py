@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol, Self
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key
 from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError
-from logprobe.collectors.health import LOGGER, Health
+from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder import Recorder
 from logprobe.collectors.settings import TOKEN_VARIABLE
 from logprobe.collectors.versions import home_and_run
@@ -38,6 +38,12 @@ POLL_SECONDS: Final = 1.0
 _FIRST_SECONDS: Final = 2.0  # a hanging file system must not hold up the start of a trainer for longer
 _ENDPOINT: Final = "grpc://"
 _CALL_SECONDS: Final = 5.0
+_NO_STEP: Final = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RuntimeError,
+)  # comparing a thing with a step; tensors raise the last
 
 
 class Source(Protocol):
@@ -76,6 +82,9 @@ class CorrectionSwitch:
         self._watch = _Watch(self._source, self._run, poll_seconds, _Problems(recorder))
         weakref.finalize(self, self._watch.stop).atexit = False
         self._watch.start()
+        if self._watch.unusable is not None:
+            self._watch.stop()
+            raise self._watch.unusable
 
     def current(self, step: int) -> CorrectionConfig | None:
         """The correction to apply in `step`; None: none. Never raises and never waits."""
@@ -83,9 +92,10 @@ class CorrectionSwitch:
         if watch.pid != os.getpid():  # the thread did not survive a fork
             watch.start()
         try:
-            entry = watch.directives.at(step)
-        except TypeError:
-            watch.problems.count("bad_step", f"CorrectionSwitch.current: step {step!r} is no number; nothing applies")
+            entry = watch.directives.at(step) if step == step else None  # noqa: PLR0124 - NaN is no step
+        except _NO_STEP:
+            kind = type(step).__name__
+            watch.problems.count("bad_step", f"CorrectionSwitch.current: a {kind} is no step; nothing applies")
             return None
         return None if entry is None else entry.config
 
@@ -129,6 +139,7 @@ class _Watch:
     def __init__(self, source: Source, run: str, poll_seconds: float, problems: _Problems) -> None:
         self.directives = Directives(run)
         self.problems = problems
+        self.unusable: ConfigurationError | None = None  # what the first look found wrong with the arguments
         self.pid = -1
         self._source = source
         self._poll_seconds = poll_seconds
@@ -139,7 +150,11 @@ class _Watch:
         first = self.pid == -1
         self.pid = os.getpid()
         self._looked, self._stopping = threading.Event(), threading.Event()  # a fork may have copied them locked
-        threading.Thread(target=self._run, name="logprobe-switch", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="logprobe-switch", daemon=True).start()
+        except RuntimeError as error:  # no threads left, or the interpreter is ending
+            self.problems.count("switch_not_started", f"directives are not looked for: {error}; the last ones stay")
+            return
         if first:
             self._looked.wait(_FIRST_SECONDS)
 
@@ -149,7 +164,8 @@ class _Watch:
     def _run(self) -> None:
         pid = os.getpid()
         while not self._stopping.is_set() and pid == self.pid:
-            self._look()
+            with Guard(self.problems.health, "switch", cost=False):  # whatever stands there, the next look must come
+                self._look()
             self._looked.set()
             self._stopping.wait(self._poll_seconds)
 
@@ -157,6 +173,8 @@ class _Watch:
         try:
             found = self._source.read()
         except (DirectiveError, ConfigurationError) as error:
+            if isinstance(error, ConfigurationError) and not self._looked.is_set():
+                self.unusable = error
             self.problems.count("directive_refused", str(error))
         except (OSError, ServiceUnavailableError) as error:
             self.problems.count("directive_unreachable", f"directives cannot be read ({error}); the last ones stay")
@@ -179,12 +197,12 @@ class _Problems:
     """Counts what went wrong, and reports it where a recorder listens; each name is logged once."""
 
     def __init__(self, recorder: Recorder | None) -> None:
+        self.health = Health()
         self._recorder = recorder
-        self._health = Health()
         self._logged: set[str] = set()
 
     def count(self, event: str, message: str) -> None:
-        self._health.report(event, message)
+        self.health.report(event, message)
         if self._recorder is not None:
             self._recorder.report(event, message, severity="warning", component="switch")
         elif event not in self._logged:
@@ -192,7 +210,7 @@ class _Problems:
             LOGGER.warning("%s", message)
 
     def counts(self) -> dict[str, Any]:
-        known = self._health.counts()
+        known = self.health.counts()
         return {"problems": known["problems"], "last_error": known["last_error"]}
 
 
@@ -208,16 +226,18 @@ def _source(home: str | os.PathLike[str] | None, run: str | None) -> tuple[Sourc
 
 
 class _File:
-    """The home's file."""
+    """The home's file. Nothing is read before the thread does so: a file system may hang."""
 
     def __init__(self, home: Path, run: str) -> None:
         self._home = home
         self._file = DirectiveFile(home, run)
-        directive_key(home)  # an unusable key shows at the start
+        self._key: bytes | None = None
 
     def read(self) -> Directives:
-        # The key is looked up each time: it may be set after the trainer has started.
-        return self._file.read(directive_key(self._home))
+        # The key is looked up each time: it may be set, or changed, after the trainer has started. One that is gone still counts:
+        # who can remove a file must not be able to make unsigned directives count.
+        self._key = directive_key(self._home) or self._key
+        return self._file.read(self._key)
 
 
 class _Endpoint:
@@ -228,19 +248,21 @@ class _Endpoint:
         self._run = run
         self._key = directive_key(None, environment)
         self._token = environment.get(TOKEN_VARIABLE, "")
-        self._client: Any = None
+        self._clients: dict[int, Any] = {}  # by process: after a fork, the parent's must be neither used nor closed
 
     def read(self) -> Directives:
         from pyarrow import ArrowException, flight  # noqa: PLC0415 - heavy, and only needed without a shared folder
 
         try:
-            if self._client is None:
-                self._client = flight.FlightClient(self._address, generic_options=[("grpc.enable_http_proxy", 0)])
+            client = self._clients.get(os.getpid())
+            if client is None:
+                client = flight.FlightClient(self._address, generic_options=[("grpc.enable_http_proxy", 0)])
+                self._clients[os.getpid()] = client
             header = (b"authorization", f"Bearer {self._token}".encode())
             options = flight.FlightCallOptions(timeout=_CALL_SECONDS, headers=[header])
-            (result,) = list(self._client.do_action(flight.Action("directives", self._request()), options))
+            (result,) = list(client.do_action(flight.Action("directives", self._request()), options))
         except (ArrowException, ValueError) as error:
-            self._client = None
+            self._clients.pop(os.getpid(), None)
             raise ServiceUnavailableError(f"{self._address}: {str(error).splitlines()[0]}") from None
         return decode(result.body.to_pybytes(), self._run, self._key)
 

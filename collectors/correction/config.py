@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Self, get_args
 
@@ -180,9 +181,11 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _finite(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigurationError(f"{name}={value!r}: a finite number, or None for no such bound")
-    return float(value)
+    if not isinstance(value, bool) and isinstance(value, int | float):
+        with suppress(OverflowError):  # an int that no float can hold
+            if math.isfinite(number := float(value)):
+                return number
+    raise ConfigurationError(f"{name}={value!r}: a finite number, or None for no such bound")
 
 
 def _check_bounds(low: str, lower: float | None, high: str, upper: float | None, *, signed: bool = False) -> None:

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from spool_contents import rows
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.collectors.directives import DirectiveFile, Directives
+from logprobe.collectors.directives import DirectiveFile, Directives, encode
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.switch import CorrectionSwitch
 
@@ -106,12 +108,78 @@ def test_a_home_that_is_gone_changes_nothing(tmp_path: Path, file: DirectiveFile
         assert switch.current(10) == MIS
 
 
-@pytest.mark.parametrize("step", [None, "ten", object()])
+@pytest.mark.parametrize("step", [None, "ten", object(), np.arange(2), torch.arange(2), 1j])
 def test_a_step_that_is_none_raises_nothing(switch: CorrectionSwitch, file: DirectiveFile, step: object) -> None:
     file.write(ON, None)
     assert eventually(lambda: switch.version == 1)
     assert switch.current(step) is None
     assert switch.health["problems"] == {"bad_step": 1}
+
+
+@pytest.mark.parametrize("step", [10, 10.0, np.int64(10), torch.tensor(10), True + 9])
+def test_every_kind_of_number_is_a_step(switch: CorrectionSwitch, file: DirectiveFile, step: object) -> None:
+    file.write(ON, None)
+    assert eventually(lambda: switch.version == 1)
+    assert switch.current(step) == MIS
+    assert switch.current(float("nan")) is None
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"[" * 200_000,  # deeper than the parser goes
+        b'{"format": 1, "run": "\\ud800", "signature": "\\udfff"}',  # halves of surrogate pairs
+        encode(ON, None).replace(b"0.5", b"1" + b"0" * 400),  # a number that no float can hold
+    ],
+)
+@pytest.mark.parametrize("key", [None, b"0123456789abcdef"])
+def test_no_file_ends_the_looking(
+    tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile, rubbish: bytes, key: bytes | None
+) -> None:
+    if key is not None:
+        (tmp_path / "directive.key").write_bytes(key)
+    file.write(ON, key)
+    assert eventually(lambda: switch.version == 1)
+    file.path.write_bytes(rubbish)
+    assert eventually(lambda: switch.health["problems"].get("directive_refused", 0) > 1)
+    assert switch.current(10) == MIS
+    file.stop("ann")
+    assert eventually(lambda: switch.current(10) is None)
+
+
+def test_a_key_that_is_taken_away_still_counts(tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile) -> None:
+    key = tmp_path / "directive.key"
+    key.write_bytes(b"0123456789abcdef")
+    file.write(ON, b"0123456789abcdef")
+    assert eventually(lambda: switch.version == 1)
+    key.unlink()
+    file.write(ON.issue(20, None, "forged"), None)
+    assert eventually(lambda: "directive_refused" in switch.health["problems"])
+    assert switch.current(20) == MIS
+
+
+def test_a_hanging_file_system_does_not_hold_up_the_start(tmp_path: Path) -> None:
+    pipe = tmp_path / "directive.key"
+    os.mkfifo(pipe)  # reading it waits until somebody writes
+    with CorrectionSwitch(tmp_path, RUN, poll_seconds=0.01) as switch:
+        assert switch.current(10) is None
+    pipe.write_bytes(b"0123456789abcdef")  # lets the thread go
+
+
+def test_an_unusable_key_shows_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "directive.key").write_bytes(b"short")
+    with pytest.raises(ConfigurationError, match="16 bytes"):
+        CorrectionSwitch(tmp_path, RUN)
+
+
+def test_without_a_thread_to_look_the_trainer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    switch = CorrectionSwitch(tmp_path, RUN)
+    assert switch.current(10) is None
+    assert "can't start new thread" in switch.health["last_error"]
 
 
 def test_problems_become_health_records_of_the_recorder(tmp_path: Path, file: DirectiveFile) -> None:
