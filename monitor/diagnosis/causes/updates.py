@@ -10,7 +10,7 @@ import numpy as np
 
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.course import Change, agreed_before, beginning, change
-from logprobe.monitor.diagnosis.evidence import ROUNDING, Evidence, Slice, Slices
+from logprobe.monitor.diagnosis.evidence import ROUNDING, SLIGHT, Evidence, Slice, Slices
 from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Mean, clustered, difference
 from logprobe.monitor.diagnosis.tokens import Bools, Tokens
 
@@ -36,16 +36,36 @@ def stale_prefix_cache(evidence: Evidence) -> Sign | None:
     }
     if other.n >= _FEWEST:
         return _cached_against_others(evidence, cached, other, numbers)
-    risen = _rise(evidence, _WORSE - 0.2)
-    if not kept > _KEPT or risen is None:
+    if not kept > _KEPT:
         return None
+    risen = _rise(evidence, _WORSE - 0.2)
+    return _nothing_but_the_cache(evidence, numbers) if risen is None else _cached_and_risen(evidence, risen, numbers)
+
+
+def _cached_and_risen(evidence: Evidence, risen: Change, numbers: dict[str, float]) -> Sign:
+    since = beginning(evidence, risen)
     return Sign(
         INFERRED + 0.04,  # the engine's records exclude a cache that was cleared
         1.0,
         {**numbers, **_risen(risen)},
-        f"Nearly all requests reuse cached prompt tokens, {kept:.0%} of the weight updates left the cache as it was, and tokens of the "
-        f"trainer's own weight version differ since step {beginning(evidence, risen)}: the cached keys and values are of older weights.",
-        since_step=beginning(evidence, risen),
+        f"Nearly all requests reuse cached prompt tokens, {numbers['updates_without_clearing']:.0%} of the weight updates left the cache as it was, and "
+        f"tokens of the trainer's own weight version differ since step {since}: the cached keys and values are of older weights.",
+        since_step=since,
+    )
+
+
+def _nothing_but_the_cache(evidence: Evidence, numbers: dict[str, float]) -> Sign | None:
+    """A window that begins after the fault did: the gap is there all along, and rounding cannot make it in float32."""
+    tokens, full = evidence.tokens, "float32" in evidence.setup.engine("dtype")
+    if tokens is None or evidence.blurred or not full or len(tokens.fresh) < _FEWEST or tokens.fresh.k3.mean() < SLIGHT:
+        return None
+    return Sign(
+        LIKELY,
+        1.0,
+        {**numbers, "k3_fresh": float(tokens.fresh.k3.mean())},
+        "Nearly all requests reuse cached prompt tokens, weight updates left the cache as it was, and tokens of the trainer's own weight version differ "
+        "although the engine computes in float32: the cached keys and values may be of older weights (inferred by elimination).",
+        since_step=evidence.start,
     )
 
 

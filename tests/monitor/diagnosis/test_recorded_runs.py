@@ -1,0 +1,58 @@
+"""The four recorded runs: two healthy ones, two faults at once, and growth that begins late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from recorded_home import ingest_recorded
+
+from logprobe.monitor.diagnosis import Diagnosis, diagnose
+from logprobe.monitor.reader import Reader, open_reader
+
+ONSET = 500
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    home = tmp_path_factory.mktemp("recorded") / "home"
+    ingest_recorded(home, "v0-reference", "v1-initial", "v1-fixed", "late-growth")
+    with open_reader(home) as reader:
+        yield reader
+
+
+def causes(diagnosis: Diagnosis) -> list[str]:
+    return [finding.cause for finding in diagnosis.findings]
+
+
+@pytest.mark.parametrize("run", ["v0-reference", "v1-fixed"])
+@pytest.mark.parametrize("steps", [(None, None), (0, 40), (150, 250)])
+def test_healthy_runs_have_no_findings(recorded: Reader, run: str, steps: tuple[int | None, int | None]) -> None:
+    diagnosis = diagnose(recorded, run, steps=steps)
+    assert (diagnosis.layer, diagnosis.findings, diagnosis.correction.advice) == ("none", (), "not_needed")
+
+
+@pytest.mark.parametrize("steps", [(None, None), (100, 160)])
+def test_the_semantic_fault_comes_first_and_the_cache_behind_it_second(
+    recorded: Reader, steps: tuple[int | None, int | None]
+) -> None:
+    diagnosis = diagnose(recorded, "v1-initial", steps=steps)
+    assert causes(diagnosis) == ["raw_logprobs", "stale_prefix_cache"]
+    assert [finding.layer for finding in diagnosis.findings] == ["semantic", "inference_path"]
+    assert (diagnosis.verdict, diagnosis.layer, diagnosis.correction.advice) == (
+        "critical",
+        "semantic",
+        "do_not_enable",
+    )
+
+
+def test_late_growth_is_off_policyness_since_its_onset(recorded: Reader) -> None:
+    diagnosis = diagnose(recorded, "late-growth")
+    assert set(causes(diagnosis)) == {"late_growth", "staleness"}
+    assert (diagnosis.layer, diagnosis.correction.advice) == ("objective", "enable")
+    assert diagnosis.verdict in {"growing", "critical"}
+    assert diagnosis.since_step == pytest.approx(ONSET, abs=60)
+
+
+def test_tokens_that_are_all_old_are_no_numerical_fault(recorded: Reader) -> None:
+    assert set(causes(diagnose(recorded, "late-growth", steps=(700, None)))) <= {"late_growth", "staleness"}
