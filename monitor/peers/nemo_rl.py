@@ -80,6 +80,8 @@ def _weights(tokens: Tokens, options: Options) -> tuple[Floats, dict[str, float]
         return ratio, {}
     if options.truncated_importance_sampling_type == "tis":
         return np.minimum(ratio, upper), {}
+    if options.sequence_level_importance_ratios and options.truncated_importance_sampling_type == "seq-mask-tis":
+        raise ConfigurationError("nemo-rl: seq-mask-tis takes one ratio per token, no sequence_level_importance_ratios")
     lower = options.truncated_importance_sampling_ratio_min
     if lower is None:
         kind = options.truncated_importance_sampling_type
@@ -100,7 +102,8 @@ def _inside(ratio: Floats, lower: float, upper: float) -> NDArray[np.bool_]:
 
 def _importance_ratio(tokens: Tokens, weights: Floats, options: Options) -> float:
     if options.sequence_level_importance_ratios:
-        return float(weights.sum() / (len(weights) + _EPSILON))
+        # Weights [B, 1] times a mask of samples [B] are [B, B]: what is divided by B is B times their sum.
+        return float(weights.sum() * len(weights) / (len(weights) + _EPSILON))
     return _mean(weights, tokens.mask_BT)
 
 
@@ -181,8 +184,9 @@ NEMO_RL: Final = Peer(
         Difference(
             "train/sampling_importance_ratio",
             "backend.ratio_mean",
-            "after truncation; NaN and infinite ratios count as 0",
-            "broken tokens pull it down instead of showing",
+            "after truncation; NaN and infinite ratios count as 0; with sequence_level_importance_ratios the sum over sequences, "
+            "not their mean",
+            "broken tokens pull it down instead of showing; at sequence level it grows with the batch",
         ),
     ),
 )

@@ -51,7 +51,7 @@ _Named = dict[str, Floats]
 
 
 def _read(tokens: Tokens, options: Options) -> Reading:
-    logged: _Named = {"train_rollout_logprob_abs_diff": np.abs(tokens.log_ratio_BT)}
+    logged: _Named = {}
     weights = mask = None
     if options.custom_tis_function:
         found = _diagnostics(tokens)
@@ -62,16 +62,20 @@ def _read(tokens: Tokens, options: Options) -> Reading:
     elif options.use_tis:
         weights, built_in = _built_in(tokens, options)
         logged |= built_in
-    logged |= _policy_loss(tokens, options)
-    metrics = {f"train/{name}": _reduced(values, tokens.mask_BT, options) for name, values in logged.items()}
-    return Reading(metrics, weights, mask)
+    if tokens.current_BT is not None:
+        logged["ois"] = np.exp(tokens.current_BT - tokens.trainer_BT)
+    # slime reduces what it logs of a correction under the mask before rejection, and what its loss logs under the one after.
+    metrics = _reduced(logged, tokens, tokens.mask_BT, options)
+    metrics |= _reduced(_policy_loss(tokens, options), tokens, tokens.mask_BT if mask is None else mask, options)
+    return Reading({f"train/{name}": value for name, value in metrics.items()}, weights, mask)
 
 
-def _reduced(values_BT: Floats, mask_BT: Floats, options: Options) -> float:
-    """Mean over sequences of their means, or over tokens; under the mask before rejection, as slime keeps it for metrics."""
+def _reduced(logged: _Named, tokens: Tokens, mask_BT: Floats, options: Options) -> dict[str, float]:
+    """Means over sequences of their means, or over tokens, of which slime counts at least one per sequence."""
     if options.calculate_per_token_loss:
-        return float(product_sum(values_BT, mask_BT).sum() / np.maximum(mask_BT.sum(), 1.0))
-    return float(product_means(values_BT, mask_BT).sum() / len(mask_BT))
+        count = np.maximum(tokens.mask_BT.sum(axis=-1), 1.0).sum()
+        return {name: float(product_sum(values, mask_BT).sum() / count) for name, values in logged.items()}
+    return {name: float(product_means(values, mask_BT).mean()) for name, values in logged.items()}
 
 
 def _spread(values_B: Floats, tokens: Tokens) -> Floats:
@@ -220,13 +224,13 @@ def _built_in(tokens: Tokens, options: Options) -> tuple[Floats, _Named]:
 
 
 def _policy_loss(tokens: Tokens, options: Options) -> _Named:
-    """What the loss logs of c against t, where they are given."""
+    """What the loss logs of t against r, and of c against t where it is given."""
+    logged: _Named = {"train_rollout_logprob_abs_diff": np.abs(tokens.log_ratio_BT)}
     if tokens.current_BT is None:
-        return {}
-    moved = tokens.trainer_BT - tokens.current_BT
-    ratio = np.exp(-moved)
-    logged = {"ppo_kl": moved, "ois": ratio}
+        return logged
+    logged["ppo_kl"] = tokens.trainer_BT - tokens.current_BT
     if tokens.advantages_BT is not None:
+        ratio = np.exp(tokens.current_BT - tokens.trainer_BT)
         clipped = clipped_branch(ratio, tokens.advantages_BT, options.eps_clip, options.eps_clip_high)
         logged["pg_clipfrac"] = _as_float(clipped, ratio)
     return logged
@@ -255,6 +259,12 @@ SLIME: Final = Peer(
             "backend.kl_seq_mean, k3_kl_seq_mean, logprob_abs_diff_seq_mean",
             "mean over sequences of their means; empty sequences add 0",
             "short sequences weigh as much as long ones, and masked-out sequences shrink the gap",
+        ),
+        Difference(
+            "train/train_rollout_logprob_abs_diff, ppo_kl, pg_clipfrac",
+            "backend.logprob_abs_diff_seq_mean …",
+            "with rejection or masking on, under the mask that is left",
+            "the correction drops the worst tokens before the gap is measured: it reads better for having been bad",
         ),
         Difference(
             "train/mis_training_ppl, mis_ppl_ratio …",

@@ -11,6 +11,7 @@ from logprobe.monitor.peers.inputs import Tokens
 from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option, specification
 from logprobe.monitor.peers.reductions import (
     SAFETY_BOUND,
+    Floats,
     clamped_exp,
     clipped_branch,
     deviation,
@@ -32,7 +33,9 @@ class Options(CommonOptions):
     """Names as in verl's ``algorithm.rollout_correction`` and ``actor``."""
 
     rollout_is: str | None = option(None, "level of the importance weights", None, "token", "sequence")
-    rollout_is_threshold: str | float = specification(2.0, 'upper bound (TIS), or `"lower_upper"` (IcePop)')
+    rollout_is_threshold: str | float | None = specification(
+        2.0, 'upper bound (TIS), or `"lower_upper"` (IcePop); None: no weights'
+    )
     rollout_is_batch_normalize: bool = option(False, "divide the weights by their mean")
     rollout_is_metrics: str = option(
         "before_limits",
@@ -41,7 +44,8 @@ class Options(CommonOptions):
         "after_limits",
     )
     rollout_rs: str | None = specification(
-        None, "rejection: token_k1 … k3, seq_sum_k1 … k3, seq_mean_k1 … k3, seq_max_k2, seq_max_k3, comma-separated"
+        None,
+        "rejection: token_k1 … k3, seq_sum_k1 … k3, seq_mean_k1 … k3, seq_max_k2, seq_max_k3, binary_kl, comma-separated",
     )
     rollout_rs_threshold: str | float | None = specification(
         None, 'bound of each criterion; for k1 `"lower_upper"` as ratios'
@@ -56,7 +60,7 @@ def _read(tokens: Tokens, options: Options) -> Reading:
         return Reading(_probabilities(tokens))
     metrics = {f"rollout_corr/{name}": value for name, value in _off_policy(tokens).items()}
     weights = mask = None
-    if options.rollout_is is not None:
+    if options.rollout_is is not None and options.rollout_is_threshold is not None:
         weights, logged = importance_weights(
             tokens.log_ratio_BT,
             tokens.mask_BT,
@@ -67,14 +71,11 @@ def _read(tokens: Tokens, options: Options) -> Reading:
         )
         metrics |= {f"rollout_corr/{name}": value for name, value in logged.items()}
     if options.rollout_rs is not None:
-        mask, logged = rejection(
-            tokens.log_ratio_BT,
-            tokens.mask_BT,
-            criteria=options.rollout_rs,
-            threshold=options.rollout_rs_threshold,
-        )
+        mask, logged = rejection(tokens, criteria=options.rollout_rs, threshold=options.rollout_rs_threshold)
         metrics |= {f"rollout_corr/{name}": value for name, value in logged.items()}
-    return Reading(metrics | _probabilities(tokens) | _policy_loss(tokens, options), weights, mask)
+    # Rejection replaces the mask of the batch: the loss that follows sees what is left.
+    loss = _policy_loss(tokens, tokens.mask_BT if mask is None else mask, options)
+    return Reading(metrics | _probabilities(tokens) | loss, weights, mask)
 
 
 def _off_policy(tokens: Tokens) -> dict[str, float]:
@@ -108,12 +109,12 @@ def _probabilities(tokens: Tokens) -> dict[str, float]:
     }
 
 
-def _policy_loss(tokens: Tokens, options: Options) -> dict[str, float]:
+def _policy_loss(tokens: Tokens, mask_BT: Floats, options: Options) -> dict[str, float]:
     """What the PPO loss logs, where its inputs are given."""
     if tokens.current_BT is None:
         return {}
     log_ratio = np.clip(tokens.current_BT - tokens.trainer_BT, -SAFETY_BOUND, SAFETY_BOUND)
-    metrics = {"actor/ppo_kl": selected_mean(-log_ratio, tokens.mask_BT)}
+    metrics = {"actor/ppo_kl": selected_mean(-log_ratio, mask_BT)}
     advantages = tokens.advantages_BT
     if advantages is None:
         return metrics
@@ -123,8 +124,8 @@ def _policy_loss(tokens: Tokens, options: Options) -> dict[str, float]:
     loss = np.maximum(-advantages * ratio, -advantages * limited)
     lower = (loss > -advantages * options.clip_ratio_c) & (advantages < 0)
     return metrics | {
-        "actor/pg_clipfrac": selected_mean(clipped, tokens.mask_BT),
-        "actor/pg_clipfrac_lower": selected_mean(lower, tokens.mask_BT),
+        "actor/pg_clipfrac": selected_mean(clipped, mask_BT),
+        "actor/pg_clipfrac_lower": selected_mean(lower, mask_BT),
     }
 
 
@@ -183,6 +184,12 @@ VERL: Final = Peer(
             "backend.ratio_mean …",
             "of the truncated weights in releases with IcePop, of all weights before (`rollout_is_metrics`)",
             "a mean that cannot leave [0, threshold] hides how far the ratios went",
+        ),
+        Difference(
+            "actor/pg_clipfrac, ppo_kl",
+            "update.pg_clip_fraction, update.kl",
+            "with rejection on, under the mask that is left",
+            "switching rejection on makes the update look smaller than it is on the tokens that were sampled",
         ),
         Difference(
             "training/rollout_probs_diff_mean",

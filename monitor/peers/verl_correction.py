@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.peers.inputs import Tokens
 from logprobe.monitor.peers.peer import suggestion
 from logprobe.monitor.peers.reductions import SAFETY_BOUND, Floats, clamped_exp, deviation
 
@@ -20,7 +21,9 @@ _CRITERIA: Final = (
     *(f"{level}_{estimator}" for level in ("token", "seq_sum", "seq_mean") for estimator in ("k1", "k2", "k3")),
     "seq_max_k2",
     "seq_max_k3",
+    "binary_kl",
 )
+_PROBABILITY: Final = 1e-6  # verl keeps probabilities this far from 0 and 1 before it takes logarithms of them
 _Bools = NDArray[np.bool_]
 
 
@@ -196,17 +199,14 @@ class _Criterion(NamedTuple):
 
     @property
     def per_token(self) -> bool:
-        return self.name.startswith("token")
+        return self.name.startswith("token") or self.name == "binary_kl"
 
 
-def rejection(
-    log_ratio_BT: Floats, mask_BT: Floats, *, criteria: str, threshold: Any
-) -> tuple[Floats, dict[str, float]]:
+def rejection(tokens: Tokens, *, criteria: str, threshold: Any) -> tuple[Floats, dict[str, float]]:
     """The mask after rejection [B, T], and what verl logs of it: ``rollout_rs_*``.
 
     Args:
-        log_ratio_BT: t − r; clamped to ±20 here.
-        mask_BT: 1 where a token counts.
+        tokens: the batch; its log-ratios are clamped to ±20 here.
         criteria: ``token_k1`` and the like, comma-separated; all must hold.
         threshold: one per criterion, or one for all: an upper bound, or for k1 ``"lower_upper"`` as ratios.
 
@@ -214,11 +214,11 @@ def rejection(
         ConfigurationError: an unknown criterion, or a threshold that does not fit it.
     """
     names = _criterion_names(criteria)
-    valid = mask_BT > 0
+    mask_BT, valid = tokens.mask_BT, tokens.valid_BT
     keep = np.ones(mask_BT.shape, np.bool_)
     metrics: dict[str, float] = {}
     for name, bounds in zip(names, _bounds(names, threshold), strict=True):
-        criterion = _criterion(name, log_ratio_BT, mask_BT, *bounds)
+        criterion = _criterion(name, tokens, *bounds)
         metrics |= _criterion_metrics(criterion, mask_BT)
         keep &= criterion.keep_BT
     metrics["rollout_rs_masked_fraction"] = selected_mean(~keep, mask_BT)
@@ -253,19 +253,33 @@ def _bound(name: str, text: str) -> tuple[float | None, float]:
     return math.log(low), math.log(high)
 
 
-def _criterion(name: str, log_ratio_BT: Floats, mask_BT: Floats, lower: float | None, upper: float) -> _Criterion:
+def _criterion(name: str, tokens: Tokens, lower: float | None, upper: float) -> _Criterion:
     level, _, estimator = name.rpartition("_")
-    tokens_BT = _divergence(estimator, log_ratio_BT)
+    mask_BT = tokens.mask_BT
+    tokens_BT = _divergence(estimator, tokens)
     sequences_B = _per_sequence(level, tokens_BT, mask_BT)
-    values_BT = tokens_BT if level == "token" else np.broadcast_to(sequences_B[:, None], mask_BT.shape)
+    per_token = level in {"token", "binary"}
+    values_BT = tokens_BT if per_token else np.broadcast_to(sequences_B[:, None], mask_BT.shape)
     return _Criterion(name, values_BT, sequences_B[mask_BT.sum(axis=-1) > 0], lower, upper)
 
 
-def _divergence(estimator: str, log_ratio_BT: Floats) -> Floats:
-    safe = np.clip(log_ratio_BT, -SAFETY_BOUND, SAFETY_BOUND)
+def _divergence(estimator: str, tokens: Tokens) -> Floats:
+    if estimator == "kl":
+        return _binary_kl(tokens)
+    safe = np.clip(tokens.log_ratio_BT, -SAFETY_BOUND, SAFETY_BOUND)
     if estimator == "k1":
         return -safe
     return 0.5 * np.square(safe) if estimator == "k2" else np.exp(safe) - 1.0 - safe
+
+
+def _binary_kl(tokens: Tokens) -> Floats:
+    """The larger of both KLs between "this token" and "any other", by trainer and by engine."""
+    trainer, rollout = (
+        np.clip(np.exp(side), _PROBABILITY, 1.0 - _PROBABILITY) for side in (tokens.trainer_BT, tokens.rollout_BT)
+    )
+    chosen, other = np.log(trainer / rollout), np.log((1.0 - trainer) / (1.0 - rollout))
+    forward, backward = trainer * chosen + (1.0 - trainer) * other, -rollout * chosen - (1.0 - rollout) * other
+    return np.asarray(np.maximum(forward, backward))
 
 
 def _per_sequence(level: str, values_BT: Floats, mask_BT: Floats) -> Floats:

@@ -30,17 +30,29 @@ PEERS: Final[Mapping[str, Peer]] = {
 
 
 class Report(dict[str, float]):
-    """A peer's numbers under the keys of its dashboard; indexing also takes the short name, without the logger's prefix."""
+    """A peer's numbers by the keys of its dashboard; indexing, `in` and `get` also take names without the logger's prefix."""
 
     def __init__(self, metrics: Mapping[str, float], prefixes: tuple[str, ...]) -> None:
         super().__init__(metrics)
         self._prefixes = prefixes
 
     def __missing__(self, key: str) -> float:
-        for prefix in self._prefixes:
-            if prefix + key in self:
-                return self[prefix + key]
-        raise KeyError(f"{key}{suggestion(self._short(key), map(self._short, self))}")
+        full = self._full(key)
+        if full is None:
+            raise KeyError(f"{key}{suggestion(self._short(key), map(self._short, self))}")
+        return self[full]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._full(key) is not None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The number under a key or its short name, `default` without one."""
+        full = self._full(key)
+        return default if full is None else self[full]
+
+    def _full(self, key: str) -> str | None:
+        names = (key, *(prefix + key for prefix in self._prefixes))
+        return next((name for name in names if dict.__contains__(self, name)), None)
 
     def _short(self, key: str) -> str:
         return next((key.removeprefix(prefix) for prefix in self._prefixes if key.startswith(prefix)), key)

@@ -347,6 +347,56 @@ def test_nemo_rl_reports_its_policy_ratio() -> None:
     assert values["approx_entropy"] == pytest.approx(-(ratios * (trainer + moved).ravel()).mean())
 
 
+def test_nemo_rl_adds_up_the_weights_of_sequences() -> None:
+    rollout, trainer = np.full((2, 2), -1.0), np.array([[-1.0, -0.9], [-1.2, -1.0]])
+    values = peers.view("nemo-rl", rollout, trainer, sequence_level_importance_ratios=True)
+    assert values["sampling_importance_ratio"] == pytest.approx(math.exp(0.1) + math.exp(-0.2))
+
+
+def test_slimes_loss_logs_what_masking_leaves() -> None:
+    rollout, trainer = np.full((2, 2), -1.0), np.array([[-1.1, -1.0], [-3.0, -1.0]])
+    options = {"use_tis": True, "tis_mode": "mask", "current_logprobs": trainer + np.array([[0.1, 0.1], [0.5, 0.1]])}
+    values = peers.view("slime", rollout, trainer, **options)
+    assert values["train/mis_kl"] == pytest.approx((0.1 / 2 + 2.0 / 2) / 2)
+    assert values["train/train_rollout_logprob_abs_diff"] == pytest.approx((0.1 / 2 + 0.0) / 2)
+    assert values["train/ppo_kl"] == pytest.approx(-0.1)
+    assert values["train/ois"] == pytest.approx((math.exp(0.1) * 3 + math.exp(0.5)) / 4)
+
+
+def test_slime_counts_a_token_of_an_empty_sequence() -> None:
+    values = peers.view("slime", ROLLOUT, TRAINER, [[1, 1, 1], [0, 0, 0]], calculate_per_token_loss=True)
+    assert values["train/mis_kl"] == pytest.approx((0.1 - 0.2) / 4)
+
+
+def test_verls_loss_logs_what_rejection_leaves() -> None:
+    rollout, trainer = np.full((1, 4), -1.0), np.array([[-3.0, -1.0, -1.0, -1.0]])
+    moved = {"current_logprobs": trainer + np.array([[0.5, 0.5, 0.0, 0.0]]), "advantages": [1.0]}
+    kept = peers.view("verl", rollout, trainer, **moved)
+    assert kept["actor/pg_clipfrac"] == pytest.approx(2 / 4)
+    rejected = peers.view("verl", rollout, trainer, **moved, rollout_rs="token_k1", rollout_rs_threshold="0.5_2.0")
+    assert rejected["actor/pg_clipfrac"] == pytest.approx(1 / 3)
+    assert rejected["actor/ppo_kl"] == pytest.approx(-0.5 / 3)
+    assert rejected["rollout_corr/kl"] == kept["rollout_corr/kl"]
+
+
+def test_verl_rejects_by_the_kl_between_this_token_and_any_other() -> None:
+    probabilities = {"rollout": [[0.5, 0.9]], "trainer": [[0.9, 0.9]]}
+    rollout, trainer = (np.log(side) for side in probabilities.values())
+    options = {"rollout_rs": "binary_kl", "rollout_rs_threshold": 0.4}
+    expected = max(p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q)) for p, q in ((0.9, 0.5), (0.5, 0.9)))
+    values = peers.view("verl", rollout, trainer, **options)
+    assert values["rollout_rs_binary_kl_max"] == pytest.approx(expected)
+    assert values["rollout_rs_binary_kl_masked_fraction"] == pytest.approx(1 / 2)
+    assert peers.correction("verl", rollout, trainer, **options).mask_BT.tolist() == [[0.0, 1.0]]
+    certain = peers.view("verl", np.log([[0.5]]), [[0.0]], **options)  # a probability of 1 has no logarithm of the rest
+    assert math.isfinite(certain["rollout_rs_binary_kl_max"])
+
+
+def test_verl_without_a_threshold_has_no_weights() -> None:
+    values = peers.view("verl", ROLLOUT, TRAINER, MASK, rollout_is="token", rollout_is_threshold=None)
+    assert values == peers.view("verl", ROLLOUT, TRAINER, MASK)
+
+
 def test_slimes_built_in_truncation() -> None:
     rollout, trainer = [[-1.0, -1.0, -3.0]], [[-1.0, -2.0, -1.0]]
     values = peers.view("slime", rollout, trainer, use_tis=True, custom_tis_function=False)
@@ -401,7 +451,10 @@ def test_layouts_and_types_agree(peer: str) -> None:
 
 def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
     values = peers.view("verl", ROLLOUT, TRAINER, MASK)
-    assert values["kl"] == values["rollout_corr/kl"]
+    assert values["kl"] == values.get("kl") == values["rollout_corr/kl"] == values.get("rollout_corr/kl")
+    assert "kl" in values
+    assert "kll" not in values
+    assert values.get("kll") is None
     with pytest.raises(KeyError, match="did you mean 'kl'"):
         values["rollout_corr/kll"]
 
@@ -429,6 +482,15 @@ def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
             "nemo-rl",
             {"truncated_importance_sampling_ratio": 5.0, "truncated_importance_sampling_type": "icepop"},
             "needs",
+        ),
+        (
+            "nemo-rl",
+            {
+                "sequence_level_importance_ratios": True,
+                "truncated_importance_sampling_type": "seq-mask-tis",
+                "truncated_importance_sampling_ratio": 1.002,
+            },
+            "one ratio per token",
         ),
         ("ms-swift", {"rollout_importance_sampling_threshold": 0}, "it is a number above 0"),
         ("openrlhf", {"dtype": "float16"}, "it is one of 'float64', 'float32'"),
