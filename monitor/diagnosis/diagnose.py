@@ -45,7 +45,7 @@ def conclude(evidence: Evidence) -> Diagnosis:
         doubling_steps=growth.doubling_steps,
         layer=layer,
         findings=tuple(findings),
-        not_measured=not_measured(evidence),
+        not_measured=not_measured(evidence, findings),
         correction=_correction(evidence, findings, layer, verdict),
     )
 

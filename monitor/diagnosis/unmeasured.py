@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence import Evidence
-from logprobe.monitor.diagnosis.result import NotMeasured
+from logprobe.monitor.diagnosis.evidence import HIDING, Evidence
+from logprobe.monitor.diagnosis.result import Finding, NotMeasured
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
 _SOME: Final = 200
 
 
-def not_measured(evidence: Evidence) -> tuple[NotMeasured, ...]:
-    """Everything that is missing from the evidence."""
-    return tuple(_missing(evidence))
+def not_measured(evidence: Evidence, findings: Sequence[Finding] = ()) -> tuple[NotMeasured, ...]:
+    """Everything that is missing from the evidence, or hidden behind a finding."""
+    hidden = (
+        NotMeasured("the inference path and the objective", f"{finding.cause} hides them", "mend it, then look again")
+        for finding in findings
+        if finding.cause in HIDING
+    )
+    return (*_missing(evidence), *hidden)
 
 
 def _missing(evidence: Evidence) -> Iterator[NotMeasured]:

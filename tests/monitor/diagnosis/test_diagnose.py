@@ -104,6 +104,15 @@ def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
     assert diagnosis.correction.advice == "do_not_enable"
 
 
+def test_what_a_finding_hides_is_not_measured() -> None:
+    def shift(columns: object) -> None:
+        columns.r[:, 1:] = columns.r[:, :-1].copy()
+
+    diagnosis = conclude(Simulation(change=shift).evidence())
+    assert names(diagnosis) == ["misaligned_tokens"]
+    assert "the inference path and the objective" in {item.what for item in diagnosis.not_measured}
+
+
 def test_too_few_tokens_are_unknown() -> None:
     few = Simulation(steps=1, prompts=1, length=8).evidence()
     assert conclude(few).layer == "unknown"
