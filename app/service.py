@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from logprobe.alerts import delivery, rule_file
 from logprobe.alerts.controller.job import controller_part
-from logprobe.alerts.job import alerts_part
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.job import alerts_part
+from logprobe.alerts.sending import delivery
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.home import Home
 from logprobe.monitor.part import PartMaker

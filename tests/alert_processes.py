@@ -1,4 +1,4 @@
-"""What runs, and is killed, in the processes of ``alerts/test_alerts_killed.py``."""
+"""What runs, and is killed, in the processes of ``alerts/rules/test_alerts_killed.py``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from logprobe.alerts import rule_file
-from logprobe.alerts.job import Evaluator
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.jobs import Job

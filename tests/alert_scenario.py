@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from logprobe.alerts import evaluation, rule_file
-from logprobe.alerts.evaluation import Alert, Context, Message, Transition
-from logprobe.alerts.mutes import Acknowledgement, Silence
-from logprobe.alerts.observation import StepFacts
+from logprobe.alerts.rules import evaluation, rule_file
+from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules.mutes import Acknowledgement, Silence
+from logprobe.alerts.rules.observation import StepFacts
 from logprobe.monitor import identity
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from logprobe.alerts import outbox
-from logprobe.alerts.channels.building import Route
-from logprobe.alerts.channels.calls import Calls
-from logprobe.alerts.channels.slack_bot import SlackBot
-from logprobe.alerts.credentials import Secret
-from logprobe.alerts.delivery import Sender
+from logprobe.alerts.sending import outbox
+from logprobe.alerts.sending.channels.building import Route
+from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.slack_bot import SlackBot
+from logprobe.alerts.sending.credentials import Secret
+from logprobe.alerts.sending.delivery import Sender
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import Store
 

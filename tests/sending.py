@@ -9,14 +9,14 @@ from random import Random
 
 from fake_slack import CHANNEL, TOKEN, FakeSlack
 
-from logprobe.alerts import outbox
-from logprobe.alerts.channels.building import Route
-from logprobe.alerts.channels.calls import Calls
-from logprobe.alerts.channels.channel import Channel
-from logprobe.alerts.channels.slack_bot import SlackBot
-from logprobe.alerts.credentials import Secret
-from logprobe.alerts.delivery import Sender
 from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending import outbox
+from logprobe.alerts.sending.channels.building import Route
+from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.channel import Channel
+from logprobe.alerts.sending.channels.slack_bot import SlackBot
+from logprobe.alerts.sending.credentials import Secret
+from logprobe.alerts.sending.delivery import Sender
 from logprobe.monitor.store import Store
 
 ALL = frozenset({"info", "warning", "critical"})

@@ -19,7 +19,7 @@ from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.sight import look
 from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.outbox import enqueue
+from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor import part

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts import actions, backtest, ledger, outbox, rule_file, trial
-from logprobe.alerts.channels.building import channels_of
-from logprobe.alerts.mutes import FIELDS
-from logprobe.alerts.rule_file import RuleBook, RuleFileError
+from logprobe.alerts.rules import actions, backtest, ledger, rule_file
+from logprobe.alerts.rules.mutes import FIELDS
+from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
+from logprobe.alerts.sending import outbox, trial
+from logprobe.alerts.sending.channels.building import channels_of
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
 from logprobe.collectors.errors import ConfigurationError

@@ -19,9 +19,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from growth_runs import HEALTHY, STEPS, Course, series  # noqa: E402 - beside the tests
 
-from logprobe.alerts import backtest, rule_file  # noqa: E402
-from logprobe.alerts.observation import StepFacts  # noqa: E402
-from logprobe.alerts.rules import Rule, Threshold  # noqa: E402
+from logprobe.alerts.rules import backtest, rule_file  # noqa: E402
+from logprobe.alerts.rules.observation import StepFacts  # noqa: E402
+from logprobe.alerts.rules.rule import Rule, Threshold  # noqa: E402
 from logprobe.monitor.diagnosis.onset import Tracker  # noqa: E402
 
 K3 = "backend.k3_kl"

@@ -15,7 +15,7 @@ CREATE TABLE alert_states (
     slice       VARCHAR NOT NULL,         -- "weight_lag=2"; "": all of the step
     fingerprint VARCHAR NOT NULL,         -- of the rule
     phase       VARCHAR NOT NULL,         -- normal | pending | firing | recovering | no_data | error
-    reason      VARCHAR NOT NULL,         -- why, see logprobe.alerts.states.Reason
+    reason      VARCHAR NOT NULL,         -- why, see logprobe.alerts.rules.states.Reason
     severity    VARCHAR NOT NULL,
     episode     VARCHAR,                  -- that people were told of last
     told        BOOLEAN NOT NULL,         -- whether they believe that it fires

@@ -1,0 +1,123 @@
+"""What people do about alerts: take care of one, silence some. Asked of the running service, which owns the store, or done directly.
+
+Every action is a JSON object in and one out, and doing it twice is doing it once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from logprobe.alerts.rules.mutes import FIELDS
+from logprobe.alerts.rules.rule import span
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.monitor.action import Action
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
+from logprobe.monitor.store import Store
+
+ACKNOWLEDGE: Final = "alerts.acknowledge"
+SILENCE: Final = "alerts.silence"
+UNSILENCE: Final = "alerts.unsilence"
+
+_Do = Callable[[Store, Mapping[str, Any], datetime], dict[str, Any]]
+
+
+def of(store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> dict[str, Action]:
+    """The actions on an open store, for the service's endpoint."""
+
+    def bound(do: _Do) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+        return lambda document: do(store, document, clock())
+
+    return {name: Action(words, bound(do)) for name, (words, do) in _ACTIONS.items()}
+
+
+def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Does one, through the service if one runs, else with the home to ourselves.
+
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    """
+    try:
+        with connect(home) as reader:
+            return reader.act(name, document)
+    except ServiceUnavailableError:
+        if home.owner() is not None:
+            raise
+    with home.lock(), Store.open(home) as store:
+        return _ACTIONS[name][1](store, document, datetime.now(UTC))
+
+
+def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"episode": …, "author": …, "reason": …}``; the episode may be named by run, or run and rule, where that says which."""
+    wanted = _text(document, "episode")
+    firing = [
+        row["episode"] for row in store.read("alert_list", run=None).to_pylist() if row["told"] and row["episode"]
+    ]
+    meant = [name for name in firing if name == wanted] or [name for name in firing if name.startswith(f"{wanted}/")]
+    if not meant:
+        raise ConfigurationError(f"no alert {wanted!r} fires; `logprobe alerts list` names those that do")
+    with store.transaction() as cursor:
+        for episode in meant:
+            store.execute(
+                cursor,
+                "alert_acknowledge",
+                episode=episode,
+                author=_text(document, "author"),
+                reason=str(document.get("reason") or "acknowledged"),
+                time=now,
+            )
+    return {"acknowledged": meant}
+
+
+def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"id": …, "matchers": {field: pattern}, "for": "2h", "author": …, "reason": …}``."""
+    matchers = document.get("matchers")
+    if not isinstance(matchers, dict) or not matchers:
+        raise ConfigurationError(
+            f"a silence needs a matcher, such as rule=gap-*; fields are {', '.join(FIELDS)} and labels"
+        )
+    try:
+        expires = now + span(_text(document, "for"))
+    except (ValueError, OverflowError) as error:
+        raise ConfigurationError(str(error)) from error
+    if expires <= now:
+        raise ConfigurationError("a silence must last for some time; write 90s, 10m, 2h or 1d")
+    with store.transaction() as cursor:
+        store.execute(
+            cursor,
+            "alert_silence",
+            id=_text(document, "id"),
+            matchers=json.dumps({str(name): str(pattern) for name, pattern in matchers.items()}),
+            author=_text(document, "author"),
+            reason=_text(document, "reason"),
+            created_at=now,
+            expires_at=expires,
+        )
+    return {"id": _text(document, "id"), "expires_at": expires}
+
+
+def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"id": …}``."""
+    wanted = _text(document, "id")
+    known = [row["id"] for row in store.read("alert_silences", now=now.isoformat()).to_pylist()]
+    if wanted not in known:
+        raise ConfigurationError(f"no silence {wanted!r} is in force; `logprobe alerts list` names those that are")
+    with store.transaction() as cursor:
+        store.execute(cursor, "alert_unsilence", id=wanted, now=now.isoformat())
+    return {"id": wanted, "expires_at": now}
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{name!r} is missing")
+    return value.strip()
+
+
+_ACTIONS: Final[Mapping[str, tuple[str, _Do]]] = {
+    ACKNOWLEDGE: ("say who takes care of an alert", _acknowledge),
+    SILENCE: ("tell nobody of the alerts that match, for some time", _silence),
+    UNSILENCE: ("end a silence", _unsilence),
+}

@@ -1,0 +1,272 @@
+"""One run's alerts, step after step: which rules fire, and what has to be told. Pure; `ledger` keeps what is returned.
+
+What is told follows from comparing how an alert stands with what people were told of it last. So a restart, a missed tick, a silence
+that ends or a changed rule need no handling of their own: the difference is told, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from logprobe.alerts.rules import conditions
+from logprobe.alerts.rules.mutes import Acknowledgement, Silence, Standing, muted_by
+from logprobe.alerts.rules.observation import Memory, Observation, StepFacts
+from logprobe.alerts.rules.rule import PresentCondition, Rule
+from logprobe.alerts.rules.states import Phase, Reason, State, advance
+
+MOST_SLICES: Final = 64  # per rule: a tag with a value per sequence must not make a rule per sequence
+_WORSE: Final = 2.0  # told again, in place, when the value has moved by this factor
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What people know of an alert.
+
+    Attributes:
+        episode: that they were told of last; None: of none.
+        open: whether they believe that it still fires.
+        value: that stood in the last message.
+        count: messages about this episode.
+        acknowledged: whether they were told that somebody takes care.
+    """
+
+    episode: str | None = None
+    open: bool = False
+    value: float | None = None
+    count: int = 0
+    acknowledged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One rule on one slice of one run, with everything that is remembered of it.
+
+    `step`: the newest that was looked at. `observation`: the newest, None before the first. `muted`: why it is not told.
+    """
+
+    rule: Rule
+    slice: str | None = None
+    state: State = field(default_factory=State)
+    told: Told = field(default_factory=Told)
+    step: int | None = None
+    memory: Memory = field(default_factory=dict)
+    observation: Observation | None = None
+    muted: str | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """As other alerts see it."""
+        return Standing(self.rule, self.slice, self.state.phase, self.told.open)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """An alert changed its phase."""
+
+    alert: Alert  # afterwards
+    before: Phase
+    step: int | None
+    at: datetime
+
+    @property
+    def key(self) -> str:
+        """The same whenever the same steps are looked at."""
+        where = self.step if self.step is not None else self.at.isoformat()
+        return f"{self.alert.rule.name}/{self.alert.slice or ''}/{where}/{self.alert.state.phase}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something to tell, about `alert` as it stands; `word` is a `Notification.state`. `key` is unique within the run."""
+
+    alert: Alert
+    word: str
+    episode: str
+    key: str
+    step: int | None
+    at: datetime
+    acknowledgement: Acknowledgement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What decides, besides the alerts, whether something is told. `tell_from`: older news is history; None: everything is told."""
+
+    run: str
+    now: datetime
+    silences: Sequence[Silence] = ()
+    acknowledgements: Mapping[str, Acknowledgement] = field(default_factory=dict)
+    tell_from: datetime | None = None
+
+
+def look_at_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert], list[Transition]]:
+    """The alerts after one more step. Those that have seen it already, and those whose rule looks at no steps, stay as they are."""
+    after, transitions = [], []
+    for alert in alerts:
+        if isinstance(alert.rule.when, PresentCondition) or (alert.step is not None and facts.step <= alert.step):
+            after.append(alert)
+            continue
+        observation, memory = conditions.observe(alert.rule, alert.slice, facts, alert.memory)
+        moved, transition = _moved(alert, observation, facts.step, facts.at)
+        after.append(replace(moved, step=facts.step, memory=memory))
+        transitions += transition
+    return after, transitions
+
+
+def look_at_present(
+    alerts: Iterable[Alert], observations: Mapping[str, Observation], now: datetime
+) -> tuple[list[Alert], list[Transition]]:
+    """The alerts after a look at how things are now; `observations` by rule name, only of rules that could be looked at."""
+    after, transitions = [], []
+    for alert in alerts:
+        observation = observations.get(alert.rule.name)
+        moved, transition = (alert, []) if observation is None else _moved(alert, observation, None, now)
+        after.append(moved)
+        transitions += transition
+    return after, transitions
+
+
+def _moved(alert: Alert, observation: Observation, step: int | None, at: datetime) -> tuple[Alert, list[Transition]]:
+    state = advance(alert.state, observation, alert.rule, step=step, now=at)
+    moved = replace(alert, state=state, observation=observation)
+    changed = state.phase is not alert.state.phase
+    return moved, [Transition(moved, alert.state.phase, step, at)] if changed else []
+
+
+def end(alert: Alert, now: datetime) -> tuple[Alert, list[Transition]]:
+    """The alert of a rule that is in force no longer."""
+    ended = replace(alert, state=State(Phase.NORMAL, Reason.RULE_GONE, changed_at=now))
+    gone = alert.state.phase.active
+    return ended, [Transition(ended, alert.state.phase, alert.step, now)] if gone else []
+
+
+def tell(
+    alerts: Sequence[Alert], context: Context, *, step: int | None, at: datetime
+) -> tuple[list[Alert], list[Message]]:
+    """What people have to be told so that they know how the alerts stand, and the alerts once they were.
+
+    Args:
+        alerts: all of one run.
+        context: what else decides.
+        step: that was looked at last.
+        at: its time.
+    """
+    told = list(alerts)
+    messages: list[Message] = []
+    if not any(alert.state.phase.active or alert.told.open or alert.muted for alert in told):
+        return told, messages
+    # The most severe first: once it is told, those it inhibits keep quiet.
+    for index in sorted(range(len(told)), key=lambda i: _rank(told[i])):
+        others = [other.standing for other in told if other is not told[index]]
+        told[index], found = _tell_one(told[index], others, context, step, at)
+        messages += found
+    return told, messages
+
+
+def _rank(alert: Alert) -> int:
+    return {"critical": 0, "warning": 1, "info": 2}[alert.rule.severity]
+
+
+def _tell_one(
+    alert: Alert, others: Sequence[Standing], context: Context, step: int | None, at: datetime
+) -> tuple[Alert, list[Message]]:
+    if not alert.state.phase.active:
+        word = "resolved" if alert.told.open else None
+        alert = replace(alert, muted=None)
+    else:
+        muted = muted_by(context.run, alert.standing, others, context.silences, context.now)
+        if muted is None and context.tell_from is not None and at < context.tell_from and not alert.told.open:
+            muted = "history: it happened too long ago to be news"
+        alert = replace(alert, muted=muted)
+        word = None if muted else _news(alert, others, context)
+    if word is None:
+        return alert, []
+    return _told(alert, word, context, step, at)
+
+
+def episode_of(run: str, alert: Alert) -> str:
+    """Names one firing of a rule, the same whenever the same steps are looked at."""
+    state = alert.state
+    where = state.started_step if state.started_step is not None else f"{state.started_at:%Y%m%dT%H%M%S}"
+    return "/".join(filter(None, (run, alert.rule.name, alert.slice, str(where))))
+
+
+def _news(alert: Alert, others: Sequence[Standing], context: Context) -> str | None:
+    """What people do not know yet about an alert that fires."""
+    if not alert.told.open:
+        worse_now = any(other.told and alert.standing.inhibits(other) for other in others)
+        return "escalated" if worse_now else "firing"
+    acknowledged = (alert.told.episode or "") in context.acknowledgements
+    if acknowledged and not alert.told.acknowledged:
+        return "acknowledged"
+    # Somebody who takes care looks at the numbers anyway.
+    return "updated" if not acknowledged and _much_worse(alert) else None
+
+
+def _much_worse(alert: Alert) -> bool:
+    """Whether the value has moved by a factor, further away from what the rule allows, since people were told."""
+    value = None if alert.observation is None else alert.observation.value
+    before, declared = alert.told.value, alert.rule.declared
+    if value is None or not before or value <= 0 or before <= 0 or declared is None:
+        return False
+    return (
+        value >= _WORSE * before
+        if declared.worse == "higher"
+        else declared.worse == "lower" and value * _WORSE <= before
+    )
+
+
+def _told(alert: Alert, word: str, context: Context, step: int | None, at: datetime) -> tuple[Alert, list[Message]]:
+    begins = word in {"firing", "escalated"}
+    episode = episode_of(context.run, alert) if begins else alert.told.episode or ""
+    # A rule that was changed may find an episode again that people were told of: its messages go on counting.
+    count = alert.told.count + 1 if episode == alert.told.episode else 1
+    told = Told(
+        episode=episode,
+        open=word != "resolved",
+        value=None if alert.observation is None else alert.observation.value,
+        count=count,
+        acknowledged=word == "acknowledged" or (not begins and alert.told.acknowledged),
+    )
+    after = replace(alert, told=told)
+    message = Message(
+        alert=after,
+        word=word,
+        episode=episode,
+        key=f"{episode}/{count}/{word}",
+        step=step,
+        at=at,
+        acknowledgement=context.acknowledgements.get(episode) if word == "acknowledged" else None,
+    )
+    return after, [message]
+
+
+def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], facts: StepFacts) -> list[Alert]:
+    """`alerts`, and one for every slice that a rule looks at and that turns up in this step for the first time."""
+    found = list(alerts)
+    for rule in rules:
+        if rule.slice is None:
+            continue
+        known = [alert.slice for alert in alerts if alert.rule.name == rule.name and alert.slice is not None]
+        new = [part for part in conditions.parts_of(rule, facts) if part is not None and part not in known]
+        found += [Alert(rule, part) for part in new[: max(MOST_SLICES - len(known), 0)]]
+    return found
+
+
+def begin(rules: Sequence[Rule]) -> list[Alert]:
+    """The alerts of a run that nobody has looked at."""
+    return [Alert(rule, part) for rule in rules for part in conditions.parts_of(rule, None)]
+
+
+def through_steps(
+    alerts: Sequence[Alert], rules: Sequence[Rule], steps: Iterable[StepFacts], context: Context
+) -> Iterator[tuple[list[Alert], list[Transition], list[Message]]]:
+    """Steps in order; after each the alerts, the transitions it brought and what is to be told."""
+    standing = list(alerts)
+    for facts in steps:
+        standing, transitions = look_at_step(with_new_slices(standing, rules, facts), facts)
+        standing, messages = tell(standing, context, step=facts.step, at=facts.at)
+        yield standing, transitions, messages

@@ -1,0 +1,230 @@
+"""The service's alerts job: looks at every new step in order, and at how things are now; writes down what became of each alert.
+
+How the alerts stand, their transitions, the messages to send and the cursor are one transaction. A service that is killed goes on
+where the last transaction left off, and comes to the same alerts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from logprobe.alerts.rules import actions, evaluation, facts, ledger, notice, present
+from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules.notice import Surroundings
+from logprobe.alerts.rules.observation import StepFacts
+from logprobe.alerts.rules.rule import PresentCondition, Rule
+from logprobe.alerts.rules.rule_file import RuleBook
+from logprobe.alerts.sending.outbox import enqueue
+from logprobe.monitor.home import Home
+from logprobe.monitor.jobs import Job
+from logprobe.monitor.part import Part, PartMaker
+from logprobe.monitor.store import Store
+
+SECONDS: Final = 1.0
+PATIENCE: Final = 60.0
+# A step is looked at once nothing came for it for so long: its records come in several segments.
+QUIET: Final = timedelta(seconds=2)
+_SERIES: Final = 60  # steps of a sparkline
+
+
+@dataclass(slots=True)
+class _Work:
+    """One run's alerts on the way through one look at it."""
+
+    run: str
+    context: Context
+    cursor: int | None
+    alerts: list[Alert]
+    kept: dict[tuple[str, str | None], Alert]  # as they stand in the store
+    gone: list[Alert] = field(default_factory=list)
+    transitions: list[Transition] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    written: Counter[str] = field(default_factory=Counter)
+
+
+class Evaluator:
+    """Looks at all runs of a store. One thread at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        book: RuleBook,
+        stopping: threading.Event,
+        *,
+        page: str | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        quiet: timedelta = QUIET,
+    ) -> None:
+        """`book`: the rules. `stopping`: when set, work ends after the steps in hand. `page`: address of the dashboard."""
+        self._store = store
+        self._book = book
+        self._stopping = stopping
+        self._page = page
+        self._clock = clock
+        self._quiet = quiet
+
+    def run_once(self) -> dict[str, Any]:
+        """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
+        counts = {"runs": 0, "steps": 0, "transitions": 0, "messages": 0}
+        now = self._clock()
+        silences = ledger.silences(self._store, now)
+        for row in self._store.read("alert_runs").to_pylist():
+            if self._stopping.is_set():
+                break
+            rules = self._book.for_run(row["run"])
+            if not self._may_have_news(row, rules, now):
+                continue
+            context = Context(
+                run=row["run"],
+                now=now,
+                silences=silences,
+                acknowledgements=ledger.acknowledgements(self._store, row["run"]),
+                tell_from=now - self._book.tell_within,
+            )
+            for name, number in self._look_at(context, row, rules).items():
+                counts[name] += number
+        return counts
+
+    def _may_have_news(self, row: Mapping[str, Any], rules: Sequence[Rule], now: datetime) -> bool:
+        """New steps, other rules, something people should hear of later, or a run that may stop any moment."""
+        unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
+        young = now - row["last_arrival"] <= self._book.tell_within
+        return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
+
+    def _look_at(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule]) -> dict[str, int]:
+        work = self._begin(context, row, rules)
+        steps = self._look_at_steps(work, rules)
+        young = context.now - row["last_arrival"] <= self._book.tell_within
+        at = context.now if young else row["last_arrival"]
+        observations = present.observe(rules, present.read(self._store, work.run), at)
+        work.alerts, transitions = evaluation.look_at_present(work.alerts, observations, at)
+        work.transitions += transitions
+        if not _lags(work):  # half-way through the past a rule that was changed does not know yet how things are
+            self._tell(work, step=work.cursor, at=at)
+        self._commit(work, rules, known=row["rules"])
+        return {"runs": 1, "steps": steps, **work.written}
+
+    def _begin(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule]) -> _Work:
+        by_name = {rule.name: rule for rule in rules}
+        kept = {
+            (entry.rule, entry.slice): entry.alert(by_name.get(entry.rule))
+            for entry in ledger.load(self._store, context.run)
+        }
+        known = {name: alert for name, alert in kept.items() if alert.rule.name in by_name}
+        new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in known]
+        work = _Work(context.run, context, row["cursor"], [*known.values(), *new], known)
+        for name in kept.keys() - known.keys():
+            self._end(work, kept[name])
+        return work
+
+    def _end(self, work: _Work, alert: Alert) -> None:
+        """A rule that is in force no longer: what people believe to fire is over."""
+        ended, transitions = evaluation.end(alert, work.context.now)
+        _, messages = evaluation.tell([ended], work.context, step=work.cursor, at=work.context.now)
+        work.gone.append(ended)
+        work.transitions += transitions
+        work.messages += messages
+
+    def _look_at_steps(self, work: _Work, rules: Sequence[Rule]) -> int:
+        """Looks at what is new, batch by batch; → how many steps."""
+        looked = 0
+        quiet_since = self._clock() - self._quiet
+        asking = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
+        while asking and not self._stopping.is_set():
+            steps = facts.steps_after(self._store, work.run, asking, _seen_by_all(work.alerts), quiet_since=quiet_since)
+            if not steps:
+                break
+            looked += len(steps)
+            self._through(work, asking, steps)
+            self._commit(work, rules, known=None)
+        return looked
+
+    def _through(self, work: _Work, rules: Sequence[Rule], steps: Sequence[StepFacts]) -> None:
+        for step in steps:
+            alerts = evaluation.with_new_slices(work.alerts, rules, step)
+            work.alerts, transitions = evaluation.look_at_step(alerts, step)
+            work.transitions += transitions
+            # A rule that is new, or was changed, looks at the whole run once more; what that brings up is told at the end of it.
+            if work.cursor is None or step.step > work.cursor:
+                work.cursor = step.step
+                self._tell(work, step=step.step, at=step.at)
+
+    def _tell(self, work: _Work, *, step: int | None, at: datetime) -> None:
+        work.alerts, messages = evaluation.tell(work.alerts, work.context, step=step, at=at)
+        work.messages += messages
+
+    def _commit(self, work: _Work, rules: Sequence[Rule], *, known: str | None) -> None:
+        """Writes down what changed since the last time, in one transaction; nothing when nothing did."""
+        fingerprint = _fingerprint(rules)
+        changed = [alert for alert in work.alerts if _differs(alert, work.kept.get((alert.rule.name, alert.slice)))]
+        if not (changed or work.gone or work.messages or work.transitions or known != fingerprint):
+            return
+        notifications = [notice.build(work.run, message, self._around(work, message)) for message in work.messages]
+        with self._store.transaction() as cursor:
+            ledger.save(self._store, cursor, work.run, changed)
+            ledger.forget(self._store, cursor, work.run, work.gone)
+            ledger.append(self._store, cursor, work.run, work.transitions)
+            for notification in notifications:
+                enqueue(self._store, cursor, notification)
+            self._store.execute(cursor, "alert_advance", run=work.run, step=work.cursor, rules=fingerprint)
+        work.kept = {(alert.rule.name, alert.slice): alert for alert in work.alerts}
+        work.written += Counter(transitions=len(work.transitions), messages=len(work.messages))
+        work.gone, work.transitions, work.messages = [], [], []
+
+    def _around(self, work: _Work, message: Message) -> Surroundings:
+        last = message.step if message.step is not None else work.cursor
+        if last is None:
+            return Surroundings(page=self._page)
+        rule = message.alert.rule
+        changes = self._store.read("alert_changes", run=work.run, last=last).to_pylist()
+        points: list[dict[str, Any]] = []
+        if rule.key is not None and message.alert.slice is None:
+            points = self._store.read(
+                "alert_series", run=work.run, metric=rule.key, last=last, count=_SERIES
+            ).to_pylist()
+        return Surroundings(
+            step=last,
+            series=[(point["step"], point["value"]) for point in points],
+            changes=[(change["what"], change["time"]) for change in changes],
+            page=self._page,
+        )
+
+
+def _fingerprint(rules: Sequence[Rule]) -> str:
+    return hashlib.sha256("".join(rule.name + rule.fingerprint for rule in rules).encode()).hexdigest()[:16]
+
+
+def _seen_by_all(alerts: Sequence[Alert]) -> int | None:
+    """The newest step that every rule on steps has looked at; None: some rule has seen none."""
+    steps = [alert.step for alert in alerts if not isinstance(alert.rule.when, PresentCondition)]
+    known = [step for step in steps if step is not None]
+    return min(known) if known and len(known) == len(steps) else None
+
+
+def _lags(work: _Work) -> bool:
+    """Whether some rule on steps has not looked yet at all that others have."""
+    steps = [alert.step for alert in work.alerts if not isinstance(alert.rule.when, PresentCondition)]
+    return work.cursor is not None and any(step is None or step < work.cursor for step in steps)
+
+
+def _differs(alert: Alert, kept: Alert | None) -> bool:
+    """Whether there is something to keep; the words of an observation alone, which name spans of time, are not."""
+    if kept is None:
+        return True
+    return replace(alert, observation=None) != replace(kept, observation=None) or alert.rule != kept.rule
+
+
+def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -> PartMaker:
+    """Alerts as a part of the service. `rules`: reads those of a home, and raises `RuleFileError` when they are wrong."""
+
+    def make(store: Store, stopping: threading.Event) -> Part:
+        evaluator = Evaluator(store, rules(store.home), stopping, page=page)
+        return Part(jobs=[Job("alerts", SECONDS, evaluator.run_once, patience=PATIENCE)], actions=actions.of(store))
+
+    return make

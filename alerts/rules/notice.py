@@ -1,0 +1,91 @@
+"""From a message to the notification that channels send: the numbers, what they mean, and what changed before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.rules.evaluation import Message
+from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.rule import Rule
+
+_NOTHING: Final = Observation("missing", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a notification tells beside the alert itself.
+
+    Attributes:
+        step: newest step of the run.
+        series: recent (step, value) of the metric.
+        changes: what changed before, as (what, when).
+        page: address of the dashboard; None: there is none.
+    """
+
+    step: int | None = None
+    series: Sequence[tuple[int, float]] = ()
+    changes: Sequence[tuple[str, datetime]] = ()
+    page: str | None = None
+
+
+def build(run: str, message: Message, around: Surroundings) -> Notification:
+    """The notification of a message about `run`."""
+    alert, rule = message.alert, message.alert.rule
+    seen = alert.observation or _NOTHING
+    step = message.step if message.step is not None else around.step
+    return Notification(
+        key=message.key,
+        run=run,
+        rule=rule.name,
+        episode=message.episode,
+        state=message.word,
+        severity=rule.severity,
+        at=message.at,
+        summary=_summary(rule, seen, message),
+        step=step,
+        metric=rule.metric,
+        pair=rule.of_pair,
+        slice=alert.slice,
+        value=seen.value,
+        unit=seen.unit if seen.unit is not None or rule.declared is None else rule.declared.unit,
+        baseline=seen.baseline,
+        since_step=seen.since_step if seen.since_step is not None else alert.state.started_step,
+        doubling_steps=seen.doubling_steps,
+        description=" ".join(filter(None, (rule.annotations.description, rule.annotations.runbook))),
+        layer=seen.layer or rule.layer,
+        cause=seen.cause,
+        fix=seen.fix or rule.annotations.fix,
+        changes=tuple(f"{what}, {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in around.changes),
+        labels=rule.labels,
+        link=_link(around.page, run, step),
+        series=tuple(around.series),
+    )
+
+
+def _summary(rule: Rule, seen: Observation, message: Message) -> str:
+    if message.acknowledgement is not None:
+        said = message.acknowledgement
+        return f"{said.author} takes care: {said.reason}"
+    if message.word == "resolved":
+        return f"Over. {_sentence(seen.words)}".strip()
+    return " ".join(filter(None, (rule.annotations.summary, _sentence(seen.words))))
+
+
+def _sentence(words: str) -> str:
+    """A capital letter in front, unless a name stands there, and a full stop behind."""
+    if not words:
+        return ""
+    is_word = words.partition(" ")[0].isalpha()
+    return (words[0].upper() if is_word else words[0]) + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
+
+
+def _link(page: str | None, run: str, step: int | None) -> str | None:
+    if page is None:
+        return None
+    wanted = {"run": run} if step is None else {"run": run, "step": step}
+    return f"{page}/?{urlencode(wanted)}"

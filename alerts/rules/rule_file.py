@@ -1,0 +1,174 @@
+"""Reading rules: shipped defaults, a home's own file over them, and what that file says for single runs over both.
+
+    rules = load(Path("home/alerts.yaml"))
+    rules.for_run("my-run")
+
+An entry whose name is known changes the fields it names; one with a new name is a new rule. Everything unknown is an error that
+names file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from logprobe.alerts import located
+from logprobe.alerts.located import Table
+from logprobe.alerts.rules.rule import CONDITIONS, Annotations, ForRuns, Rule, RuleSet
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.home import Home
+
+SHIPPED: Final = "default_rules.yaml"
+FILE: Final = "alerts.yaml"  # in a home
+_MERGED: Final = ("labels", "annotations")  # an override adds to these; everything else it replaces
+
+
+# The model of what stands below a key.
+_BELOW: Final[dict[str, type[BaseModel]]] = {"rules": Rule, "runs": ForRuns, "annotations": Annotations}
+
+
+class RuleFileError(ConfigurationError):
+    """A rule file cannot be used. `problems` has one line for each thing that is wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        more = f" (and {len(problems) - 1} more; see `logprobe alerts check`)" if len(problems) > 1 else ""
+        super().__init__(problems[0] + more)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """Valid rules of a home."""
+
+    rules: tuple[Rule, ...]
+    runs: tuple[ForRuns, ...] = ()
+    tell_within: timedelta = timedelta(hours=24)
+
+    def for_run(self, run: str) -> tuple[Rule, ...]:
+        """The rules that are in force for `run`."""
+        by_name = {rule.name: rule for rule in self.rules}
+        for special in self.runs:
+            if fnmatchcase(run, special.match):
+                by_name |= {rule.name: rule for rule in special.rules}
+        return tuple(rule for rule in by_name.values() if rule.enabled)
+
+
+def for_home(home: Home) -> RuleBook:
+    """The rules of a home: its ``alerts.yaml``, or those that are shipped. Raises `RuleFileError`."""
+    file = home.path / FILE
+    return load(file if file.exists() else None)
+
+
+def load(file: Path | None = None) -> RuleBook:
+    """Rules from `file`, None: the shipped ones alone. Raises `RuleFileError`."""
+    if file is None:
+        return parse("", "")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuleFileError([f"{file}: cannot be read ({error})"]) from error
+    return parse(text, str(file))
+
+
+def parse(text: str, file: str) -> RuleBook:
+    """Rules from the text of a file. Raises `RuleFileError`."""
+    try:
+        merged = _merged(located.parse(text, file))
+    except ConfigurationError as error:
+        raise RuleFileError([str(error)]) from error
+    try:
+        rules = RuleSet.model_validate(located.plain(merged))
+    except ValidationError as error:
+        raise RuleFileError(list(_problems(error, merged))) from error
+    return RuleBook(rules.rules, rules.runs, rules.tell_within)
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of a rule file, for editors."""
+    document = RuleSet.model_json_schema()
+    # Against the defaults an entry may name only what it changes.
+    document["$defs"]["Rule"]["required"] = ["name"]
+    return {**document, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "logprobe alert rules"}
+
+
+def _merged(given: Table) -> Table:
+    """The file over the defaults: every rule whole."""
+    base = {} if given.values.get("defaults") is False else _shipped()
+    rules = _over(base, located.items(given, "rules"))
+    runs = [
+        located.with_items(special, "rules", list(_over(rules, located.items(special, "rules"), only=True).values()))
+        for special in located.items(given, "runs")
+    ]
+    whole = located.with_items(given, "rules", list(rules.values()))
+    return located.with_items(whole, "runs", runs) if runs else whole
+
+
+def _shipped() -> dict[str, Table]:
+    text = (resources.files("logprobe.alerts.rules") / SHIPPED).read_text(encoding="utf-8")
+    return _over({}, located.items(located.parse(text, SHIPPED), "rules"))
+
+
+def _over(base: Mapping[str, Table], entries: Sequence[Table], *, only: bool = False) -> dict[str, Table]:
+    """Rules by name: those of `base` with what `entries` change, and new ones; with `only`, those of `entries` alone."""
+    result = {} if only else dict(base)
+    seen: set[str] = set()
+    for entry in entries:
+        name = str(entry.values.get("name", ""))
+        if name in seen:
+            raise ConfigurationError(f"{entry.place}: a rule {name!r} stands here twice")
+        seen.add(name)
+        if name not in base and "when" not in entry.values:
+            raise ConfigurationError(f"{entry.place}: {_nothing_to_change(name, base)}")
+        result[name] = entry.over(base[name], _MERGED) if name in base else entry
+    return result
+
+
+def _nothing_to_change(name: str, base: Mapping[str, Table]) -> str:
+    near = get_close_matches(name, base, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "a new rule says `when`"
+    return f"there is no rule {name!r} to change; {hint}" if name else f"a rule needs a `name`; {hint}"
+
+
+def _problems(error: ValidationError, merged: Table) -> Iterator[str]:
+    for problem in error.errors():
+        # A condition's kind is part of pydantic's path, and no part of the file's.
+        path = [
+            key
+            for i, key in enumerate(problem["loc"])
+            if not (i and problem["loc"][i - 1] == "when" and key in CONDITIONS)
+        ]
+        words = _words(problem["type"], problem["msg"], problem["loc"])
+        yield f"{located.place_of(merged, path)}: {_dotted(path)}{words}"
+
+
+def _dotted(path: Sequence[Any]) -> str:
+    """What to look for in the line: the key, and the one it stands below."""
+    if not path or isinstance(path[-1], int):
+        return ""
+    keys = [str(key) for key in path[-2:] if not isinstance(key, int)]
+    return f"`{'.'.join(keys)}`: "
+
+
+def _words(kind: str, message: str, path: Sequence[Any]) -> str:
+    if kind == "extra_forbidden":
+        known = _fields_at(path[:-1])
+        near = get_close_matches(str(path[-1]), known, n=1)
+        return "unknown key; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}")
+    if kind in {"union_tag_invalid", "union_tag_not_found"}:
+        return f"a condition has a `kind`: {', '.join(CONDITIONS)}"
+    return message.removeprefix("Value error, ")
+
+
+def _fields_at(path: Sequence[Any]) -> list[str]:
+    model: type[BaseModel] = RuleSet
+    for key in path:
+        model = (CONDITIONS | _BELOW).get(str(key), model)
+    return [field.alias or name for name, field in model.model_fields.items()]

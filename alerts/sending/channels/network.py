@@ -1,0 +1,46 @@
+"""What a failed HTTP exchange says about the message: did it arrive, may it have, or should it come later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from socket import gaierror
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlsplit
+
+from logprobe.alerts.sending.credentials import Secret, redacted
+from logprobe.collectors.errors import ChannelError, ConfigurationError
+
+
+def retry_after(headers: Mapping[str, Any]) -> float | None:
+    """Seconds of a ``Retry-After`` header, if there is a sensible one."""
+    for name, value in headers.items():
+        if name.lower() == "retry-after":
+            first = value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value
+            return float(first) if str(first).isdecimal() else None
+    return None
+
+
+def network_error(error: OSError | HTTPException, secrets: Sequence[Secret]) -> ChannelError:
+    """Of a connection that failed: certain only where none was made."""
+    cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
+    # Errors of the HTTP client quote parts of the address.
+    words = (
+        redacted(f"{type(cause).__name__}: {cause}", secrets) if isinstance(cause, OSError) else type(cause).__name__
+    )
+    if isinstance(cause, (gaierror, ConnectionRefusedError)):
+        return ChannelError("unreachable", f"cannot connect ({words})")
+    return ChannelError("uncertain", f"no answer ({words})")
+
+
+def checked_address(secret: Secret, what: str) -> Secret:
+    """`secret` itself. Raises `ConfigurationError`, without quoting it, when it is no web address."""
+    try:
+        parts = urlsplit(secret.reveal())
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        valid = False
+    if not valid or not secret.reveal().isascii():
+        raise ConfigurationError(f"{what} is no address that starts with https:// or http://")
+    return secret

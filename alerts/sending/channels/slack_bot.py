@@ -1,0 +1,208 @@
+"""Slack with a bot token: one message per transition, the first one edited in place, the others in its thread.
+
+Slack knows no idempotency for callers. Each message carries the notification's key as metadata; after an attempt of unknown outcome
+the channel's recent history is searched for it before anything is sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from slack_sdk import WebClient
+from slack_sdk.web import SlackResponse
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending.channels import slack_message
+from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.slack_errors import SILENT, retry_handlers, translated
+from logprobe.alerts.sending.credentials import Secret
+from logprobe.alerts.sending.sparkline import sparkline
+from logprobe.collectors.errors import ChannelError
+
+T = TypeVar("T")
+LOGGER: Final = logging.getLogger("logprobe.alerts")
+
+EVENT: Final = "logprobe_notification"
+_CLOCKS: Final = timedelta(minutes=10)  # between Slack's clock and ours
+_PAGE: Final = 200
+_MOST_PAGES: Final = 50  # a channel that is busier than that gets the message again
+_SCOPES: Final = {
+    "chat:write": "nothing can be posted",
+    "files:write": "messages come without a picture",
+}
+_HISTORY: Final = {"channels:history", "groups:history", "im:history", "mpim:history"}
+
+
+class SlackBot:
+    """One Slack channel, through a bot token."""
+
+    pace = 1.0  # Slack's limit, per channel
+
+    def __init__(
+        self, name: str, *, token: Secret, channel: str, calls: Calls, api_url: str, pictures: bool = True
+    ) -> None:
+        """`channel`: its ID, as in C0123456789. `pictures`: whether to upload a sparkline."""
+        self.name = name
+        self._channel = channel
+        self._calls = calls
+        self._secrets = (token,)
+        self._pictures = pictures
+        self._client = WebClient(
+            token=token.reveal(),
+            base_url=api_url,
+            timeout=math.ceil(calls.seconds),
+            logger=SILENT,
+            retry_handlers=retry_handlers(),  # type: ignore[arg-type]  # the SDK's list is not covariant
+        )
+
+    def send(self, letter: Letter) -> Receipt:
+        """Posts, unless it has been; then brings the first message up to date."""
+        if letter.thread is not None and letter.notification.state == "updated":
+            self._edit(letter.thread, letter.notification)  # no news but newer numbers; an edit done twice is one
+            return letter.thread
+        found = self._find(letter) if letter.uncertain_since else None
+        if letter.thread is None:
+            return self._first(letter, found)
+        try:
+            receipt = found or self._post(letter, slack_message.reply(letter.notification))
+        except ChannelError as error:
+            if "thread_not_found" not in str(error):
+                raise
+            return self._first(replace(letter, thread=None), None)  # somebody has deleted the first message
+        self._edit(letter.thread, letter.notification)
+        return receipt
+
+    def check(self) -> list[str]:
+        """Which scopes are missing. Raises `ChannelError` when the token is not valid."""
+        answer = self._call(self._client.auth_test)
+        granted = {scope.strip() for scope in _header(answer, "x-oauth-scopes").split(",")} - {""}
+        if not granted:
+            return []
+        missing = [f"the scope {name} is missing: {what}" for name, what in _SCOPES.items() if name not in granted]
+        if not granted & _HISTORY:
+            missing.append(
+                "the scope channels:history (groups:history for a private channel) is missing: a message may come twice after a crash"
+            )
+        return missing
+
+    def _first(self, letter: Letter, found: Receipt | None) -> Receipt:
+        receipt = found or self._post(letter, slack_message.message(letter.notification))
+        if self._pictures:
+            self._picture(receipt, letter.notification, again=found is not None)
+        return receipt
+
+    def _post(self, letter: Letter, content: dict[str, Any]) -> Receipt:
+        arguments = {"channel": self._channel, "metadata": _metadata(letter.notification.key), **content}
+        if letter.thread:
+            # A worse severity must reach those who do not follow the thread.
+            loud = letter.notification.state == "escalated"
+            arguments |= {"thread_ts": letter.thread["ts"], "reply_broadcast": loud}
+        answer = self._call(lambda: self._client.chat_postMessage(**arguments))
+        return _receipt(answer["channel"], answer["ts"], letter.notification.key)
+
+    def _edit(self, thread: Receipt, notification: Notification) -> None:
+        """Brings the episode's first message up to date. The reply has been posted: after a failure it is looked for."""
+        content = slack_message.message(notification)
+        del content["unfurl_links"], content["unfurl_media"]  # not of chat.update
+        arguments = {"channel": thread["channel"], "ts": thread["ts"], "metadata": _metadata(thread["key"]), **content}
+        try:
+            self._call(lambda: self._client.chat_update(**arguments))
+        except ChannelError as error:
+            if error.reason != "refused":
+                raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
+            LOGGER.warning("%s: the first message of the episode was not changed: %s", self.name, error)
+
+    def _find(self, letter: Letter) -> Receipt | None:
+        """The message, if an earlier attempt has brought it there. Without the scope to look, it may come twice."""
+        try:
+            for message in self._recent(letter):
+                if _key(message) == letter.notification.key:
+                    return _receipt(self._channel, message["ts"], letter.notification.key)
+        except ChannelError as error:
+            if "missing_scope" in str(error):
+                LOGGER.warning("%s: cannot look for the message, it may come twice: %s", self.name, error)
+                return None
+            raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
+        return None
+
+    def _recent(self, letter: Letter) -> Iterator[dict[str, Any]]:
+        """Messages since the attempt of unknown outcome, in the channel or in the episode's thread."""
+        arguments: dict[str, Any] = {
+            "channel": self._channel,
+            "oldest": _slack_time(letter.uncertain_since),
+            "limit": _PAGE,
+            "include_all_metadata": True,
+        }
+        method = self._client.conversations_history
+        if letter.thread is not None:
+            method = self._client.conversations_replies  # type: ignore[assignment]  # the same for the arguments given
+            arguments["ts"] = letter.thread["ts"]
+        for _ in range(_MOST_PAGES):
+            answer = self._call(lambda: method(**arguments))
+            yield from answer["messages"]
+            cursor = (answer.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return
+            arguments["cursor"] = cursor
+
+    def _picture(self, receipt: Receipt, notification: Notification, *, again: bool) -> None:
+        """A sparkline into the thread. It is an extra: when it fails, the alert has still been sent."""
+        title = " · ".join(part for part in (notification.metric, notification.pair, notification.slice) if part)
+        drawn = sparkline(
+            notification.series, title=title, baseline=notification.baseline, since_step=notification.since_step
+        )
+        if drawn is None:
+            return
+        name = f"{sha256(notification.key.encode()).hexdigest()[:16]}.png"
+        try:
+            if again and self._has_file(receipt, name):
+                return
+            self._call(
+                lambda: self._client.files_upload_v2(
+                    file=drawn,
+                    filename=name,
+                    title=f"{title} of {notification.run}",
+                    alt_txt=f"{title} of {notification.run}, the last {len(notification.series)} steps",
+                    channel=receipt["channel"],
+                    thread_ts=receipt["ts"],
+                )
+            )
+        except ChannelError as error:
+            LOGGER.warning("%s: sent without a picture: %s", self.name, error)
+
+    def _has_file(self, receipt: Receipt, name: str) -> bool:
+        replies = self._call(lambda: self._client.conversations_replies(channel=receipt["channel"], ts=receipt["ts"]))
+        return any(file.get("name") == name for message in replies["messages"] for file in message.get("files", []))
+
+    def _call(self, work: Callable[[], T]) -> T:
+        return self._calls.run(lambda: translated(work, self._secrets))
+
+
+def _metadata(key: str) -> dict[str, Any]:
+    return {"event_type": EVENT, "event_payload": {"key": key}}
+
+
+def _key(message: dict[str, Any]) -> str | None:
+    metadata = message.get("metadata") or {}
+    key = (metadata.get("event_payload") or {}).get("key") if metadata.get("event_type") == EVENT else None
+    return str(key) if key is not None else None
+
+
+def _receipt(channel: str, ts: str, key: str) -> Receipt:
+    return {"channel": channel, "ts": ts, "key": key}
+
+
+def _slack_time(since: datetime | None) -> str:
+    return "0" if since is None else f"{(since - _CLOCKS).timestamp():.6f}"
+
+
+def _header(answer: SlackResponse, name: str) -> str:
+    values: Sequence[str] = [value for key, value in answer.headers.items() if key.lower() == name]
+    return values[0] if values else ""

@@ -1,0 +1,116 @@
+"""What Slack's error codes mean for a delivery, and what a person has to do about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from http.client import HTTPException
+from logging import CRITICAL, Logger
+from typing import Final, TypeVar
+
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
+from slack_sdk.http_retry.request import HttpRequest
+from slack_sdk.http_retry.response import HttpResponse
+from slack_sdk.http_retry.state import RetryState
+
+from logprobe.alerts.sending.channels.network import network_error, retry_after
+from logprobe.alerts.sending.credentials import Secret, redacted
+from logprobe.collectors.errors import ChannelError
+
+T = TypeVar("T")
+
+# The SDK logs addresses and bodies, and a webhook's address is its password. This logger belongs to no tree and says nothing.
+SILENT: Final = Logger("logprobe.slack", CRITICAL + 1)  # noqa: LOG001 - one from getLogger would inherit handlers
+
+_PATIENCE: Final = 1.0  # seconds that a call itself may wait for Slack; longer waits are the outbox's
+_CODE: Final = re.compile(r"[a-z0-9_]{1,80}")
+_TOO_MANY: Final = 429
+_SERVER: Final = 500
+
+_NEW_ONE: Final = (
+    "create a new bot token at https://api.slack.com/apps (OAuth & Permissions) and put it where the old one was"
+)
+_SETUP: Final = {
+    "invalid_auth": f"the token is not valid; {_NEW_ONE}",
+    "not_authed": f"there is no token; {_NEW_ONE}",
+    "account_inactive": f"the token belongs to a deleted bot or workspace; {_NEW_ONE}",
+    "token_revoked": f"the token was revoked; {_NEW_ONE}",
+    "token_expired": f"the token has expired; {_NEW_ONE}",
+    "no_permission": "the workspace does not let this app do it; ask its administrator",
+    "missing_scope": "the app lacks a scope; add it under OAuth & Permissions and install the app again",
+    "channel_not_found": "the bot sees no such channel; use the ID at the end of the channel's details, and invite the bot",
+    "not_in_channel": "the bot is not in the channel; type /invite @your-bot there",
+    "is_archived": "the channel is archived; choose another one",
+    "channel_is_archived": "the channel is archived; choose another one",
+    "restricted_action": "a workspace preference forbids posting there; ask its administrator",
+    "invalid_token": "the webhook's address is not valid any more; make a new one under Incoming Webhooks",
+    "no_service": "the webhook was removed or is disabled; make a new one under Incoming Webhooks",
+    "no_service_id": "the webhook's address is not complete; copy it again",
+    "no_active_hooks": "the webhook was disabled; make a new one under Incoming Webhooks",
+    "no_team": "the webhook's workspace does not exist any more; make a new one",
+    "team_disabled": "the webhook's workspace is disabled; make one elsewhere",
+    "action_prohibited": "an administrator has restricted posting by webhooks; ask the administrator",
+    "posting_to_general_channel_denied": "only some people may post to this channel; choose another one",
+}
+_BUSY: Final = ("ratelimited", "rate_limited", "message_limit_exceeded", "team_added_to_org", "org_login_required")
+_UNCERTAIN: Final = ("internal_error", "fatal_error", "service_unavailable", "request_timeout")
+
+
+class ShortRateLimitRetry(RateLimitErrorRetryHandler):
+    """The SDK's handler for 429, where Slack asks for a short wait only: a long one must not hold a thread."""
+
+    def _can_retry(
+        self,
+        *,
+        state: RetryState,
+        request: HttpRequest,
+        response: HttpResponse | None = None,
+        error: Exception | None = None,
+    ) -> bool:
+        limited = super()._can_retry(state=state, request=request, response=response, error=error)
+        wait = retry_after(response.headers) if response is not None else None
+        return limited and wait is not None and wait <= _PATIENCE
+
+
+def retry_handlers() -> list[RateLimitErrorRetryHandler]:
+    """For the SDK's clients. Without its handler for broken connections: that one sends again what may have arrived."""
+    return [ShortRateLimitRetry(max_retry_count=1)]
+
+
+def translated(work: Callable[[], T], secrets: Sequence[Secret]) -> T:
+    """What `work` returns; errors of the SDK and of the network become `ChannelError`, without secrets and without their cause."""
+    try:
+        return work()
+    except SlackApiError as error:
+        failure = api_error(error)
+    except SlackClientError as error:
+        failure = ChannelError("refused", f"Slack's SDK refused: {error}")
+    except (OSError, HTTPException) as error:
+        failure = network_error(error, secrets)
+    # Something on the way may have quoted the request; and the SDK's errors hold it, and with it the token.
+    words = redacted(str(failure), secrets)
+    raise ChannelError(failure.reason, words, retry_after=failure.retry_after) from None
+
+
+def api_error(error: SlackApiError) -> ChannelError:
+    """Of an answer with ``ok: false``."""
+    response = error.response
+    code = str(response.get("error", "unknown_error"))
+    details = [str(line) for line in (response.get("response_metadata") or {}).get("messages", [])]
+    if needed := response.get("needed"):
+        details.append(f"needed: {needed}")
+    return answered(code, response.status_code, retry_after(response.headers), "; ".join(details)[:300])
+
+
+def answered(code: str, status: int, wait: float | None, details: str = "") -> ChannelError:
+    """Of an error code and an HTTP status."""
+    known = _CODE.fullmatch(code) is not None
+    words = f"Slack answered {code if known else 'nothing it usually says'}" + (f" ({details})" if details else "")
+    if status == _TOO_MANY or code in _BUSY:
+        return ChannelError("busy", words, retry_after=wait)
+    if code in _SETUP:
+        return ChannelError("setup", f"{words}: {_SETUP[code]}")
+    if status >= _SERVER or code in _UNCERTAIN or not known:  # not known: a proxy's page, say
+        return ChannelError("uncertain", f"{words}, HTTP status {status}")
+    return ChannelError("refused", f"{words}, HTTP status {status}")

@@ -1,0 +1,156 @@
+"""A notification as a Slack message: Block Kit inside Slack's limits, with a colour bar and a text for where blocks are not shown.
+
+Pure. Limits: https://docs.slack.dev/reference/block-kit/blocks (50 blocks, header 150 characters, section 3,000, field 2,000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending import messages
+
+Block = dict[str, Any]
+
+HEADER: Final = 150
+SECTION: Final = 3000
+FIELD: Final = 2000
+FALLBACK: Final = 3000
+_MOST_CHANGES: Final = 10
+_MOST_LABELS: Final = 20
+_MOST_LINK: Final = 2000
+
+_COLOURS: Final = {"info": "#3b82f6", "warning": "#f2a93b", "critical": "#d7263d"}
+_GREEN: Final = "#2eb67d"
+_SIGNS: Final = {"info": "🔵", "warning": "🟠", "critical": "🔴"}
+_ANGLES: Final = str.maketrans("<>", "‹›")
+_REPEAT: Final = "This may repeat a message: an earlier attempt got no answer."
+
+
+def message(notification: Notification, *, repeat: bool = False) -> dict[str, Any]:
+    """Arguments of ``chat.postMessage``, ``chat.update`` or an incoming webhook: ``text``, ``blocks``, ``attachments``.
+
+    `repeat`: says in the message that it may have been sent before.
+    """
+    blocks = list(_details(notification))
+    if repeat:
+        blocks.append(_context(_REPEAT))
+    return {
+        "text": fallback(notification),
+        "blocks": [_header(notification)],
+        "attachments": [
+            {"color": colour(notification), "fallback": fallback(notification), "blocks": blocks},
+        ],
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
+
+
+def reply(notification: Notification) -> dict[str, Any]:
+    """Arguments of ``chat.postMessage`` for the episode's thread: short, the first message shows the details."""
+    lead = f"{_sign(notification)} *{escape(messages.heading(notification))}*\n"
+    verdict = _section(lead + fit(notification.summary, SECTION - len(lead)))
+    facts = [_fields(notification)] if messages.facts(notification) else []
+    return {"text": fallback(notification), "blocks": [verdict, *facts, _origin(notification)], "unfurl_links": False}
+
+
+def fallback(notification: Notification) -> str:
+    """What notifications and screen readers show."""
+    return fit(f"{_sign(notification)} {messages.one_line(notification)}", FALLBACK)
+
+
+def colour(notification: Notification) -> str:
+    """Green once resolved, else by severity."""
+    return _GREEN if notification.state == "resolved" else _COLOURS.get(notification.severity, _COLOURS["info"])
+
+
+def escape(text: str) -> str:
+    """`text` without anything that Slack reads as a mention, a link or a control sequence."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def fit(text: str, limit: int) -> str:
+    """`text` escaped and cut to `limit` characters, never within an escape; an ellipsis says that something is missing.
+
+    >>> fit("a < b & c", 11)
+    'a &lt; b …'
+    """
+    whole = escape(text)
+    if len(whole) <= limit:
+        return whole
+    kept, room = [], limit - 1
+    for character in text:
+        piece = escape(character)
+        room -= len(piece)
+        if room < 0:
+            break
+        kept.append(piece)
+    return "".join(kept) + "…"
+
+
+def _sign(notification: Notification) -> str:
+    return "🟢" if notification.state == "resolved" else _SIGNS.get(notification.severity, "🔵")
+
+
+def _header(notification: Notification) -> Block:
+    # Plain text is not escaped; so that it still holds nothing that looks like a mention, angle brackets become others.
+    text = f"{_sign(notification)} {messages.heading(notification)}".translate(_ANGLES)
+    shown = text if len(text) <= HEADER else text[: HEADER - 1] + "…"
+    return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
+
+
+def _details(n: Notification) -> Iterator[Block]:
+    yield _section(fit(n.summary or messages.heading(n), SECTION))
+    if messages.facts(n):
+        yield _fields(n)
+    if n.fix:
+        yield _titled("What to do", n.fix)
+    if n.changes:
+        yield _titled("What changed before", _bullets(n.changes))
+    if n.description:
+        yield _section(fit(n.description, SECTION))
+    if link := _link(n):
+        yield _section(link)
+    yield _origin(n)
+
+
+def _section(text: str) -> Block:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+
+
+def _titled(title: str, text: str) -> Block:
+    lead = f"*{title}*\n"
+    return _section(lead + fit(text, SECTION - len(lead)))
+
+
+def _bullets(changes: tuple[str, ...]) -> str:
+    more = len(changes) - _MOST_CHANGES
+    lines = [f"• {change}" for change in changes[:_MOST_CHANGES]]
+    return "\n".join([*lines, f"• and {more} more"] if more > 0 else lines)
+
+
+def _fields(n: Notification) -> Block:
+    fields = []
+    for name, value in messages.facts(n):
+        lead = f"*{name}*\n"
+        fields.append({"type": "mrkdwn", "text": lead + fit(value, FIELD - len(lead))})
+    return {"type": "section", "fields": fields}
+
+
+def _link(n: Notification) -> str | None:
+    """Only web addresses; what could end the link or its address early is quoted."""
+    if n.link is None or not n.link.startswith(("http://", "https://")) or len(n.link) > _MOST_LINK:
+        return None
+    address = escape(quote(n.link, safe=":/?#[]@!$&'()*+,;=%-._~"))
+    return f"<{address}|Open step {n.step}>" if n.step is not None else f"<{address}|Open the run>"
+
+
+def _origin(n: Notification) -> Block:
+    labels = [f"{name}={value}" for name, value in list(n.labels.items())[:_MOST_LABELS]]
+    return _context(" · ".join([f"{n.at:%Y-%m-%d %H:%M:%S %Z}", f"episode {n.episode}", *labels]))
+
+
+def _context(text: str) -> Block:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": fit(text, FIELD)}]}

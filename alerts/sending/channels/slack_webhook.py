@@ -1,0 +1,52 @@
+"""Slack through an incoming webhook: needs no app with scopes, and can neither edit nor look at what it has sent.
+
+So a message whose attempt got no answer is sent again, and says that it may be a repetition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from slack_sdk.webhook import WebhookClient
+
+from logprobe.alerts.sending.channels import slack_message
+from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.network import retry_after
+from logprobe.alerts.sending.channels.slack_errors import SILENT, answered, retry_handlers, translated
+from logprobe.alerts.sending.credentials import Secret
+
+_TAKEN: Final = (200, "ok")
+
+
+class SlackWebhook:
+    """One incoming webhook."""
+
+    pace = 1.0  # Slack's limit, per webhook
+
+    def __init__(self, name: str, *, url: Secret, calls: Calls) -> None:
+        """`url`: the webhook's address, which is its password."""
+        self.name = name
+        self._calls = calls
+        self._secrets = (url,)
+        self._client = WebhookClient(
+            url.reveal(),
+            timeout=math.ceil(calls.seconds),
+            logger=SILENT,
+            retry_handlers=retry_handlers(),  # type: ignore[arg-type]  # the SDK's list is not covariant
+        )
+
+    def send(self, letter: Letter) -> Receipt:
+        """Sends one message per transition."""
+        content = slack_message.message(letter.notification, repeat=letter.uncertain_since is not None)
+        answer = self._calls.run(lambda: translated(lambda: self._client.send(**content), self._secrets))
+        if (answer.status_code, answer.body.strip()) != _TAKEN:
+            raise answered(answer.body.strip(), answer.status_code, retry_after(answer.headers))
+        return {}
+
+    def check(self) -> list[str]:
+        """What a webhook cannot do."""
+        return [
+            "an incoming webhook cannot edit, thread or show pictures, and may send twice after a crash; a bot token can"
+        ]

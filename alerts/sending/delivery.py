@@ -1,0 +1,172 @@
+"""The sender: takes notifications from the outbox to their channels, one job per channel, so that a slow one delays no other."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, Final
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending import outbox
+from logprobe.alerts.sending.backoff import GIVE_UP_AFTER, pause
+from logprobe.alerts.sending.channels.building import Route, channels_of
+from logprobe.alerts.sending.outbox import Delivery
+from logprobe.collectors.errors import ChannelError
+from logprobe.monitor.jobs import Job
+from logprobe.monitor.part import Part
+from logprobe.monitor.store import Store
+
+LOGGER: Final = logging.getLogger("logprobe.alerts")
+Clock = Callable[[], datetime]
+
+_SECONDS: Final = 1.0
+_BUDGET: Final = 30.0  # seconds of one run; what is left waits for the next
+UNDELIVERED: Final = "undelivered"  # rule and label of the notice that a channel has given a message up
+
+
+def part(store: Store, stopping: threading.Event) -> Part:
+    """The sender as a part of the service. Raises `ConfigurationError` when a channel is not configured as it must be."""
+
+    def clock() -> datetime:
+        return datetime.now(UTC)
+
+    routes = channels_of(store.home, environment=os.environ, stopping=stopping, clock=clock)
+    return Part(jobs=jobs(store, routes, clock=clock, random=Random(), stopping=stopping))  # noqa: S311 - jitter
+
+
+def jobs(
+    store: Store, routes: Sequence[Route], *, clock: Clock, random: Random, stopping: threading.Event
+) -> list[Job]:
+    """One job per channel; without channels, one that keeps the outbox from piling up for a channel to come."""
+    senders = [Sender(store, route, routes, clock=clock, random=random, stopping=stopping) for route in routes]
+    if not senders:
+        return [Job("delivery", _SECONDS, lambda: {"notifications": route_new(store, routes, clock())})]
+    return [Job(f"delivery-{sender.name}", _SECONDS, sender.run_once) for sender in senders]
+
+
+def route_new(store: Store, routes: Sequence[Route], now: datetime) -> int:
+    """Makes one delivery of every new notification per channel that wants its severity. Raises `StoreError`."""
+    return outbox.route(store, lambda notification: _wanted(notification, routes), now)
+
+
+def _wanted(notification: Notification, routes: Sequence[Route]) -> list[str]:
+    # Of its own failure a channel hears nothing.
+    silent = notification.labels.get(UNDELIVERED)
+    return [r.channel.name for r in routes if notification.severity in r.severities and r.channel.name != silent]
+
+
+class Sender:
+    """Works off the deliveries of one channel. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        route: Route,
+        routes: Sequence[Route],
+        *,
+        clock: Clock,
+        random: Random,
+        stopping: threading.Event,
+    ) -> None:
+        """`routes`: of all channels, this one among them."""
+        self.name = route.channel.name
+        self._store = store
+        self._route = route
+        self._routes = routes
+        self._clock = clock
+        self._random = random
+        self._stopping = stopping
+        self._failures = 0  # in a row
+        self._resume_at: datetime | None = None
+        self._last_sent: float | None = None
+
+    def run_once(self) -> Mapping[str, Any]:
+        """Sends what is due, for half a minute at most. After a failure the channel rests, whatever else is due.
+
+        Returns counts `sent, failed, dead` and the last error. Raises `StoreError`.
+        """
+        route_new(self._store, self._routes, self._clock())
+        counts: Counter[str] = Counter()
+        deadline = time.monotonic() + _BUDGET
+        while not self._resting() and time.monotonic() < deadline:
+            delivery = outbox.due(self._store, self.name, self._clock())
+            if delivery is None or not self._take_turn():
+                break
+            counts[self._attempt(delivery)] += 1
+        return {name: counts[name] for name in ("sent", "failed", "dead")}
+
+    def _resting(self) -> bool:
+        return self._stopping.is_set() or (self._resume_at is not None and self._clock() < self._resume_at)
+
+    def _take_turn(self) -> bool:
+        """Waits until the channel's pace allows a message; False when the service stops."""
+        if self._last_sent is not None:
+            self._stopping.wait(max(0.0, self._last_sent + self._route.channel.pace - time.monotonic()))
+        return not self._stopping.is_set()
+
+    def _attempt(self, delivery: Delivery) -> str:
+        now = self._clock()
+        if delivery.attempts and now - delivery.enqueued_at > GIVE_UP_AFTER:
+            return self._give_up(delivery, delivery.last_error or "no attempt came to its end")
+        outbox.begin(self._store, delivery, now=now, next_at=now + self._again_after(delivery))
+        try:
+            receipt = self._route.channel.send(delivery.letter)
+        except ChannelError as error:
+            return self._failed(delivery, error)
+        finally:
+            self._last_sent = time.monotonic()
+        outbox.sent(self._store, delivery, receipt, self._clock())
+        self._failures, self._resume_at = 0, None
+        return "sent"
+
+    def _again_after(self, delivery: Delivery) -> timedelta:
+        """How long a delivery rests whose attempt never ends: longer each time, if it is what kills the process."""
+        settle = self._route.settle
+        return max(settle, pause(delivery.attempts, "uncertain", None, self._random)) if delivery.attempts else settle
+
+    def _give_up(self, delivery: Delivery, words: str) -> str:
+        now = self._clock()
+        LOGGER.error("channel %s: given up: %s", self.name, words)
+        outbox.dead(self._store, delivery, words, now, _notice(delivery, words, now))
+        return "dead"
+
+    def _failed(self, delivery: Delivery, error: ChannelError) -> str:
+        now = self._clock()
+        words = f"{error.reason}: {error}"
+        if error.reason == "refused":
+            return self._give_up(delivery, words)
+        self._failures += 1
+        if self._failures == 1:  # the outbox counts the others
+            LOGGER.warning("channel %s: %s; it will be tried again", self.name, words)
+        uncertain = error.reason == "uncertain"
+        wait = pause(max(delivery.attempts + 1, self._failures), error.reason, error.retry_after, self._random)
+        self._resume_at = now + wait
+        next_at = now + max(wait, self._route.settle) if uncertain else now + wait
+        outbox.failed(self._store, delivery, words, uncertain=uncertain, next_at=next_at)
+        return "failed"
+
+
+def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | None:
+    """Tells the other channels that a message was given up; of a notice that was given up, nobody is told."""
+    lost = delivery.letter.notification
+    if UNDELIVERED in lost.labels:
+        return None
+    return replace(
+        lost,
+        key=f"{UNDELIVERED}/{delivery.channel}/{lost.key}",
+        rule=UNDELIVERED,
+        episode=f"{UNDELIVERED}/{delivery.channel}/{lost.episode}",
+        state="firing",
+        at=now,
+        summary=f"Channel {delivery.channel} did not take this message: {lost.summary}",
+        description=f"It was given up ({words}). `logprobe alerts test {delivery.channel}` says more.",
+        labels={**lost.labels, UNDELIVERED: delivery.channel},
+        series=(),
+    )

@@ -1,0 +1,82 @@
+"""Trying a channel out: one test message, and plainly what does not work."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending.channels.building import Route
+from logprobe.alerts.sending.channels.channel import Channel, Letter
+from logprobe.collectors.errors import ChannelError, ConfigurationError
+
+_BASELINE: Final = 1.2e-3
+_ADVICE: Final = {
+    "unreachable": "nothing answers there; check the address, and HTTPS_PROXY if there is a proxy",
+    "uncertain": "the message may have arrived all the same; look there, and try again",
+    "busy": "it wants fewer messages; try again later",
+    "refused": "it does not take messages like this one",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of a test message. `lines` say it in words, what does not work first."""
+
+    delivered: bool
+    lines: tuple[str, ...]
+
+
+def chosen(routes: Sequence[Route], name: str) -> Channel:
+    """The channel of that name. Raises `ConfigurationError` when there is none."""
+    known = {route.channel.name: route.channel for route in routes}
+    if name in known:
+        return known[name]
+    if not known:
+        raise ConfigurationError(
+            "no channels are configured; see docs/channels.md for channels.yaml and the environment"
+        )
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+    raise ConfigurationError(f"there is no channel {name!r}; {hint}")
+
+
+def attempt(channel: Channel, *, now: datetime) -> Trial:
+    """Sends a test message to `channel`, at once and past the outbox."""
+    try:
+        limits = channel.check()
+        channel.send(Letter(sample(channel.name, now)))
+    except ChannelError as error:
+        advice = f"; {_ADVICE[error.reason]}" if error.reason in _ADVICE else ""
+        return Trial(delivered=False, lines=(f"not delivered: {error}{advice}",))
+    return Trial(delivered=True, lines=(*limits, "delivered: look for the test message there"))
+
+
+def sample(channel: str, now: datetime) -> Notification:
+    """A notification that says that it is a test."""
+    series = tuple(
+        (step, _BASELINE * (1 + math.sin(step / 2) / 5) * math.exp(max(0, step - 40) / 6)) for step in range(60)
+    )
+    return Notification(
+        key=f"test/{channel}/{now.isoformat()}",
+        run="no run",
+        rule="test",
+        episode=f"test/{channel}/{now.isoformat()}",
+        state="firing",
+        severity="info",
+        at=now,
+        summary=f"This is a test of the channel {channel}. Nothing is wrong.",
+        description="The numbers and the picture are made up.",
+        metric="k3_kl",
+        pair="backend",
+        value=series[-1][1],
+        unit="nats",
+        baseline=_BASELINE,
+        step=59,
+        since_step=40,
+        series=series,
+    )

@@ -1,0 +1,230 @@
+"""The alerts job on a real store: in order, exactly once, across restarts, failures and changed rules."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import duckdb
+import pytest
+from alert_homes import K3, at, put, series
+
+from logprobe.alerts.rules import backtest, job, rule_file
+from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE, of
+from logprobe.alerts.rules.job import Evaluator
+from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+HIGH = (
+    "rules:\n  - {name: high, metric: k3_kl, for: 2, keep_firing: 2, when: {kind: threshold, above: 1, clear: 0.5}}\n"
+)
+WAVE = [0.1] * 5 + [2.0] * 6 + [0.7, 0.1, 0.1, 0.1] + [3.0] * 4 + [None] * 3 + [0.1] * 4 + [2.0] * 3
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+def book(text: str = HIGH):
+    return rule_file.parse(f"defaults: false\n{text}", "alerts.yaml")
+
+
+def look(store: Store, now, rules=None, **more):
+    """One look, by a service that was just started."""
+    return Evaluator(store, rules or book(), threading.Event(), clock=lambda: now, **more).run_once()
+
+
+def transitions(store: Store, run: str | None = None) -> list[tuple]:
+    rows = store.read("alert_history", run=run).to_pylist()
+    return [(row["run"], row["step"], row["rule"], row["before"], row["after"]) for row in rows]
+
+
+def messages(store: Store) -> list[tuple]:
+    sql = "SELECT run, step, rule, state FROM notifications ORDER BY number"
+    return [tuple(row.values()) for row in store.query(sql).to_pylist()]
+
+
+def expected(store: Store, run: str = "a") -> tuple[list[tuple], list[tuple]]:
+    """What a backtest of the same steps comes to."""
+    outcome = backtest.backtest(store, run, book().for_run(run))
+    moved = [(run, t.step, t.alert.rule.name, t.before.value, t.alert.state.phase.value) for t in outcome.transitions]
+    return moved, [(run, m.step, m.alert.rule.name, m.word) for m in outcome.messages]
+
+
+def test_one_long_look_and_many_short_ones_come_to_what_a_backtest_says(store: Store) -> None:
+    put(store, "a", series(WAVE))
+    counts = look(store, at(len(WAVE)))
+    assert counts["steps"] == len(WAVE)
+    for step, value in enumerate(WAVE):
+        put(store, "b", {step: {K3: value}})
+        look(store, at(step + 1))
+        look(store, at(step + 1))  # nothing new
+    moved, told = expected(store)
+    assert len(told) == 5
+    assert transitions(store, "a") == moved
+    assert [("a", *line[1:]) for line in transitions(store, "b")] == moved
+    assert [line for line in messages(store) if line[0] == "a"] == told
+    assert [("a", *line[1:]) for line in messages(store) if line[0] == "b"] == told
+
+
+def test_a_transaction_that_fails_leaves_nothing_and_is_made_up_for(store: Store, monkeypatch) -> None:
+    put(store, "a", series(WAVE))
+    enqueue = job.enqueue
+
+    def fail_once(*arguments) -> None:
+        enqueue(*arguments)
+        monkeypatch.setattr(job, "enqueue", enqueue)
+        raise duckdb.IOException("disk full")
+
+    monkeypatch.setattr(job, "enqueue", fail_once)
+    with pytest.raises(StoreError, match="disk full"):
+        look(store, at(len(WAVE)))
+    assert transitions(store) == []
+    assert messages(store) == []
+    look(store, at(len(WAVE)))
+    assert (transitions(store), messages(store)) == expected(store)
+
+
+def test_a_step_that_may_still_receive_data_is_not_looked_at_and_neither_are_those_after_it(store: Store) -> None:
+    put(store, "a", series([0.1] * 5))
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('a', 3)")
+    assert look(store, at(100))["steps"] == 3
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM dirty_steps")
+    assert look(store, at(4) + timedelta(seconds=1))["steps"] == 1  # step 4 was computed a second ago
+    assert look(store, at(4) + timedelta(seconds=3))["steps"] == 1
+
+
+def test_what_comes_late_does_not_call_back_what_was_told(store: Store) -> None:
+    put(store, "a", series([0.1, 2.0, 2.0, 2.0]))
+    look(store, at(10))
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM step_metrics WHERE step = 2")
+    put(store, "a", {2: {K3: 0.1}})
+    look(store, at(20))
+    assert messages(store) == [("a", 2, "high", "firing")]
+
+
+def test_old_runs_are_looked_at_and_nobody_is_told(store: Store) -> None:
+    put(store, "a", series(WAVE))
+    look(store, at(len(WAVE)) + timedelta(days=30))
+    assert transitions(store) == expected(store)[0]
+    assert messages(store) == []
+    assert store.read("alert_list", run="a")["muted"].to_pylist() == ["history: it happened too long ago to be news"]
+
+
+def test_a_rule_that_changes_looks_at_the_run_anew_and_tells_the_difference_once(store: Store) -> None:
+    put(store, "a", series([0.1] * 5 + [2.0] * 5))
+    look(store, at(10))
+    assert messages(store) == [("a", 6, "high", "firing")]
+    lower = book(HIGH.replace("keep_firing: 2", "keep_firing: 9"))
+    look(store, at(10), lower)
+    assert len(messages(store)) == 1  # it still fires: no news
+    higher = book(HIGH.replace("above: 1", "above: 5"))
+    look(store, at(10), higher)
+    look(store, at(10), higher)
+    assert messages(store)[1:] == [("a", 9, "high", "resolved")]
+    look(store, at(10))
+    assert messages(store)[2:] == [("a", 9, "high", "firing")]
+    keys = store.query("SELECT DISTINCT key FROM notifications")["key"].to_pylist()
+    assert len(keys) == 3
+
+
+def test_a_rule_that_changed_says_nothing_half_way_through_the_past(store: Store) -> None:
+    put(store, "a", series([0.1] * 5 + [2.0] * 5))
+    look(store, at(10))
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('a', 3)")  # so the rule cannot get further now
+    changed = book(HIGH.replace("keep_firing: 2", "keep_firing: 9"))
+    look(store, at(10), changed)
+    assert messages(store) == [("a", 6, "high", "firing")]
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM dirty_steps")
+    look(store, at(10), changed)
+    assert messages(store) == [("a", 6, "high", "firing")]
+    assert store.read("alert_list", run="a")["phase"].to_pylist() == ["firing"]
+
+
+def test_a_rule_that_is_removed_is_over(store: Store) -> None:
+    put(store, "a", series([2.0] * 5))
+    look(store, at(10))
+    look(store, at(10), book("rules: []\n"))
+    look(store, at(10), book("rules: []\n"))
+    assert messages(store) == [("a", 1, "high", "firing"), ("a", 4, "high", "resolved")]
+    assert transitions(store)[-1] == ("a", 4, "high", "firing", "normal")
+    assert store.read("alert_list", run=None).num_rows == 0
+
+
+def test_people_take_care_and_silence(store: Store) -> None:
+    put(store, "a", series([2.0] * 5))
+    now = at(10)
+    actions = of(store, clock=lambda: now)
+    look(store, now)
+    with pytest.raises(ConfigurationError, match="no alert 'b' fires"):
+        actions[ACKNOWLEDGE].run({"episode": "b", "author": "ann"})
+    for _ in range(2):
+        assert actions[ACKNOWLEDGE].run({"episode": "a", "author": "ann", "reason": "mine"})["acknowledged"] == [
+            "a/high/0"
+        ]
+        look(store, now)
+    assert messages(store) == [("a", 1, "high", "firing"), ("a", 4, "high", "acknowledged")]
+    document = json.loads(store.query("SELECT document FROM notifications ORDER BY number DESC")["document"][0].as_py())
+    assert document["summary"] == "ann takes care: mine"
+
+    silence = {"id": "s", "matchers": {"run": "b*"}, "for": "1h", "author": "bob", "reason": "ablation"}
+    for _ in range(2):
+        actions[SILENCE].run(silence)
+    put(store, "b", series([2.0] * 5))
+    look(store, now)
+    assert store.read("alert_list", run="b")["muted"].to_pylist() == ["silenced by bob: ablation"]
+    assert len(messages(store)) == 2
+    actions[UNSILENCE].run({"id": "s"})
+    look(store, now + timedelta(seconds=1))
+    assert messages(store)[2:] == [("b", 4, "high", "firing")]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"matchers": {}}, "needs a matcher"),
+        ({"for": "soon"}, "no span of time"),
+        ({"for": "-5m"}, "must last for some time"),
+        ({"reason": " "}, "'reason' is missing"),
+        ({"id": None}, "'id' is missing"),
+    ],
+)
+def test_a_silence_that_makes_no_sense_is_refused(store: Store, change: dict, words: str) -> None:
+    silence = {"id": "s", "matchers": {"run": "b*"}, "for": "1h", "author": "bob", "reason": "ablation"}
+    with pytest.raises(ConfigurationError, match=words):
+        of(store)[SILENCE].run(silence | change)
+
+
+def test_a_notification_carries_what_people_need(store: Store) -> None:
+    text = HIGH.replace(
+        "{name: high,",
+        "{name: high, layer: objective, labels: {team: rl}, annotations: {summary: Too large., runbook: Look.},",
+    )
+    put(store, "a", series([0.1] * 5 + [2.0] * 3))
+    with store.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO weight_records (run, time, version, step) VALUES ('a', ?, '41', 4), ('a', ?, '99', 90)",
+            [at(4), at(90)],
+        )
+    look(store, at(10), book(text), page="http://127.0.0.1:8501")
+    (document,) = (
+        json.loads(text) for text in store.query("SELECT document FROM notifications")["document"].to_pylist()
+    )
+    assert document["summary"] == "Too large. backend.k3_kl is 2; it should be at most 1."
+    assert (document["metric"], document["pair"], document["unit"]) == ("k3_kl", "backend", "nats")
+    assert (document["step"], document["since_step"], document["value"]) == (6, 5, 2.0)
+    assert document["series"] == [[0, 0.1], [1, 0.1], [2, 0.1], [3, 0.1], [4, 0.1], [5, 2.0], [6, 2.0]]
+    assert document["changes"] == ["weights 41, 2026-03-01 12:00:40 UTC"]
+    assert document["link"] == "http://127.0.0.1:8501/?run=a&step=6"
+    assert (document["layer"], document["labels"]) == ("objective", {"team": "rl"})

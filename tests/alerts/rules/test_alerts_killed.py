@@ -1,0 +1,68 @@
+"""kill -9 of the service in the middle of a run: the alerts are those of a run that nobody killed, each told exactly once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from pathlib import Path
+
+import alert_processes
+from alert_processes import RULES, RUN, record
+from processes import eventually
+
+from logprobe.alerts.rules import backtest, rule_file
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
+from logprobe.monitor.store import Store
+
+STEPS = 60
+KILLS = 8
+
+
+def test_the_same_transitions_exactly_once(home: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["logprobe.monitor.service", "logprobe.alerts.rules.job", "pyarrow.parquet"])
+    rng = random.Random(5)
+    service = context.Process(target=alert_processes.serve, args=(home,), daemon=True)
+    service.start()
+    try:
+        with Recorder(home, RUN, rank=0) as recorder:
+            for step in range(STEPS):
+                record(recorder, step)
+                if step % (STEPS // KILLS) == STEPS // KILLS - 1:
+                    # Some die while they start, some in the middle of what they do.
+                    time.sleep(rng.uniform(0.0, 1.5))
+                    assert service.is_alive()
+                    service.kill()
+                    service.join()
+                    service = context.Process(target=alert_processes.serve, args=(home,), daemon=True)
+                    service.start()
+        eventually(lambda: seen(home) == STEPS - 1, "the rules have looked at every step", 60)
+    finally:
+        service.kill()
+        service.join()
+    check(Home(home))
+
+
+def seen(home: Path) -> int | None:
+    try:
+        with connect(home) as reader:
+            return next((row["cursor"] for row in reader.read("alert_runs").to_pylist() if row["run"] == RUN), None)
+    except (ConnectionError, ValueError):  # it is just starting
+        return None
+
+
+def check(home: Home) -> None:
+    rules = rule_file.parse(RULES, "alerts.yaml").for_run(RUN)
+    with home.lock(), Store.open(home) as store:
+        outcome = backtest.backtest(store, RUN, rules)
+        moved = store.query("SELECT rule, step, before, after FROM alert_transitions ORDER BY step, rule").to_pylist()
+        told = store.query("SELECT rule, step, state FROM notifications ORDER BY number").to_pylist()
+    wanted = sorted((t.step, t.alert.rule.name, t.before.value, t.alert.state.phase.value) for t in outcome.transitions)
+    assert [(row["step"], row["rule"], row["before"], row["after"]) for row in moved] == wanted
+    assert [(row["step"], row["rule"], row["state"]) for row in told] == [
+        (m.step, m.alert.rule.name, m.word) for m in outcome.messages
+    ]
+    assert len(told) >= STEPS // 10 * 3  # otherwise the test has shown nothing

@@ -1,0 +1,245 @@
+"""The other channels: signed JSON, console, file, apprise."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from alert_notes import NOTE
+from sending import Bench
+
+from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
+from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.channel import Letter
+from logprobe.alerts.sending.channels.console import Console
+from logprobe.alerts.sending.channels.file import File
+from logprobe.alerts.sending.channels.webhook import TOLERANCE, Webhook, verify
+from logprobe.alerts.sending.credentials import Secret
+from logprobe.collectors.errors import ChannelError, ConfigurationError
+from logprobe.monitor.store import Store
+
+SECRET = Secret("whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+class Receiver:
+    """An HTTP server that takes requests, and answers with the statuses it was given, then 200."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.statuses: list[int] = []
+        self.headers: dict[str, str] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> Any:
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                receiver.requests.append((self.command, headers, body))
+                self.send_response(receiver.statuses.pop(0) if receiver.statuses else 200)
+                for name, value in receiver.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            do_GET = do_POST
+
+            def log_message(self, *arguments: object) -> None:
+                return
+
+        return Handler
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with Receiver() as running:
+        yield running
+
+
+def webhook(receiver: Receiver, *, seconds: float = 5.0) -> Webhook:
+    calls = Calls(seconds, threading.Event())
+    return Webhook("hook", url=Secret(receiver.url), secret=SECRET, calls=calls, clock=lambda: NOW)
+
+
+def test_a_webhook_is_signed_and_can_be_verified(receiver: Receiver) -> None:
+    webhook(receiver).send(Letter(NOTE))
+    ((_, headers, body),) = receiver.requests
+    assert json.loads(body) == NOTE.document()
+    assert headers["webhook-id"] == NOTE.key
+    assert verify(SECRET, headers, body, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("changed", "body", "later"),
+    [
+        ({}, b"{}", 0.0),
+        ({"webhook-id": "other"}, None, 0.0),
+        ({"webhook-timestamp": "1"}, None, 0.0),
+        ({"webhook-timestamp": "soon"}, None, 0.0),
+        ({"webhook-signature": ""}, None, 0.0),
+        ({"webhook-signature": "v1,AAAA"}, None, 0.0),
+        ({}, None, TOLERANCE + 1),
+        ({}, None, -TOLERANCE - 1),
+    ],
+)
+def test_forgeries_and_replays_are_refused(
+    receiver: Receiver, changed: dict[str, str], body: bytes | None, later: float
+) -> None:
+    webhook(receiver).send(Letter(NOTE))
+    ((_, headers, sent),) = receiver.requests
+    now = NOW + timedelta(seconds=later)
+    assert not verify(SECRET, headers | changed, sent if body is None else body, now=now)
+    assert not verify(Secret("whsec_" + "A" * 32), headers, sent, now=NOW)
+
+
+def test_the_signature_is_that_of_the_specification() -> None:
+    # The example of https://github.com/standard-webhooks/standard-webhooks (spec, and its libraries' tests).
+    headers = {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    now = datetime.fromtimestamp(1614265330, UTC)
+    assert verify(SECRET, headers, b'{"test": 2432232314}', now=now)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(500, "uncertain"), (429, "busy"), (503, "busy"), (401, "setup"), (302, "setup"), (422, "refused")],
+)
+def test_answers_of_a_receiver(receiver: Receiver, status: int, reason: str) -> None:
+    receiver.statuses = [status]
+    receiver.headers = {"Retry-After": "7", "Location": receiver.url}
+    with pytest.raises(ChannelError, match=str(status)) as caught:
+        webhook(receiver).send(Letter(NOTE))
+    assert caught.value.reason == reason
+    assert caught.value.retry_after == (7.0 if reason == "busy" else None)
+    assert len(receiver.requests) == 1  # a redirect was not followed
+
+
+def test_a_repetition_has_the_same_id(store: Store, receiver: Receiver) -> None:
+    receiver.statuses = [500]
+    bench = Bench(store, webhook(receiver))
+    bench.enqueue(NOTE)
+    bench.run()
+    bench.finish()
+    assert [headers["webhook-id"] for _, headers, _ in receiver.requests] == [NOTE.key] * 2
+
+
+@pytest.mark.parametrize("secret", ["short", "whsec_AAAA", "whsec_no base64 here, surely"])
+def test_a_weak_secret_is_refused_and_not_quoted(receiver: Receiver, secret: str) -> None:
+    calls = Calls(1.0, threading.Event())
+    with pytest.raises(ConfigurationError) as caught:
+        Webhook("hook", url=Secret(receiver.url), secret=Secret(secret), calls=calls, clock=lambda: NOW)
+    assert secret.removeprefix("whsec_") not in str(caught.value)
+
+
+def test_the_console_prints_one_harmless_line() -> None:
+    stream = io.StringIO()
+    Console("log", stream).send(Letter(replace(NOTE, summary="up\x1b[2J\nand away")))
+    assert stream.getvalue() == "logprobe: Critical: k3 grows · run: up[2J and away\n"
+
+
+def test_a_console_that_is_gone_is_no_crash() -> None:
+    stream = io.StringIO()
+    stream.close()
+    with pytest.raises(ChannelError, match="cannot be written"):
+        Console("log", stream).send(Letter(NOTE))
+
+
+def test_a_file_has_each_notification_once(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.jsonl"
+    channel = File("audit", path)
+    second = replace(NOTE, key="second")
+    channel.send(Letter(NOTE))
+    channel.send(Letter(NOTE, uncertain_since=NOW))  # it had been written, then the sender was killed
+    channel.send(Letter(second, uncertain_since=NOW))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [NOTE.document(), second.document()]
+
+
+def test_a_line_that_was_cut_off_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.jsonl"
+    path.write_bytes(NOTE.to_json().encode()[:100])
+    File("audit", path).send(Letter(NOTE, uncertain_since=NOW))
+    assert json.loads(path.read_text().splitlines()[-1]) == NOTE.document()
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.jsonl"
+    channel = File("audit", path)
+    channel.send(Letter(NOTE))
+    before = path.read_bytes()
+    old, kept = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, kept[1]))  # the next line fits only in part
+    try:
+        with pytest.raises(ChannelError, match="cannot be written"):
+            channel.send(Letter(replace(NOTE, key="second")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+        signal.signal(signal.SIGXFSZ, old)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ChannelError, match="No such file"):
+        File("audit", tmp_path / "missing" / "alerts.jsonl").send(Letter(NOTE))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of apprise's own imports
+def test_apprise_sends_to_its_address(receiver: Receiver) -> None:
+    url = receiver.url.replace("http://", "json://")
+    channel = AppriseUrl("mail", url=Secret(url), calls=Calls(10.0, threading.Event()))
+    channel.send(Letter(NOTE))
+    document = json.loads(receiver.requests[0][2])
+    assert (document["title"], document["type"]) == ("Critical: k3 grows · run", "failure")
+    receiver.statuses = [500]
+    with pytest.raises(ChannelError, match="apprise could not deliver"):
+        channel.send(Letter(NOTE))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of apprise's own imports
+def test_an_address_that_apprise_does_not_know_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(ConfigurationError) as caught:
+        AppriseUrl("mail", url=Secret("nosuch://canary-password"), calls=Calls(1.0, threading.Event()))
+    assert "canary" not in str(caught.value) + caplog.text
+
+
+def test_the_receiver_in_the_documentation_works(receiver: Receiver, repository: Path) -> None:
+    page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], namespace)
+    calls, key = Calls(5.0, threading.Event()), "a key of more than 24 bytes"
+    url, clock = Secret(receiver.url), lambda: datetime.now(UTC)
+    Webhook("hook", url=url, secret=Secret(key), calls=calls, clock=clock).send(Letter(NOTE))
+    ((_, headers, body),) = receiver.requests
+    assert namespace["genuine"](key.encode(), headers, body, set())
+    assert not namespace["genuine"](key.encode(), headers, body + b" ", set())
+    assert not namespace["genuine"](key.encode(), headers, body, {NOTE.key})
+    assert not namespace["genuine"](key.encode(), headers | {"webhook-timestamp": "1"}, body, set())

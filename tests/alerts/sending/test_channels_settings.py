@@ -1,0 +1,141 @@
+"""``channels.yaml``: every mistake is named with its line, and secrets come from elsewhere."""
+
+from __future__ import annotations
+
+import stat
+import textwrap
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from fake_slack import CHANNEL, TOKEN
+
+from logprobe.alerts.sending.channels.building import channels_of
+from logprobe.alerts.sending.channels.settings import parse_settings
+from logprobe.alerts.sending.channels.slack_bot import SlackBot
+from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
+from logprobe.alerts.sending.credentials import Secret, read_secret, redacted
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.home import Home
+
+EVERYTHING = """\
+channels:
+  oncall:
+    kind: slack_bot
+    channel: C0123456789
+    token_file: {token}
+    severities: [critical]
+  everyone: {{kind: slack_webhook, url_env: HOOK}}
+  hook: {{kind: webhook, url_env: HOOK, secret_env: SIGN, severities: [info, warning, critical]}}
+  audit: {{kind: file, path: alerts.jsonl}}
+  log: {{kind: console}}
+"""
+
+
+def build(home: Path, environment: dict[str, str]) -> list:
+    return channels_of(Home(home), environment=environment, stopping=threading.Event(), clock=lambda: datetime.now(UTC))
+
+
+def test_all_kinds(home: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
+    home.mkdir()
+    (home / "channels.yaml").write_text(EVERYTHING.format(token=token))
+    routes = build(home, {"HOOK": "https://hooks.slack.com/services/T/B/x", "SIGN": "s" * 32})
+    assert [route.channel.name for route in routes] == ["oncall", "everyone", "hook", "audit", "log"]
+    assert [sorted(route.severities) for route in routes[:2]] == [["critical"], ["critical", "warning"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "channels:\n  a:\n    kind: slack_bot\n    chanel: C012345\n",
+            "c.yaml:4: channels.a.chanel: unknown key; did you mean channel?",
+        ),
+        (
+            "channels:\n  a:\n    kind: slack_bot\n    channel: '#alerts'\n",
+            "c.yaml:4: channels.a.channel: the channel's ID is needed",
+        ),
+        ("channels:\n  a:\n    kind: slak\n", "c.yaml:2: channels.a"),
+        ("channels:\n  a: {kind: console}\n\n  a: {kind: console}\n", "c.yaml:4"),
+        ("channels:\n  a:\n    kind: console\n    severities: [loud]\n", "c.yaml:4"),
+        ("chanels: {}\n", "c.yaml:1: chanels: unknown key; did you mean channels?"),
+        ("channels:\n  a:\n    kind: console\n  b: [\n", "c.yaml:5: no YAML"),
+        ("channels:\n  'a b': {kind: console}\n", "c.yaml:2"),
+        (
+            "channels:\n  a:\n    kind: webhook\n    secret: hunter2hunter2\n",
+            "c.yaml:4: channels.a.secret: unknown key",
+        ),
+    ],
+)
+def test_mistakes_name_file_line_and_key(text: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_settings(text, "c.yaml")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "channels: {}\n", "# nothing yet\n"])
+def test_no_channels(text: str) -> None:
+    assert parse_settings(text, "c.yaml") == {}
+
+
+def test_slack_from_the_environment_alone(home: Path) -> None:
+    (route,) = build(home, {"LOGPROBE_SLACK_TOKEN": TOKEN, "LOGPROBE_SLACK_CHANNEL": CHANNEL})
+    assert isinstance(route.channel, SlackBot)
+    (route,) = build(home, {"LOGPROBE_SLACK_WEBHOOK": "https://hooks.slack.com/services/T/B/x"})
+    assert isinstance(route.channel, SlackWebhook)
+    assert build(home, {}) == []
+    with pytest.raises(ConfigurationError, match="LOGPROBE_SLACK_CHANNEL"):
+        build(home, {"LOGPROBE_SLACK_TOKEN": TOKEN})
+
+
+@pytest.mark.parametrize(
+    "address", ["hooks.slack.com/canary", "ftp://h/canary", "http://", "https://h:canary/", "https://é/canary"]
+)
+def test_an_address_that_is_none_is_refused_and_not_quoted(home: Path, address: str) -> None:
+    with pytest.raises(ConfigurationError, match="channel slack") as caught:
+        build(home, {"LOGPROBE_SLACK_WEBHOOK": address})
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o602, 0o620, 0o666])
+def test_a_secret_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "token"
+    file.write_text("canary")
+    file.chmod(mode)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        read_secret("channel a", variable="X", file=file, environment={})
+
+
+@pytest.mark.parametrize("mode", [stat.S_IRUSR, 0o600, 0o440])
+def test_a_private_file_is_read(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "token"
+    file.write_text("canary\n")
+    file.chmod(mode)
+    for given in ({"file": file, "environment": {}}, {"file": None, "environment": {"X_FILE": str(file)}}):
+        assert read_secret("channel a", variable="X", **given).reveal() == "canary"
+
+
+@pytest.mark.parametrize("content", ["", "  \n", "can ary", "can\nary"])
+def test_a_secret_is_one_word(content: str) -> None:
+    with pytest.raises(ConfigurationError, match="environment variable X") as caught:
+        read_secret("channel a", variable="X", file=None, environment={"X": content})
+    assert "can" not in str(caught.value).replace("channel", "")
+
+
+def test_a_secret_prints_as_nothing() -> None:
+    secret = Secret("canary/1")
+    assert "canary" not in f"{secret!r} {secret} {[secret]}"
+    assert redacted("https://h/canary%2F1?x=canary/1", [secret]) == "https://h/[secret]?x=[secret]"
+
+
+def test_the_file_in_the_documentation_is_valid(repository: Path) -> None:
+    page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
+    block = page[page.index("    channels:\n") :].split("\n\n")[0]
+    names = ["oncall", "everyone", "receiver", "audit", "log", "mail"]
+    assert list(parse_settings(textwrap.dedent(block), "docs")) == names

@@ -1,0 +1,109 @@
+"""The sender as a part of the real service: across kill -9 of it, and at its end; and trying a channel out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alert_notes import NOTE
+from fake_slack import CHANNEL, TOKEN, FakeSlack
+from processes import connected, end, eventually, start_service
+from sending import Bench, bot
+
+from logprobe.alerts.sending import delivery, outbox
+from logprobe.app.cli import main
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+CHANNELS = """\
+channels:
+  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, pictures: false}}
+  audit: {{kind: file, path: alerts.jsonl}}
+"""
+
+
+@pytest.fixture
+def configured(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with two channels."""
+    home.mkdir()
+    (home / "channels.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
+    monkeypatch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+    return home
+
+
+def enqueue(home: Path, count: int) -> list[str]:
+    keys = [f"e{number}/firing" for number in range(count)]
+    with Store.open(Home(home)) as store, store.transaction() as cursor:
+        for key in keys:
+            outbox.enqueue(store, cursor, replace(NOTE, key=key, episode=key))
+    return keys
+
+
+def test_a_service_that_is_killed_sends_nothing_twice_and_loses_nothing(configured: Path, slack: FakeSlack) -> None:
+    keys = enqueue(configured, 3)
+    process = start_service(configured)
+    slack.on_call = lambda method, stage: (
+        process.kill() if (method, stage) == ("chat.postMessage", "accepted") else None
+    )
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert len(slack.messages) == 1
+    slack.on_call = lambda method, stage: None
+    process = start_service(configured)
+    try:
+        with connected(configured) as reader:
+            eventually(
+                lambda: [(s["sent"], s["waiting"]) for s in outbox.channel_states(reader)] == [(3, 0), (3, 0)],
+                "everything is sent",
+            )
+    finally:
+        errors = end(process)
+    assert [len(slack.by_key(key)) for key in keys] == [1, 1, 1]
+    lines = (configured / "alerts.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["key"] for line in lines) == keys
+    assert TOKEN not in errors
+
+
+def test_a_service_ends_at_once_though_a_channel_hangs(configured: Path, slack: FakeSlack) -> None:
+    (configured / "channels.yaml").write_text(
+        f"channels: {{team: {{kind: slack_bot, channel: {CHANNEL}, api_url: '{slack.api_url}', timeout: 60}}}}"
+    )
+    enqueue(configured, 1)
+    slack.fail("chat.postMessage", "timeout_before")
+    process = start_service(configured)
+    eventually(lambda: "chat.postMessage" in slack.calls, "the call hangs")
+    with connected(configured):
+        end(process)  # by force after half a minute
+    assert process.returncode == 0
+
+
+def test_a_channel_that_is_configured_wrongly_fails_at_the_start(configured: Path) -> None:
+    (configured / "channels.yaml").write_text("channels:\n  a: {kind: slack_bot, channel: general}\n")
+    with (
+        Store.open(Home(configured)) as store,
+        pytest.raises(ConfigurationError, match=r"channels\.yaml:2: channels\.a"),
+    ):
+        delivery.part(store, threading.Event())
+
+
+def test_alerts_test_sends_a_message(configured: Path, slack: FakeSlack, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alerts", "test", "team", "--home", str(configured)]) == 0
+    assert capsys.readouterr().out == "team: delivered: look for the test message there\n"
+    assert "This is a test" in slack.texts()
+    assert main(["alerts", "test", "tem", "--home", str(configured)]) == 1
+    assert "did you mean 'team'?" in capsys.readouterr().err
+
+
+def test_what_was_given_up_is_listed(store: Store, slack: FakeSlack, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Bench(store, bot(slack))
+    slack.fail("chat.postMessage", "invalid_blocks")
+    bench.enqueue(NOTE)
+    bench.run()
+    store.close()
+    assert main(["alerts", "list", "--home", str(store.home.path)]) == 0
+    assert "invalid_blocks" in capsys.readouterr().out

@@ -1,0 +1,178 @@
+"""The outbox against a real store."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+
+from alert_notes import NOTE
+from hypothesis import given
+from hypothesis import strategies as st
+from sending import ALL, Bench
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending import outbox
+from logprobe.alerts.sending.backoff import pause
+from logprobe.alerts.sending.channels.building import Route
+from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.delivery import jobs
+from logprobe.collectors.errors import ChannelError
+from logprobe.monitor.store import Store
+
+
+def test_a_notification_is_there_exactly_when_its_transaction_is(store: Store) -> None:
+    with suppress(ZeroDivisionError), store.transaction() as cursor:
+        outbox.enqueue(store, cursor, NOTE)
+        1 / 0  # noqa: B018 - the transition fails after its notification was enqueued
+    assert store.query("SELECT * FROM notifications").num_rows == 0
+    for _ in range(2):  # a replay after a crash enqueues the same transition again
+        with store.transaction() as cursor:
+            outbox.enqueue(store, cursor, NOTE)
+    assert store.query("SELECT key, document FROM notifications").to_pylist() == [
+        {"key": NOTE.key, "document": NOTE.to_json()}
+    ]
+
+
+class Recording:
+    """A channel that keeps what it gets, and fails as it is told."""
+
+    pace = 0.0
+
+    def __init__(self, name: str, *failures: str | None) -> None:
+        self.name = name
+        self.got: list[Letter] = []
+        self._failures = list(failures)
+
+    def send(self, letter: Letter) -> Receipt:
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise ChannelError(failure, "as told")
+        self.got.append(letter)
+        return {"id": letter.notification.key}
+
+    def check(self) -> list[str]:
+        return []
+
+    def keys(self) -> list[str]:
+        return [letter.notification.key for letter in self.got]
+
+
+def transition(episode: str, state: str, severity: str = "critical") -> Notification:
+    return replace(NOTE, key=f"{episode}/{state}", episode=episode, state=state, severity=severity)
+
+
+def test_transitions_of_an_episode_keep_their_order(store: Store) -> None:
+    channel = Recording("a", "unreachable")
+    bench = Bench(store, channel)
+    bench.enqueue(transition("e1", "firing"), transition("e1", "resolved"), transition("e2", "firing"))
+    bench.run()
+    bench.finish()
+    assert channel.keys().index("e1/firing") < channel.keys().index("e1/resolved")
+    threads = {letter.notification.key: letter.thread for letter in channel.got}
+    assert threads == {"e1/firing": None, "e1/resolved": {"id": "e1/firing"}, "e2/firing": None}
+
+
+def test_a_message_that_fails_for_itself_lets_others_pass(store: Store) -> None:
+    channel = Recording("a", "uncertain")
+    bench = Bench(store, channel)
+    bench.enqueue(transition("e1", "firing"), transition("e2", "firing"))
+    bench.run()
+    bench.finish()
+    assert channel.keys() == ["e2/firing", "e1/firing"]
+    assert [letter.uncertain_since is not None for letter in channel.got] == [False, True]
+
+
+def test_channels_get_the_severities_they_want(store: Store) -> None:
+    loud, quiet = Recording("loud"), Recording("quiet")
+    routes = [Route(loud, frozenset({"critical"})), Route(quiet, frozenset({"info", "critical"}))]
+    bench = Bench(store)
+    bench.enqueue(transition("e1", "firing"), transition("e2", "firing", "info"), transition("e3", "firing", "warning"))
+    for job in jobs(store, routes, clock=lambda: bench.now, random=Random(1), stopping=bench.stopping):
+        job.run_now()
+    assert (loud.keys(), quiet.keys()) == (["e1/firing"], ["e1/firing", "e2/firing"])
+
+
+def test_without_channels_nothing_piles_up_for_one_to_come(store: Store) -> None:
+    bench = Bench(store)
+    bench.enqueue(transition("e1", "firing"))
+    (job,) = jobs(store, [], clock=lambda: bench.now, random=Random(1), stopping=bench.stopping)
+    assert job.run_now()["notifications"] == 1
+    late = Recording("late")
+    Bench(store, late).run()
+    assert late.keys() == []
+
+
+def test_of_its_own_failure_a_channel_hears_nothing_but_others_do(store: Store) -> None:
+    broken, sound = Recording("broken", "refused"), Recording("sound")
+    bench = Bench(store, broken, sound)
+    bench.enqueue(transition("e1", "firing"))
+    bench.run()
+    bench.run()
+    assert broken.keys() == []
+    assert sound.keys() == ["e1/firing", "undelivered/broken/e1/firing"]
+    assert "broken did not take this message" in sound.got[1].notification.summary
+
+
+def test_a_lost_notice_of_a_lost_message_is_the_end_of_it(store: Store) -> None:
+    channels = [Recording(name, *["refused"] * 9) for name in ("a", "b")]
+    bench = Bench(store, *channels)
+    bench.enqueue(transition("e1", "firing"))
+    bench.run(hours=0.1)
+    assert bench.states() == {"a": (0, 0, 2), "b": (0, 0, 2)}
+
+
+def test_a_channel_that_hangs_delays_no_other(store: Store) -> None:
+    reached, release = threading.Event(), threading.Event()
+
+    class Hanging(Recording):
+        def send(self, letter: Letter) -> Receipt:
+            reached.set()
+            assert release.wait(60)
+            return super().send(letter)
+
+    slow, quick = Hanging("slow"), Recording("quick")
+    bench = Bench(store, slow, quick)
+    bench.enqueue(transition("e1", "firing"))
+    routes = [Route(channel, ALL) for channel in (slow, quick)]
+    first, second = jobs(store, routes, clock=lambda: bench.now, random=Random(1), stopping=bench.stopping)
+    thread = threading.Thread(target=first.run)
+    thread.start()
+    assert reached.wait(60)
+    second.run_now()
+    assert quick.keys() == ["e1/firing"]  # while the other still hangs
+    bench.enqueue(transition("e2", "firing"))  # and transitions go on being written
+    release.set()
+    thread.join()
+    assert slow.keys()[0] == "e1/firing"
+
+
+@given(st.integers(1, 100), st.sampled_from(["uncertain", "unreachable", "busy", "setup"]), st.integers(0, 2**32))
+def test_pauses_grow_and_stay_bounded(attempts: int, reason: str, seed: int) -> None:
+    wait = pause(attempts, reason, None, Random(seed)).total_seconds()
+    most = 60 if reason == "setup" else min(300, 2 * 2 ** (attempts - 1))
+    assert most / 2 <= wait <= most
+    assert 17 <= pause(attempts, reason, 17.0, Random(seed)).total_seconds() <= 18
+
+
+def test_a_message_that_kills_its_sender_is_tried_less_and_less_and_given_up(store: Store) -> None:
+    class Deadly(Recording):
+        def send(self, letter: Letter) -> Receipt:
+            raise ZeroDivisionError  # stands for a process that ends
+
+    bench = Bench(store, Deadly("a"))
+    bench.enqueue(NOTE)
+    gaps = []
+    for _ in range(7):
+        with suppress(ZeroDivisionError):
+            bench.run()
+        (next_at,) = store.query("SELECT next_at FROM deliveries")["next_at"].to_pylist()
+        gaps.append((next_at - bench.now).total_seconds())
+        bench.now = next_at
+    assert gaps[0] == gaps[1] == 15  # as long as the channel takes to know
+    assert gaps[6] >= 32
+    bench.now += timedelta(hours=25)
+    bench.run()
+    assert bench.states() == {"a": (0, 0, 1)}

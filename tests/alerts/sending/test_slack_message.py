@@ -1,0 +1,99 @@
+"""Slack messages: whatever a notification holds, Slack takes it, and reads nothing in it as a mention or a link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from alert_notes import NOTE
+from fake_slack import MOST_BLOCKS, _problems
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending.channels import slack_message
+from logprobe.alerts.sending.channels.slack_message import FALLBACK, colour, escape, fit
+
+TEXT = st.text(alphabet=st.sampled_from("ab <>&*_`|\n!@#é🔴"), max_size=6000)
+NUMBER = st.none() | st.floats()
+NOTES = st.builds(
+    Notification,
+    key=TEXT,
+    run=TEXT,
+    rule=TEXT,
+    episode=TEXT,
+    state=st.sampled_from(["firing", "resolved", "escalated", "acknowledged", "no_data", "mis_armed"]),
+    severity=st.sampled_from(["info", "warning", "critical", "odd"]),
+    at=st.just(datetime(2026, 5, 1, tzinfo=UTC)),
+    summary=TEXT,
+    step=st.none() | st.integers(0, 10**9),
+    metric=st.none() | TEXT,
+    pair=st.none() | TEXT,
+    value=NUMBER,
+    baseline=NUMBER,
+    unit=st.sampled_from([None, "nats", "fraction"]),
+    since_step=st.none() | st.integers(0, 10**9),
+    doubling_steps=NUMBER,
+    description=TEXT,
+    layer=st.none() | TEXT,
+    cause=st.none() | TEXT,
+    fix=st.none() | TEXT,
+    changes=st.lists(TEXT, max_size=30).map(tuple),
+    labels=st.dictionaries(TEXT, TEXT, max_size=30),
+    link=st.none() | TEXT.map(lambda text: f"http://127.0.0.1/{text}"),
+)
+
+
+@given(NOTES)
+def test_slack_takes_every_notification(note: Notification) -> None:
+    for content in (slack_message.message(note), slack_message.message(note, repeat=True), slack_message.reply(note)):
+        blocks = list(content["blocks"])
+        for attachment in content.get("attachments", []):
+            blocks += attachment["blocks"]
+        assert _problems(blocks) == []
+        assert len(blocks) <= MOST_BLOCKS
+        assert 0 < len(content["text"]) <= FALLBACK
+
+
+@given(TEXT, st.integers(2, 200))
+def test_a_cut_is_short_enough_and_no_escape_is_torn(text: str, limit: int) -> None:
+    cut = fit(text, limit)
+    assert len(cut) <= limit
+    whole = escape(text)
+    assert cut == whole or (cut.endswith("…") and whole.startswith(cut[:-1]))
+    rest = cut.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "")
+    assert not set(rest) & {"<", ">", "&"}
+
+
+def test_mentions_and_links_of_others_are_text() -> None:
+    note = replace(
+        NOTE, run="<!channel> <@U1> <http://evil|click>", summary="a < b & c > d", link="javascript:alert(1)"
+    )
+    content = str(slack_message.message(note))
+    assert "<!" not in content
+    assert "<@" not in content
+    assert "<http" not in content
+    assert "javascript" not in content
+    assert "a &lt; b &amp; c &gt; d" in content
+
+
+@pytest.mark.parametrize(
+    ("state", "severity", "expected"),
+    [
+        ("firing", "critical", "#d7263d"),
+        ("firing", "warning", "#f2a93b"),
+        ("acknowledged", "critical", "#d7263d"),
+        ("resolved", "critical", "#2eb67d"),
+    ],
+)
+def test_green_is_for_resolved_only(state: str, severity: str, expected: str) -> None:
+    assert colour(replace(NOTE, state=state, severity=severity)) == expected
+
+
+def test_what_is_unknown_is_not_told() -> None:
+    note = replace(
+        NOTE, value=None, baseline=None, since_step=None, doubling_steps=None, step=None, metric=None, pair=None
+    )
+    assert "fields" not in str(slack_message.message(note))
+    assert "None" not in str(slack_message.message(note))

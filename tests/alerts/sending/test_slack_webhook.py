@@ -1,0 +1,69 @@
+"""Slack by incoming webhook, through the real SDK."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from alert_notes import NOTE
+from fake_slack import FakeSlack
+from sending import Bench
+
+from logprobe.alerts.sending import outbox
+from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
+from logprobe.alerts.sending.credentials import Secret
+from logprobe.monitor.store import Store
+
+
+def webhook(url: str, *, seconds: float = 5.0) -> SlackWebhook:
+    made = SlackWebhook("hook", url=Secret(url), calls=Calls(seconds, threading.Event()))
+    made.pace = 0.0
+    return made
+
+
+def test_one_message_per_transition(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, webhook(slack.hook_url))
+    bench.enqueue(NOTE, replace(NOTE, key="second", state="resolved"))
+    bench.run()
+    assert ["Critical" in str(m["blocks"]) for m in slack.messages] == [True, False]
+    assert slack.messages[1]["attachments"][0]["color"] == "#2eb67d"
+    assert not slack.violations
+
+
+@pytest.mark.parametrize("failure", ["timeout_after", "500_after", "reset_after"])
+def test_a_lost_answer_means_a_second_message_that_says_so(store: Store, slack: FakeSlack, failure: str) -> None:
+    bench = Bench(store, webhook(slack.hook_url, seconds=0.5))
+    slack.fail("webhook", failure)
+    bench.enqueue(NOTE)
+    bench.run()
+    bench.finish()
+    assert ["may repeat" in str(message) for message in slack.messages] == [False, True]
+
+
+def test_a_refusal_is_no_repetition(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, webhook(slack.hook_url))
+    slack.retry_after = 30
+    slack.fail("webhook", "ratelimited")
+    bench.enqueue(NOTE)
+    bench.run()
+    bench.finish()
+    (message,) = slack.messages
+    assert "may repeat" not in str(message)
+
+
+def test_a_removed_webhook_says_what_to_do(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, webhook(slack.hook_url + "x"))
+    bench.enqueue(NOTE)
+    bench.run()
+    assert "invalid_token" in bench.error()
+    assert "make a new one" in bench.error()
+
+
+def test_nobody_there(store: Store) -> None:
+    bench = Bench(store, webhook("http://127.0.0.1:9/services/T/B/x"))
+    bench.enqueue(NOTE)
+    bench.run()
+    assert "unreachable" in bench.error()
+    assert outbox.due(store, "hook", bench.now.replace(year=bench.now.year + 1)).letter.uncertain_since is None
