@@ -6,9 +6,10 @@ values = metrics.compute(rollout_logprobs, trainer_logprobs, mask)
 values["backend.k3_kl"]
 """
 
-from logprobe.collectors.statistics import Bounds, merge
+from logprobe.collectors.statistics import Bounds
 from logprobe.monitor.metrics.batch import compute, statistics
 from logprobe.monitor.metrics.catalog import CATALOG, KEYS, metric
 from logprobe.monitor.metrics.definition import Metric
+from logprobe.monitor.metrics.parts import from_statistics, merge
 
-__all__ = ["CATALOG", "KEYS", "Bounds", "Metric", "compute", "merge", "metric", "statistics"]
+__all__ = ["CATALOG", "KEYS", "Bounds", "Metric", "compute", "from_statistics", "merge", "metric", "statistics"]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from logprobe.collectors import arrays
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.statistics import DEFAULT_BOUNDS, Bounds, Statistics, sequence_statistics
-from logprobe.monitor.metrics.catalog import evaluate
-from logprobe.monitor.metrics.sums import Floats, Groups, StepSums
+from logprobe.monitor.metrics.parts import one_group, step_values, uncompared
+from logprobe.monitor.metrics.sums import Floats, StepSums
 
 _PADDED: Final = 2  # dimensions of a padded batch
 
@@ -48,12 +48,12 @@ class _Batch:
     rewards: Floats | None
 
     def pair(self, behaviour: str, policy: str, bounds: Bounds) -> Statistics | None:
-        """Statistics of the sequences that have both sides in the same length; None without any."""
+        """Statistics [S]; without a valid token where the two sides differ in length, None where one is missing throughout."""
         if behaviour not in self.sides or policy not in self.sides:
             return None
         first, second = self.sides[behaviour], self.sides[policy]
         keep = (first.lengths == self.lengths) & (second.lengths == self.lengths)
-        return sequence_statistics(
+        compared = sequence_statistics(
             first.of(keep),
             second.of(keep),
             self.mask.of(keep),
@@ -61,6 +61,17 @@ class _Batch:
             bounds=bounds,
             advantages_N=None if self.advantages is None else self.advantages.of(keep),
         )
+        if keep.all():
+            return compared
+        result = uncompared(self.expected())
+        for name, column in compared.items():
+            result[name][keep] = column
+        return result
+
+    def expected(self) -> NDArray[np.int64]:
+        """Tokens under the mask of each sequence [S]."""
+        sequence = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return np.bincount(sequence[self.mask.values.astype(np.bool_)], minlength=len(self.lengths)).astype(np.int64)
 
     def per_sequence(self, values_N: NDArray[np.generic] | None) -> Floats:
         """Sum over each sequence's finite tokens under the mask [S]; NaN where there is none."""
@@ -100,7 +111,7 @@ def compute(
         entropy: per token.
         rewards: one per sequence.
         cu_seqlens: start of each packed sequence and the end of the last.
-        bounds: of ρ by pair, for the clip fractions.
+        bounds: of ρ by pair, for the clip fractions; pairs that are not named have the usual ones.
 
     Returns:
         ``<pair>.<key>`` or ``<key>`` → value; None where it cannot be measured from these inputs. Sequences of a list whose two
@@ -117,10 +128,7 @@ def compute(
         rewards=rewards,
         cu_seqlens=cu_seqlens,
     )
-    step = _step_sums(batch)
-    for pair, columns in _pairs(batch, bounds).items():
-        step.add_pair(pair, columns, Groups(np.zeros(len(columns["n"]), np.intp), 1))
-    return {key: None if np.isnan(values[0]) else float(values[0]) for key, values in evaluate(step).items()}
+    return step_values(_step_sums(batch), _pairs(batch, bounds))
 
 
 def statistics(
@@ -133,7 +141,11 @@ def statistics(
     cu_seqlens: Any = None,
     bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
 ) -> dict[str, Statistics]:
-    """Sufficient statistics per sequence, by pair: what `merge` merges. Arguments as in `compute`.
+    """Sufficient statistics per sequence, by pair: for `merge` and `from_statistics`. Arguments as in `compute`.
+
+    Returns:
+        Pair → `logprobe.collectors.statistics.COLUMNS` → array [sequences]; only pairs that have both sides. A sequence whose two
+        sides differ in length has its number of tokens under the mask, `n_expected`, and NaN as `min_d`.
 
     Raises:
         InputError: the arrays do not fit together.
@@ -148,7 +160,11 @@ def statistics(
 
 
 def _pairs(batch: _Batch, bounds: Mapping[str, Bounds]) -> dict[str, Statistics]:
-    computed = {pair: batch.pair(*sides, bounds[pair]) for pair, sides in _SIDES.items()}
+    unknown = bounds.keys() - _SIDES.keys()
+    if unknown:
+        raise InputError(f"bounds: there is no pair {min(unknown)!r}; there is {', '.join(_SIDES)}")
+    limits = {**DEFAULT_BOUNDS, **bounds}
+    computed = {pair: batch.pair(*sides, limits[pair]) for pair, sides in _SIDES.items()}
     return {pair: columns for pair, columns in computed.items() if columns is not None}
 
 
@@ -156,10 +172,9 @@ def _step_sums(batch: _Batch) -> StepSums:
     size = len(batch.lengths)
     entropy = None if batch.entropy is None else batch.entropy.values
     advantages = None if batch.advantages is None else np.abs(batch.advantages.values.astype(np.float64))
-    expected = np.nan_to_num(batch.per_sequence(np.ones(len(batch.mask.values))))
     return StepSums(
-        groups=Groups(np.zeros(size, np.intp), 1),
-        n_expected=expected,
+        groups=one_group(size),
+        n_expected=batch.expected().astype(np.float64),
         reward=np.full(size, np.nan) if batch.rewards is None else batch.rewards,
         advantage_abs_sum=batch.per_sequence(advantages),
         entropy_sum=batch.per_sequence(entropy),
@@ -193,6 +208,8 @@ def _flatten(
     total = int(lengths.sum())
     full = _Ragged(np.ones(total, np.bool_), lengths) if mask is None else _ragged("mask", mask, cu_seqlens)
     _require_lengths("mask", full, lengths)
+    if full.values.dtype.kind == "f" and np.isnan(full.values).any():
+        raise InputError("mask: NaN does not say whether a token counts")
     return _Batch(
         lengths,
         _Ragged(arrays.to_bool(full.values), lengths),
@@ -233,9 +250,11 @@ def _per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: An
 
 def _ragged(name: str, value: Any, cu_seqlens: Any) -> _Ragged:
     """Any of the three layouts → flat values and lengths."""
-    if arrays.is_ragged(value) or (arrays.is_list(value) and any(item is None for item in value)):
+    if _is_list_of_sequences(value, cu_seqlens):
         return _from_list(name, value)
     array = _numbers(name, value)
+    if array.ndim == _PADDED and cu_seqlens is not None:
+        raise InputError(f"{name}: cu_seqlens goes with packed [tokens], not with shape {array.shape}")
     if array.ndim == _PADDED:
         return _Ragged(array.reshape(-1), np.full(len(array), array.shape[1], np.int64))
     if array.ndim != 1:
@@ -246,6 +265,13 @@ def _ragged(name: str, value: Any, cu_seqlens: Any) -> _Ragged:
         return _Ragged(array, np.array([len(array)], np.int64))
     offsets = arrays.checked_offsets(_host(arrays.as_piece("cu_seqlens", cu_seqlens)), len(array))
     return _Ragged(array[offsets[0] : offsets[-1]], np.diff(offsets))
+
+
+def _is_list_of_sequences(value: Any, cu_seqlens: Any) -> bool:
+    if not arrays.is_list(value):
+        return False
+    empty = not len(value) and cu_seqlens is None  # no sequence, rather than one without tokens
+    return empty or arrays.is_ragged(value) or any(item is None for item in value)
 
 
 def _from_list(name: str, value: Sequence[Any]) -> _Ragged:

@@ -33,6 +33,19 @@ Written from the catalog by `python -m logprobe.monitor.metrics.docs_page`; do n
 A token mean is over all valid tokens of the whole step, a sequence mean over its non-empty sequences' own means; sums are float64.
 **A broken token never looks healthy**: values that are not finite, above 0, or known sentinels are counted by kind, left out of the
 means, and lower `coverage`. What cannot be measured is null, and so is any value of a step without a valid token.
+
+The same numbers for arrays in memory, padded [batch, time], packed with `cu_seqlens`, or lists of sequences; numpy, torch or plain:
+
+```python
+from logprobe.monitor import metrics
+
+values = metrics.compute(rollout_logprobs, trainer_logprobs, mask, current_logprobs=current_logprobs)
+values["backend.k3_kl"]
+
+# Ranks or micro-batches apart: statistics per sequence add up to the numbers of the whole batch, exactly.
+parts = [metrics.statistics(r, t, m) for r, t, m in micro_batches]
+metrics.from_statistics(metrics.merge(*parts))["backend.k3_kl"]
+```
 """
 
 

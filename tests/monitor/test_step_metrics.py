@@ -533,11 +533,68 @@ def test_inputs_that_do_not_fit_are_refused(arguments: tuple, options: dict, mes
         metrics.compute(*arguments, **options)
 
 
-def test_statistics_of_shards_merge_to_those_of_the_batch() -> None:
+def test_a_mask_that_does_not_say_is_refused() -> None:
+    with pytest.raises(InputError, match="NaN does not say"):
+        metrics.compute([[-1.0, -2.0]], [[-1.0, -2.0]], [[1.0, np.nan]])
+
+
+def test_boundaries_of_a_padded_batch_are_refused() -> None:
+    with pytest.raises(InputError, match="cu_seqlens goes with packed"):
+        metrics.compute(np.full((2, 3), -1.0), np.full((2, 3), -1.0), cu_seqlens=[0, 3, 6])
+
+
+def test_an_empty_list_is_no_sequence() -> None:
+    values = metrics.compute([], [], [])
+    assert values == metrics.compute(np.zeros((0, 4)), np.zeros((0, 4)), np.zeros((0, 4)))
+    assert values["response_length"] is None
+
+
+def test_bounds_of_one_pair_leave_those_of_the_others() -> None:
     batch = example()
-    flat = [np.concatenate(side) for side in (batch.rollout, batch.trainer)]
-    whole = metrics.statistics(*flat)["backend"]
-    halves = [metrics.statistics(*[side[part] for side in flat])["backend"] for part in (slice(20), slice(20, None))]
-    merged = metrics.merge(*halves)
-    assert merged["sum_k3"] == pytest.approx(whole["sum_k3"], rel=1e-12)
-    assert merged["n"].tolist() == whole["n"].tolist() == [59]
+    sides = {"current_logprobs": batch.trainer}
+    usual, narrow = (
+        metrics.compute(batch.rollout, batch.trainer, batch.mask, **sides, bounds=bounds)
+        for bounds in ({}, {"backend": metrics.Bounds(1, 1)})
+    )
+    assert usual["backend.clip_fraction_high"] == 0 < narrow["backend.clip_fraction_high"]
+    assert usual["total.clip_fraction_high"] == narrow["total.clip_fraction_high"]
+    with pytest.raises(InputError, match="no pair 'backnd'"):
+        metrics.compute(batch.rollout, batch.trainer, bounds={"backnd": metrics.Bounds(0, 1)})
+
+
+# --- Parts of a batch ---
+
+
+def test_statistics_of_parts_give_the_metrics_of_the_batch() -> None:
+    batch = example()
+    current = [[value - 0.01 for value in side] for side in batch.trainer]
+
+    def part(sequences: slice) -> dict:
+        sides = (side[sequences] for side in (batch.rollout, batch.trainer, batch.mask))
+        return metrics.statistics(*sides, current_logprobs=current[sequences])
+
+    values = metrics.from_statistics(metrics.merge(part(slice(2)), part(slice(2, 2)), part(slice(2, None))))
+    whole = metrics.compute(batch.rollout, batch.trainer, batch.mask, current_logprobs=current)
+    assert values == {key: None if key == "length_mismatch_frac" else value for key, value in whole.items()}
+
+
+def test_parts_remember_what_could_not_be_compared() -> None:
+    odd = ([[-1.0, -2.0], [-1.0]], [[-1.1, -2.0], [-1.0, -3.0, -1.0]], [[1, 1], [1, 1, 1]])
+    even = ([[-1.0]], [[-1.0]], [[1]])
+    current = [[-1.0]]
+    merged = metrics.merge(metrics.statistics(*odd), metrics.statistics(*even, current_logprobs=current), {})
+    values = metrics.from_statistics(merged)
+    assert values["backend.coverage"] == 3 / 6
+    assert values["total.coverage"] == 1 / 6  # the first part has no log-probs of now
+    assert values["backend.nonfinite_tokens"] == 0
+    assert values["response_length"] == 2
+    nothing = metrics.compute([[-1.0], [-1.0]], [[-1.0, -1.0], [-1.0, -2.0]], [[0, 0], [1, 1]])
+    assert nothing["backend.nonfinite_tokens"] is None  # of tokens that nobody could look at, none is known to be sound
+    assert metrics.from_statistics({})["backend.k3_kl"] is None
+
+
+def test_merging_takes_statistics_by_pair() -> None:
+    columns = metrics.statistics([[-1.0]], [[-1.0]])["backend"]
+    for other in (columns, [columns]):
+        with pytest.raises(InputError, match="takes what `statistics` returned"):
+            metrics.merge(other, other)
