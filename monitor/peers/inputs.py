@@ -78,7 +78,10 @@ def _require_shape(given: Mapping[str, Floats | None], shape: tuple[int, ...]) -
 def _mask(mask: Any, rollout: Any, shape: tuple[int, ...], dtype: np.dtype[np.floating[Any]]) -> Floats:
     """1.0 where the policy sampled the token; without a mask every token that `rollout` really has."""
     if mask is not None:
-        return np.asarray(_padded("mask", mask, dtype) != 0, dtype)
+        given = _padded("mask", mask, dtype)
+        if np.isnan(given).any():
+            raise InputError("mask: NaN does not say whether a token counts")
+        return np.asarray(given != 0, dtype)
     lengths = [len(row) for row in rollout] if arrays.is_ragged(rollout) else [shape[1]] * shape[0]
     return np.asarray(np.arange(shape[1]) < np.array(lengths, np.int64).reshape(-1, 1), dtype)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from logprobe.collectors.errors import ConfigurationError
@@ -122,9 +123,9 @@ def _wanted(value: Any, default: Any, about: Mapping[str, Any]) -> str:
         return "" if isinstance(value, bool) else "True or False"
     if about.get("text") or value is None:
         return ""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):  # numpy's numbers are of this kind, too
         return "a number or None"
-    return "a number above 0" if about.get("positive") and not value > 0 else ""
+    return "a number above 0" if about.get("positive") and not float(value) > 0 else ""
 
 
 def _from_text(text: str) -> Any:

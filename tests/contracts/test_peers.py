@@ -514,6 +514,18 @@ def test_arrays_that_do_not_fit_are_refused(trainer: Any, message: str) -> None:
         peers.view("verl", ROLLOUT, trainer, MASK)
 
 
+def test_a_mask_that_does_not_say_is_refused() -> None:
+    with pytest.raises(InputError, match="NaN does not say"):
+        peers.view("verl", ROLLOUT, TRAINER, [[1, 1, 1], [1, 1, math.nan]])
+
+
+def test_options_may_be_numbers_of_numpy() -> None:
+    options = {"vllm_importance_sampling_clip_max": np.float32(2)}
+    assert peers.view("trl", ROLLOUT, TRAINER, MASK, **options) == peers.view(
+        "trl", ROLLOUT, TRAINER, MASK, vllm_importance_sampling_clip_max=2.0
+    )
+
+
 def test_the_documentation_says_what_the_modules_say() -> None:
     written = Path(__file__).parent.parent.parent / "docs" / "peers.md"
     assert written.read_text() == page()
