@@ -155,9 +155,12 @@ def _mis(parser: argparse.ArgumentParser) -> None:
         "do",
         metavar="COMMAND",
         nargs="?",
-        choices=("on", "off", "suggest", "armed", "stop", "release"),
+        choices=("on", "off", "suggest", "armed", "stop", "release", "preview"),
         help="on, off: switch it yourself; suggest, armed: what the controller may do by itself; stop: kill switch; release: take "
-        "that back (default: show)",
+        "that back; preview: what the correction would do to the recent steps (default: show)",
+    )
+    parser.add_argument(
+        "--preset", metavar="NAME", help="with preview: this correction, not the policy's (docs/correction.md)"
     )
     parser.add_argument("--by", metavar="NAME", help="who decides, for the audit (default: your user name)")
     parser.add_argument("--force", action="store_true", help="with on: against a refusal, which the audit notes")

@@ -25,14 +25,30 @@ def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
     control, actions = _kill_switch(control, situation)
     mode = control.mode or policy.mode
     if control.on:
-        for look in (_acknowledged, _rolled_back, _effect, _found_upstream):
+        for look in (_acknowledged, _disagreement, _rolled_back, _effect, _found_upstream):
             if control.on:
                 control, more = look(control, situation, policy)
                 actions += more
-    elif mode is not Mode.OFF and not situation.stopped and _trigger(situation, policy):
+    elif _looking(control, situation, policy):
         control, more = _consider(control, situation, policy, mode)
         actions += more
     return control, actions
+
+
+def wants_preview(control: Control, situation: Situation, policy: Policy) -> bool:
+    """Whether it now depends on a preview what `advance` does. Reading raw tokens is what costs."""
+    mode = control.mode or policy.mode
+    suggested = control.phase is Phase.SUGGESTED and not (mode is Mode.ARMED and not policy.dry_run)
+    if control.on or suggested or not _looking(control, situation, policy):
+        return False
+    found = refusal(replace(situation, preview=None), control, policy)
+    return found is not None and found.reason == "no_preview"
+
+
+def _looking(control: Control, situation: Situation, policy: Policy) -> bool:
+    """Whether a correction that is off is considered at all."""
+    mode = control.mode or policy.mode
+    return mode is not Mode.OFF and not situation.stopped and _trigger(situation, policy)
 
 
 def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str, force: bool = False) -> Decision:
@@ -50,7 +66,9 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
     """A person switches it off; it comes back only by a person."""
     if control.mode is Mode.OFF and not control.on:
         return control, ()
-    done = replace(control, phase=Phase.WITHDRAWN if control.on else control.phase, mode=Mode.OFF, last_switch=step)
+    done = replace(control, mode=Mode.OFF)
+    if control.on:
+        done = replace(done, phase=Phase.WITHDRAWN, last_switch=step)
     return done, (Action("switched_off", "manual", f"switched off by {by}; stays off", "warning"),)
 
 
@@ -107,6 +125,7 @@ def _switch(
         last_switch=situation.step,
         refusals=(),
         ack_missed=False,
+        disagreed=False,
         effect_judged=False,
         upstream=None,
         mode=Mode.ARMED if control.mode is Mode.OFF else control.mode,
@@ -126,28 +145,52 @@ def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Dec
     expected = since(control) + policy.ack_steps
     silent = control.phase is Phase.ISSUED and not situation.stopped and situation.step >= expected
     if silent and not control.ack_missed:
-        words = (
-            f"no acknowledgement of the correction {policy.ack_steps} steps after step {control.from_step}: does the trainer "
-            "call CorrectionSwitch.current and Recorder.step(correction=...)?"
-        )
-        return replace(control, ack_missed=True), (Action("not_acknowledged", "no_record", words, "critical"),)
+        return replace(control, ack_missed=True), (_not_acknowledged(control, situation, policy),)
     return control, ()
 
 
-def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Decision:
-    shares = [ack.masked for ack in _applied(control, situation) if ack.masked is not None]
-    if len(shares) < _ENOUGH_ACKS or control.previewed is None:
+def _not_acknowledged(control: Control, situation: Situation, policy: Policy) -> Action:
+    since_when = f"{policy.ack_steps} steps after step {control.from_step}"
+    others = _others(control, situation)
+    if others:
+        words = f"{since_when} the trainer applies another correction ({others[0].fingerprint}) than it was told"
+        return Action("not_acknowledged", "other_config", words, "critical", {"fingerprint": others[0].fingerprint})
+    words = (
+        f"no acknowledgement of the correction {since_when}: does the trainer call CorrectionSwitch.current and "
+        "Recorder.step(correction=...)?"
+    )
+    return Action("not_acknowledged", "no_record", words, "critical")
+
+
+def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision:
+    """Ranks that apply different corrections in one step train on different objectives."""
+    applied = {ack.step for ack in _applied(control, situation)}
+    both = [other for other in _others(control, situation) if other.step in applied]
+    if control.disagreed or not both:
         return control, ()
-    measured = sum(shares) / len(shares)
-    limit = max(policy.rollback_factor * control.previewed, control.previewed + policy.rollback_margin)
+    step, other = both[0].step, both[0].fingerprint
+    words = f"in step {step} some ranks apply {_name(control.config)} and others another correction ({other}); let one rank ask"
+    details = {"step": step, "fingerprint": other}
+    return replace(control, disagreed=True), (Action("ranks_disagree", "other_config", words, "critical", details),)
+
+
+def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Decision:
+    """The newest steps count: what is masked in them must not vanish among all that went well before."""
+    shares = [ack.masked for ack in _applied(control, situation) if ack.masked is not None][-_ENOUGH_ACKS:]
+    if len(shares) < _ENOUGH_ACKS:
+        return control, ()
+    measured, previewed = sum(shares) / len(shares), control.previewed
+    limit = policy.max_masked_share  # forced on without a preview
+    if previewed is not None:
+        limit = max(policy.rollback_factor * previewed, previewed + policy.rollback_margin)
     if measured <= limit:
         return control, ()
     words = (
-        f"taken back: the trainer measured {measured:.1%} masked tokens where {control.previewed:.1%} were previewed; "
-        "the trainer's log-probs or mask are not those that were recorded"
+        f"taken back: over {len(shares)} steps the trainer masked {measured:.1%} of the tokens, and {_foreseen(previewed, policy)}; "
+        "its log-probs or mask are not those that were recorded, or the gap has grown since"
     )
     done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
-    details = {"measured": measured, "previewed": control.previewed}
+    details = {"measured": measured, "previewed": previewed}
     return done, (Action("rolled_back", "masked_share", words, "critical", details),)
 
 
@@ -160,7 +203,7 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
     if not effect_due(control, situation.step, policy) or situation.effect is None:
         return control, ()
     effect = situation.effect
-    severity = "critical" if effect["judgement"] == "still_growing" else "info"
+    severity = "critical" if effect["judgement"] == "still_growing" else "warning" if effect.get("worse") else "info"
     action = Action("effect", str(effect["judgement"]), str(effect["words"]), severity, effect)
     return replace(control, effect_judged=True), (action,)
 
@@ -176,8 +219,25 @@ def _found_upstream(control: Control, situation: Situation, policy: Policy) -> D
 
 
 def _applied(control: Control, situation: Situation) -> list[Acknowledgement]:
-    wanted = None if control.config is None else control.config.fingerprint()
+    """Acknowledgements of what the trainer was told, oldest first."""
+    wanted = _wanted(control)
     return [a for a in situation.acknowledgements if a.step >= since(control) and a.fingerprint == wanted]
+
+
+def _others(control: Control, situation: Situation) -> list[Acknowledgement]:
+    """… and of other configurations."""
+    known = {None, _wanted(control)}
+    return [a for a in situation.acknowledgements if a.step >= since(control) and a.fingerprint not in known]
+
+
+def _wanted(control: Control) -> str | None:
+    return None if control.config is None else control.config.fingerprint()
+
+
+def _foreseen(previewed: float | None, policy: Policy) -> str:
+    if previewed is None:
+        return f"{policy.max_masked_share:.0%} is the limit"
+    return f"{previewed:.1%} were previewed"
 
 
 def since(control: Control) -> int:

@@ -20,9 +20,10 @@ Series = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 K3: Final = "backend.k3_kl"
 SCALARS: Final = ("grad_norm", "reward")
-_FEWEST: Final = 10  # points on a side; fewer say nothing about a slope
+FEWEST: Final = 10  # points on a side; fewer say nothing about a slope
 _LEVEL: Final = 0.99  # of the interval that must lie above a flat course
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth that anybody would act on
+_FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
 _ADVICE: Final = "lower the learning rate, or go back to a checkpoint from before the onset"
 
 
@@ -36,6 +37,7 @@ class Side:
     growing: bool
     grad_norm: float | None
     reward: float | None
+    low_reward: float | None  # lower quartile: what was usual
 
 
 def judge(
@@ -50,17 +52,19 @@ def judge(
         masked: share of the tokens that the trainer masked; None: not reported.
 
     Returns:
-        ``judgement`` ("still_growing", "halted", "steady"), ``words``, ``before`` and ``after`` (see `Side`), ``masked``; None
-        when either side has too few steps.
+        ``judgement`` ("still_growing", "halted", "steady"), ``worse`` (which of `SCALARS` are: a gradient norm that has doubled, a
+        reward below the lower quartile of before), ``words``, ``before`` and ``after`` (see `Side`), ``masked``; None when either
+        side has too few steps.
     """
     before = _side(series, from_step - window, from_step)
     after = _side(series, from_step, from_step + window)
-    if min(before.steps, after.steps) < _FEWEST:
+    if min(before.steps, after.steps) < FEWEST:
         return None
     judgement = "still_growing" if after.growing else "halted" if before.growing else "steady"
     return {
         "judgement": judgement,
-        "words": _words(judgement, before, after, window),
+        "worse": _worse(before, after),
+        "words": "; ".join([_words(judgement, before, after, window), *_rest(before, after, masked)]),
         "before": asdict(before),
         "after": asdict(after),
         "masked": masked,
@@ -70,7 +74,9 @@ def judge(
 def _side(series: Mapping[str, Series], first: int, end: int) -> Side:
     steps, values = _between(series.get(K3), first, end)
     doubling = _doubling(steps, values, slowest=_SLOWEST * (end - first))
+    rewards = _between(series.get("reward"), first, end)[1]
     return Side(
+        low_reward=float(np.quantile(rewards, 0.25)) if rewards.size else None,
         steps=steps.size,
         k3=_median(values),
         doubling_steps=doubling,
@@ -90,7 +96,7 @@ def _between(series: Series | None, first: int, end: int) -> Series:
 def _doubling(steps: NDArray[np.int64], values: NDArray[np.float64], slowest: float) -> float | None:
     """In how many steps K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above 0."""
     positive = values > 0
-    if positive.sum() < _FEWEST:
+    if positive.sum() < FEWEST:
         return None
     slope = theil_sen(steps[positive], np.log2(values[positive]), confidence=_LEVEL)
     return 1.0 / slope.value if slope is not None and slope.low > 0 and slope.value * slowest >= 1 else None
@@ -99,6 +105,24 @@ def _doubling(steps: NDArray[np.int64], values: NDArray[np.float64], slowest: fl
 def _median(values: NDArray[np.float64]) -> float | None:
     middle = float(np.median(values)) if values.size else math.nan
     return middle if math.isfinite(middle) else None
+
+
+def _worse(before: Side, after: Side) -> list[str]:
+    """Medians against what was usual before; what is unknown on a side is not compared."""
+    norms, rewards = (before.grad_norm, after.grad_norm), (before.low_reward, after.reward)
+    found = []
+    if norms[0] is not None and norms[1] is not None and norms[1] > _FAR * norms[0]:
+        found.append("grad_norm")
+    if rewards[0] is not None and rewards[1] is not None and rewards[1] < rewards[0]:
+        found.append("reward")
+    return found
+
+
+def _rest(before: Side, after: Side, masked: float | None) -> list[str]:
+    """What else was looked at, for people; nothing of what is unknown."""
+    pairs = {"gradient norm": (before.grad_norm, after.grad_norm), "reward": (before.reward, after.reward)}
+    told = [f"{name} {old:.3g} → {new:.3g}" for name, (old, new) in pairs.items() if None not in {old, new}]
+    return told if masked is None else [*told, f"{masked:.1%} of the tokens are masked"]
 
 
 def _words(judgement: str, before: Side, after: Side, window: int) -> str:

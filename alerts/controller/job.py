@@ -6,8 +6,8 @@ again after a restart, so that a crash in between loses nothing.
 
 from __future__ import annotations
 
-import json
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
-from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
 from logprobe.monitor import part
 from logprobe.monitor.action import Action as ServiceAction
 from logprobe.monitor.home import Home
@@ -30,6 +30,9 @@ from logprobe.monitor.reader import connect
 from logprobe.monitor.store import Store
 
 SECONDS: Final = 1.0
+_TOKENS_A_SECOND: Final = (
+    100_000  # of a preview: a run whose steps are large rests after one, and costs a fraction of a core
+)
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 RULE: Final = "correction_controller"
 _TOLD_BY_RULES: Final = {
@@ -53,19 +56,37 @@ class Controller:
         self._clock = clock
         self._lock = threading.Lock()  # decisions of people and of the job, one at a time
         self._seen: dict[str, tuple[Any, ...]] = {}
+        self._rest_until: dict[str, float] = {}
 
     def run_once(self) -> dict[str, Any]:
-        """Looks at the runs that moved on; how many there were, and what was done. Raises `LogprobeError`."""
+        """Looks at the runs that moved on; how many there were, and what was done.
+
+        Raises the first `LogprobeError` or `OSError`, after all runs have had their turn; what failed is tried again.
+        """
         looked = done = 0
+        failed: list[Exception] = []
         for row in self._store.read("controller_runs").to_pylist():
-            run = row["run"]
-            mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists())
-            if self._seen.get(run) == mark or self._clock() - row["time"] > _LIVE:
+            try:
+                actions = self._look_at(row)
+            except (LogprobeError, OSError) as error:  # of one run: a state, a key, a file; the other runs come first
+                failed.append(error)
                 continue
-            looked += 1
-            done += len(self._decide(run, row["step"], decide.advance))
-            self._seen[run] = mark
+            looked += actions is not None
+            done += len(actions or ())
+        if failed:
+            raise failed[0]
         return {"runs": looked, "actions": done}
+
+    def _look_at(self, row: Mapping[str, Any]) -> Sequence[Action] | None:
+        """Decides about one run; None: nothing is new, or it rests."""
+        run = row["run"]
+        mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists())
+        ended = row["time"] is not None and self._clock() - row["time"] > _LIVE
+        if self._seen.get(run) == mark or ended or self._rest_until.get(run, 0.0) > time.monotonic():
+            return None
+        actions = self._decide(run, row["step"], decide.advance)
+        self._seen[run] = mark
+        return actions
 
     def command(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What a person asks for: ``{"run", "command", "by", "force"}``, the command being one of `COMMANDS`.
@@ -105,10 +126,11 @@ class Controller:
                 step,
                 memory.control,
                 policy,
-                diagnosis=self._diagnosis(run),
                 stopped=self._file(run).stop_path.exists(),
                 previewing=previewing,
             )
+            if situation.preview is not None:
+                self._rest_until[run] = time.monotonic() + situation.preview.tokens // _TOKENS_A_SECOND
             control, actions = decision(memory.control, situation, policy)
             directives = _directives(memory, control, actions, off_from=step + policy.notice_steps)
             if control != memory.control or actions:
@@ -132,10 +154,6 @@ class Controller:
         file, key = self._file(directives.run), directive_key(self._store.home.path)
         if file.content() != encode(directives, key):
             file.write(directives, key)
-
-    def _diagnosis(self, run: str) -> Mapping[str, Any] | None:
-        rows = self._store.read("diagnosis_latest", run=run).to_pylist()
-        return json.loads(rows[0]["document"]) if rows else None
 
     def _file(self, run: str) -> DirectiveFile:
         return DirectiveFile(self._store.home.path, run)
@@ -198,8 +216,12 @@ def _decision(command: str, by: str, *, force: bool) -> Decide:
 def perform(home: Home, request: Mapping[str, Any]) -> dict[str, Any]:
     """`Controller.command`, through the service if one runs, else with the home to ourselves.
 
+    The kill switch is set before anybody is asked: it works whatever state service and store are in.
+
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """
+    if request.get("command") == "stop" and request.get("run"):
+        DirectiveFile(home.path, str(request["run"])).stop(f"{datetime.now(UTC).isoformat()} {request.get('by')}")
     try:
         with connect(home) as reader:
             return reader.act(ACTION, request)

@@ -36,6 +36,7 @@ class Policy:
     min_coverage: float = 0.99
     min_confidence: float = 0.5  # of a finding upstream that makes the controller refuse
     min_weight_ess: float = 0.1  # of product-level weights; below, a few sequences decide the step
+    max_diagnosis_lag: int = 200  # steps; an older verdict is none about the run as it is now
     cool_down_steps: int = 100
     max_switches: int = 4  # per run
     ack_steps: int = 5

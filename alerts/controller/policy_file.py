@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts import located
+from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.located import Table
 from logprobe.collectors.correction import CorrectionConfig
@@ -31,6 +32,8 @@ from logprobe.collectors.errors import ConfigurationError
 
 FILE: Final = "correction.yaml"
 _FIELDS: Final = tuple(entry.name for entry in fields(Policy))
+_SHARES: Final = ("max_masked_share", "min_coverage", "min_confidence", "min_weight_ess", "rollback_margin")
+_AT_LEAST: Final = {"notice_steps": 1, "ack_steps": 1, "effect_steps": effect.FEWEST, "rollback_factor": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,10 @@ def _number(key: str, value: Any, default: Any) -> Any:
         good = type(value) is int and value >= 0
     else:
         good = type(value) in {int, float} and math.isfinite(value) and value >= 0
+    if good and key in _SHARES and value > 1:
+        raise ConfigurationError(f"`{key}`: {value!r}; a share of 1 is expected, such as {default}")
+    if good and value < _AT_LEAST.get(key, 0):
+        raise ConfigurationError(f"`{key}`: {value!r}; {_AT_LEAST[key]} or more is expected")
     if not good:
         kind = {bool: "true or false", int: "a whole number ≥ 0"}.get(type(default), "a number ≥ 0")
         raise ConfigurationError(f"`{key}`: {value!r}; {kind} is expected")

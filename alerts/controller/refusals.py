@@ -45,6 +45,17 @@ def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
     return Refusal("fix_engine_first", f"fix the engine first; the {layer} layer shows {found.cause}{explanation}")
 
 
+def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
+    seen = situation.diagnosed_step
+    if seen is None or situation.step - seen <= policy.max_diagnosis_lag:
+        return None
+    return Refusal(
+        "diagnosis_old",
+        f"the diagnosis has seen nothing after step {seen}, and the run is at step {situation.step}; `logprobe status` names "
+        "the job that fails",
+    )
+
+
 def _coverage(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
     if situation.coverage is None:
         return Refusal("coverage_unknown", "coverage is not known, so it cannot be said what a correction would see")
@@ -60,7 +71,10 @@ def _coverage(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
 def _preview(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
     preview = situation.preview
     if preview is None or not preview.tokens:
-        return Refusal("no_preview", "no raw tokens are kept of the recent steps, so the effect cannot be previewed")
+        return Refusal(
+            "no_preview",
+            "the effect cannot be previewed: of the recent steps no raw tokens are kept, or not the advantages it needs",
+        )
     for share, what in _shares(preview):
         if share is not None and share > policy.max_masked_share:
             return Refusal(
@@ -103,4 +117,7 @@ def _rate(_: Situation, control: Control, policy: Policy) -> Refusal | None:
     return Refusal("rate_limit", f"it was switched {control.switches} times in this run; a person has to decide")
 
 
-_RULES: Final[tuple[Rule, ...]] = (_stopped, _upstream, _coverage, _preview, _degenerate, _cooling, _rate)
+# What needs a preview stands last: tokens are only read when nothing else speaks against the correction.
+_RULES: Final[tuple[Rule, ...]] = (
+    _stopped, _upstream, _diagnosis, _coverage, _cooling, _rate, _preview, _degenerate,
+)  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,66 +15,71 @@ from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.controller.situation import Acknowledgement, Control, Preview, Situation, Standing
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
 from logprobe.monitor.ragged import float_lists
+from logprobe.monitor.reader import Reader
 from logprobe.monitor.store import Store
 
-_CALM: Final = ("healthy", "calibrating", "no_data")
 _COVERAGE_STEPS: Final = 10
 _PREVIEW_STEPS: Final = 5
 _MOST_PREVIEWED: Final = 2_000_000  # tokens
+_MOST_CELLS: Final = 1_000_000  # of a padded batch
+_HEARD_STEPS: Final = 50  # back from the newest step, in which acknowledgements are looked at
+
+Reading: TypeAlias = Store | Reader
 
 
 def look(
-    store: Store,
+    store: Reading,
     run: str,
     step: int,
     control: Control,
     policy: Policy,
     *,
-    diagnosis: Mapping[str, Any] | None,
     stopped: bool,
     previewing: bool = False,
 ) -> Situation:
     """The situation of `run` whose newest step with metrics is `step`. Raises `QueryError`.
 
-    `diagnosis`: its latest document; None: there is none. `previewing`: read raw tokens although the verdict does not ask for it.
+    `previewing`: read raw tokens although nothing depends on them.
     """
-    found = diagnosis or {"verdict": "no_data", "findings": []}
-    acknowledgements = _acknowledgements(store, run, control) if control.on else ()
+    found, diagnosed_step = _diagnosis(store, run)
     situation = Situation(
         step=step,
         verdict=found["verdict"],
         findings=tuple(_standing(finding) for finding in found["findings"]),
+        diagnosed_step=diagnosed_step,
         coverage=_coverage(store, run, step),
-        acknowledgements=acknowledgements,
         stopped=stopped,
     )
-    if decide.effect_due(control, step, policy):
-        judged = _effect(store, run, decide.since(control), policy.effect_steps, acknowledgements)
-        return replace(situation, effect=judged)
-    if not control.on and (
-        previewing or situation.verdict not in _CALM
-    ):  # raw tokens are read only when they may be needed
+    if control.on:
+        return replace(situation, **_heard(store, run, step, control, policy))
+    if previewing or decide.wants_preview(control, situation, policy):
         return replace(situation, preview=preview(store, run, step, policy.correction))
     return situation
 
 
-def preview(store: Store, run: str, step: int, config: CorrectionConfig) -> Preview | None:
-    """What `config` would have done to the raw tokens of the steps up to `step`; None: none are kept."""
+def preview(store: Reading, run: str, step: int, config: CorrectionConfig) -> Preview | None:
+    """What `config` would have done to the raw tokens of the steps up to `step`.
+
+    None: none are kept, or the configuration needs advantages and not all are known.
+    """
     reports: dict[int, Report] = {}
     tokens = 0.0
     for number in range(step, step - _PREVIEW_STEPS, -1):
         table = store.read("peer_tokens", run=run, step=number)
-        if table.num_rows:
-            reports[number] = _corrected(table, config)
-            tokens += reports[number]["tokens"] or 0.0
+        report = _corrected(table, config) if table.num_rows else None
+        if report is not None:
+            reports[number] = report
+            tokens += report["tokens"] or 0.0
         if tokens >= _MOST_PREVIEWED:
             break
-    if not tokens:
-        return None
+    return _preview(reports, int(tokens)) if tokens else None
+
+
+def _preview(reports: Mapping[int, Report], tokens: int) -> Preview:
     merged = Report.merge(*reports.values())
     return Preview(
         steps=(min(reports), max(reports)),
-        tokens=int(tokens),
+        tokens=tokens,
         masked_tokens=merged["masked_frac"] or 0.0,
         masked_sequences=merged["masked_seq_frac"] or 0.0,
         masked_advantage=merged["masked_advantage_frac"],
@@ -82,44 +87,74 @@ def preview(store: Store, run: str, step: int, config: CorrectionConfig) -> Prev
     )
 
 
-def _corrected(table: pa.Table, config: CorrectionConfig) -> Report:
-    """What the trainer would have reported for one step's tokens."""
+def _corrected(table: pa.Table, config: CorrectionConfig) -> Report | None:
+    """What the trainer would have reported for one step's tokens; None where advantages are needed and not known.
+
+    Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all. What weights
+    are normalized by changes neither the masks nor the effective sample size.
+    """
     columns = [float_lists(table[name]) for name in ("rollout", "trainer", "mask", "advantage")]
     rollout, trainer, mask, advantage = columns
-    known = all(np.isfinite(values).all() for values in advantage)
-    return correct(config, rollout, trainer, mask, advantages=advantage if known else None).report
+    known = all(np.isfinite(values[masked > 0]).all() for values, masked in zip(advantage, mask, strict=True))
+    if config.needs_advantages and not known:
+        return None
+    plain = config.replace(normalize=False)
+    parts = []
+    for chosen in _batches([len(values) for values in mask]):
+        given = [[column[index] for index in chosen] for column in (rollout, trainer, mask)]
+        parts.append(correct(plain, *given, advantages=[advantage[i] for i in chosen] if known else None).report)
+    return Report.merge(*parts)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of sequences, shortest first, in batches that take no more than so many cells when padded."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index] > _MOST_CELLS:
+            yield batch
+            batch = []
+        batch.append(index)
+    yield batch
+
+
+def _diagnosis(store: Reading, run: str) -> tuple[Mapping[str, Any], int | None]:
+    """The latest one, and the newest step that it has seen."""
+    rows = store.read("diagnosis_latest", run=run).to_pylist()
+    if not rows:
+        return {"verdict": "no_data", "findings": []}, None
+    return json.loads(rows[0]["document"]), rows[0]["step"]
 
 
 def _standing(finding: Mapping[str, Any]) -> Standing:
     return Standing(finding["cause"], finding["layer"], finding["confidence"], finding.get("explanation", ""))
 
 
-def _coverage(store: Store, run: str, step: int) -> float | None:
+def _coverage(store: Reading, run: str, step: int) -> float | None:
     value: float | None = store.read("controller_coverage", run=run, first=step - _COVERAGE_STEPS + 1, last=step)[
         "coverage"
     ][0].as_py()
     return value
 
 
-def _acknowledgements(store: Store, run: str, control: Control) -> tuple[Acknowledgement, ...]:
-    rows = store.read("controller_acks", run=run, first=control.from_step).to_pylist()
-    return tuple(_acknowledgement(row["step"], row["correction"]) for row in rows)
+def _heard(store: Reading, run: str, step: int, control: Control, policy: Policy) -> dict[str, Any]:
+    """What the trainer said lately; and the effect, where it is due."""
+    first = decide.since(control)
+    recent = _acknowledgements(store, run, max(first, step - _HEARD_STEPS), step + _HEARD_STEPS)
+    if not decide.effect_due(control, step, policy):
+        return {"acknowledgements": recent}
+    return {"acknowledgements": recent, "effect": _effect(store, run, first, policy.effect_steps, control)}
 
 
-def _acknowledgement(step: int, correction: str | None) -> Acknowledgement:
-    """A step's record names the correction as JSON; whatever else stands there acknowledges nothing."""
-    try:
-        document = json.loads(correction or "null")
-        return Acknowledgement(step, document["fingerprint"], document["report"]["masked_frac"])
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return Acknowledgement(step, None, None)
+def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:
+    rows = store.read("controller_acks", run=run, first=first, last=last).to_pylist()
+    return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def _effect(
-    store: Store, run: str, since: int, window: int, acknowledgements: Sequence[Acknowledgement]
-) -> dict[str, Any] | None:
+def _effect(store: Reading, run: str, since: int, window: int, control: Control) -> dict[str, Any] | None:
+    wanted = None if control.config is None else control.config.fingerprint()
+    said = _acknowledgements(store, run, since, since + window - 1)
+    shares = [ack.masked for ack in said if ack.masked is not None and ack.fingerprint == wanted]
     table = store.read("controller_series", run=run, first=since - window, last=since + window)
-    shares = [ack.masked for ack in acknowledgements if ack.masked is not None]
     return effect.judge(_series(table), since, window, masked=sum(shares) / len(shares) if shares else None)
 
 

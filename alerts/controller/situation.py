@@ -40,11 +40,11 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What a trainer said of one step: which configuration it applied (fingerprint; None: none), and what that masked."""
+    """What ranks said of one step that name the same configuration: which (fingerprint; None: none), and what that masked."""
 
     step: int
     fingerprint: str | None
-    masked: float | None  # share of tokens
+    masked: float | None  # share of their tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Situation:
     step: int  # newest one with metrics
     verdict: str  # of the diagnosis: "healthy" | "growing" | "critical" | "calibrating" | "no_data"
     findings: tuple[Standing, ...] = ()
+    diagnosed_step: int | None = None  # newest one that the diagnosis has seen; None: that is not known
     coverage: float | None = None  # smallest of the recent steps; None: unknown
     preview: Preview | None = None
     acknowledgements: tuple[Acknowledgement, ...] = ()  # of the steps since the last directive
@@ -84,6 +85,7 @@ class Control:
     last_switch: int | None = None  # step of it
     refusals: tuple[str, ...] = ()  # reasons given since the last switch: each is given once
     ack_missed: bool = False
+    disagreed: bool = False  # it was said that ranks apply different configurations
     effect_judged: bool = False
     upstream: str | None = None  # finding announced while a correction is on
     stopped: bool = False

@@ -1,6 +1,7 @@
 """`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
 
-The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "actions": […]}``.
+The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "actions": […]}``; of ``preview``:
+``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words"} | null}``.
 """
 
 from __future__ import annotations
@@ -9,13 +10,20 @@ import argparse
 import getpass
 import json
 import sys
+from dataclasses import asdict, replace
 from typing import Any
 
 from logprobe.alerts.controller import policy_file
 from logprobe.alerts.controller.job import perform
+from logprobe.alerts.controller.refusals import refusal
+from logprobe.alerts.controller.sight import look
+from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 
@@ -25,6 +33,10 @@ _WORDS = 110  # characters of an action's sentence in the table
 def run(arguments: argparse.Namespace) -> int:
     """Shows, or does what COMMAND says; 1 when it was refused."""
     home = Home(home_path(arguments))
+    if arguments.do == "preview":
+        return _preview(home, arguments)
+    if arguments.preset is not None:
+        raise ConfigurationError("--preset goes with preview; what is switched on is the policy's correction")
     refused = False
     if arguments.do is not None:
         request = {"run": arguments.name, "command": arguments.do, "by": arguments.by or getpass.getuser()}
@@ -40,6 +52,56 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.do is None:
         sys.stdout.write(words(document))
     return int(refused)
+
+
+def _preview(home: Home, arguments: argparse.Namespace) -> int:
+    document = foresee(home, arguments.name, arguments.preset)
+    sys.stdout.write(f"{tables.dump(document)}\n" if arguments.json else foreseen(document))
+    return int(document["refusal"] is not None)
+
+
+def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
+    """What the policy's correction, or the preset `name`, would do to the recorded recent steps, and what speaks against it.
+
+    Raises `ConfigurationError` for an unknown run or preset.
+    """
+    policy = policy_file.load(home.path)(run)
+    policy = policy if name is None else replace(policy, correction=preset(name))
+    with open_reader(home) as reader:
+        steps = {row["run"]: row["step"] for row in reader.read("controller_runs").to_pylist()}
+        require_run(run, list(steps))
+        rows = reader.read("controller_read", run=run).to_pylist()
+        known = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
+        control = replace(known, phase=Phase.IDLE)  # as if it were off
+        stopped = DirectiveFile(home.path, run).stop_path.exists()
+        situation = look(reader, run, steps[run], control, policy, stopped=stopped, previewing=True)
+    against = refusal(situation, control, policy)
+    return {
+        "run": run,
+        "step": steps[run],
+        "config": policy.correction.to_dict(),
+        "fingerprint": policy.correction.fingerprint(),
+        "preview": None if situation.preview is None else asdict(situation.preview),
+        "refusal": None if against is None else against._asdict(),
+    }
+
+
+def foreseen(document: dict[str, Any]) -> str:
+    """The document of `foresee` for people."""
+    preview = document["preview"] or {}
+    shares = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
+    facts = [
+        ("run", f"{document['run']}, step {document['step']}"),
+        ("correction", str(CorrectionConfig.from_dict(document["config"]))),
+        ("previewed on", "steps {} to {}, {} tokens".format(*preview["steps"], preview["tokens"]) if preview else "–"),
+        *((name.replace("_", " "), _share(preview.get(name))) for name in shares),
+        ("refusal", "none" if document["refusal"] is None else "{reason}: {words}".format(**document["refusal"])),
+    ]
+    return "".join(f"{name:<17} {tables.harmless(value)}\n" for name, value in facts)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2%}"
 
 
 def describe(home: Home, run: str) -> dict[str, Any]:
@@ -63,7 +125,7 @@ def describe(home: Home, run: str) -> dict[str, Any]:
 
 def words(document: dict[str, Any]) -> str:
     """The document for people."""
-    stated = {name: value for name, value in document["config"].items() if value not in {None, False}}
+    stated = {name: value for name, value in document["config"].items() if value is not None and value is not False}
     facts = [
         ("run", document["run"]),
         ("mode", document["mode"]),

@@ -85,6 +85,7 @@ REFUSALS = [
         {},
         {"correction": CorrectionConfig(is_level="sequence", is_mode="mask", is_upper=2.0)},
     ),
+    ("diagnosis_old", {"step": 301, "diagnosed_step": 100}, {}, {}),
     ("cool_down", {}, {"last_switch": 1}, {}),
     ("rate_limit", {}, {"switches": 4}, {}),
 ]  # fmt: skip
@@ -101,6 +102,7 @@ def test_it_refuses_and_says_why(reason: str, situation: dict, control: dict, po
     "situation",
     [
         {"coverage": 0.99},
+        {"step": 300, "diagnosed_step": 100},
         {"findings": (replace(RAW, confidence=0.49),)},
         {"preview": replace(PREVIEW, masked_tokens=0.2, masked_sequences=0.2, masked_advantage=None)},
         {"preview": replace(PREVIEW, weight_ess=0.0)},  # token level: no products
@@ -164,17 +166,26 @@ def test_the_trainers_word_is_awaited() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "reason"),
     [
-        Acknowledgement(104, POLICY.correction.fingerprint(), 0.03),  # before the directive begins
-        Acknowledgement(106, "another", 0.03),
-        Acknowledgement(106, None, None),
+        (Acknowledgement(104, POLICY.correction.fingerprint(), 0.03), "no_record"),  # before the directive begins
+        (Acknowledgement(106, "another", 0.03), "other_config"),
+        (Acknowledgement(106, None, None), "no_record"),
     ],
 )
-def test_other_words_are_no_acknowledgement(said: Acknowledgement) -> None:
+def test_other_words_are_no_acknowledgement(said: Acknowledgement, reason: str) -> None:
     control, actions = decide.advance(on(), replace(CRITICAL, step=110, acknowledgements=(said,)), POLICY)
-    assert names(actions) == ["not_acknowledged/no_record"]
+    assert names(actions) == [f"not_acknowledged/{reason}"]
+    assert ("another" in actions[0].words) is (reason == "other_config")
     assert control.phase is Phase.ISSUED
+
+
+def test_ranks_that_apply_different_corrections_are_said_aloud() -> None:
+    applied = replace(on(), phase=Phase.APPLIED)
+    both = (*acknowledged(106, 107), Acknowledgement(107, "another", 0.0))
+    control, (action,) = decide.advance(applied, replace(CRITICAL, step=107, acknowledgements=both), POLICY)
+    assert (action.name, action.severity, action.details["step"]) == ("ranks_disagree", "critical", 107)
+    assert decide.advance(control, replace(CRITICAL, step=108, acknowledgements=both), POLICY) == (control, ())
 
 
 @pytest.mark.parametrize(("measured", "action"), [(0.08, []), (0.0801, ["rolled_back/masked_share"])])
@@ -184,6 +195,22 @@ def test_more_masking_than_previewed_is_taken_back(measured: float, action: list
     control, actions = decide.advance(applied, replace(CRITICAL, step=109, acknowledgements=acks), POLICY)
     assert names(actions) == action
     assert control.phase is (Phase.WITHDRAWN if action else Phase.APPLIED)
+
+
+def test_what_is_masked_now_is_not_lost_among_all_that_went_well() -> None:
+    applied = replace(on(), phase=Phase.APPLIED)
+    acks = (*acknowledged(*range(105, 145)), *acknowledged(*range(145, 150), masked=0.3))
+    _, actions = decide.advance(applied, replace(CRITICAL, step=149, acknowledgements=acks), POLICY)
+    assert names(actions) == ["rolled_back/masked_share"]
+
+
+@pytest.mark.parametrize(("measured", "action"), [(0.2, []), (0.21, ["rolled_back/masked_share"])])
+def test_what_was_forced_without_a_preview_keeps_to_the_limit(measured: float, action: list[str]) -> None:
+    unseen = replace(CRITICAL, preview=None)
+    control, _ = decide.switch_on(Control(), unseen, POLICY, by="ann", force=True)
+    acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
+    _, actions = decide.advance(replace(control, phase=Phase.APPLIED), replace(unseen, acknowledgements=acks), POLICY)
+    assert names(actions) == action
 
 
 def test_a_few_steps_are_no_ground_to_take_it_back() -> None:
@@ -199,11 +226,17 @@ def test_after_it_was_taken_back_it_rests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("judgement", "severity"), [("still_growing", "critical"), ("halted", "info"), ("steady", "info")]
+    ("judgement", "worse", "severity"),
+    [
+        ("still_growing", [], "critical"),
+        ("halted", [], "info"),
+        ("steady", [], "info"),
+        ("halted", ["reward"], "warning"),
+    ],
 )
-def test_the_effect_is_judged_once(judgement: str, severity: str) -> None:
+def test_the_effect_is_judged_once(judgement: str, worse: list[str], severity: str) -> None:
     applied = replace(on(), phase=Phase.APPLIED)
-    effect = {"judgement": judgement, "words": "as measured"}
+    effect = {"judgement": judgement, "words": "as measured", "worse": worse}
     due = replace(CRITICAL, step=155, acknowledgements=acknowledged(105), effect=effect)
     early = decide.advance(applied, replace(due, step=154), POLICY)
     assert early == (applied, ())
@@ -237,6 +270,36 @@ def test_a_person_switches_off_and_it_stays_off() -> None:
     assert decide.advance(control, replace(CRITICAL, step=900), POLICY) == (control, ())
     again, _ = decide.set_mode(control, Mode.ARMED, by="ann")
     assert names(decide.advance(again, replace(CRITICAL, step=900), POLICY)[1]) == ["switched_on/critical_growth"]
+
+
+@pytest.mark.parametrize(
+    ("control", "situation", "policy", "wanted"),
+    [
+        ({}, {}, {}, True),
+        ({"refusals": ("masks_too_much",)}, {}, {}, True),
+        ({"phase": Phase.SUGGESTED}, {}, {}, True),  # it was armed since
+        ({"phase": Phase.SUGGESTED}, {}, {"mode": Mode.SUGGEST}, False),
+        ({"phase": Phase.SUGGESTED}, {}, {"dry_run": True}, False),
+        ({"phase": Phase.APPLIED}, {}, {}, False),
+        ({"mode": Mode.OFF}, {}, {}, False),
+        ({"last_switch": 99}, {}, {}, False),
+        ({"switches": 4}, {}, {}, False),
+        ({}, {"verdict": "healthy"}, {}, False),
+        ({}, {"findings": (RAW,)}, {}, False),
+        ({}, {"coverage": 0.5}, {}, False),
+        ({}, {"stopped": True}, {}, False),
+    ],
+)
+def test_raw_tokens_are_read_only_when_it_depends_on_them(
+    control: dict, situation: dict, policy: dict, wanted: bool
+) -> None:
+    known = replace(Control(), **control), replace(CRITICAL, **situation), replace(POLICY, **policy)
+    assert decide.wants_preview(*known) is wanted
+
+
+def test_switching_off_what_is_not_on_begins_no_rest() -> None:
+    control, _ = decide.switch_off(Control(), 100, by="ann")
+    assert names(decide.switch_on(control, CRITICAL, POLICY, by="bob")[1]) == ["switched_on/manual"]
 
 
 def test_what_is_remembered_survives_json() -> None:

@@ -42,6 +42,19 @@ def test_scalars_are_medians_and_what_is_unknown_is_null() -> None:
     assert found["masked"] is None
 
 
+@pytest.mark.parametrize(
+    ("name", "after", "worse"),
+    [("reward", 0.35, []), ("reward", 0.2, ["reward"]), ("grad_norm", 0.9, []), ("grad_norm", 1.1, ["grad_norm"])],
+)
+def test_a_lost_reward_and_a_doubled_gradient_are_named(name: str, after: float, worse: list[str]) -> None:
+    values = np.where(STEPS < 150, np.where(STEPS % 4, 0.5, 0.25), after)
+    found = effect.judge({effect.K3: (STEPS, k3(20, np.inf)), name: (STEPS, values)}, 150, 50, masked=0.031)
+    assert found is not None
+    assert found["worse"] == worse
+    assert f"0.5 → {after}" in found["words"]
+    assert "3.1% of the tokens are masked" in found["words"]
+
+
 @pytest.mark.parametrize("from_step", [105, 195, 500])
 def test_too_few_steps_on_a_side_are_no_judgement(from_step: int) -> None:
     assert effect.judge({effect.K3: (STEPS, k3(20, 20))}, from_step, 50) is None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from logprobe.alerts.controller import sight
 from logprobe.alerts.controller.job import Controller, perform
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.collectors import Recorder
-from logprobe.collectors.correction import correct
+from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
@@ -39,7 +41,13 @@ class Trainer:
         self.step = 0
 
     def train(
-        self, steps: int, *, spread: float = 0.1, switch: CorrectionSwitch | None = None, says: bool = True
+        self,
+        steps: int,
+        *,
+        spread: float = 0.1,
+        switch: CorrectionSwitch | None = None,
+        says: bool = True,
+        advantages: bool = True,
     ) -> None:
         for _ in range(steps):
             rollout = [-self.rng.exponential(1.0, 50).astype(np.float32) - 0.01 for _ in range(8)]
@@ -52,7 +60,7 @@ class Trainer:
                 token_ids=[np.arange(50)] * 8,
                 trainer_logprobs=trainer,
                 rollout_logprobs=rollout,
-                advantages=self.rng.normal(0, 1, 8).astype(np.float32),
+                advantages=self.rng.normal(0, 1, 8).astype(np.float32) if advantages else None,
                 rewards=np.full(8, 0.5),
             )
             self.recorder.step(self.step, grad_norm=1.0, correction=correction if says else None)
@@ -192,6 +200,72 @@ def test_a_restart_repeats_nothing_and_puts_the_file_right(home: Path, store: St
     assert audit(store) == ["switched_on/critical_growth"]
 
 
+def test_one_run_that_fails_keeps_no_other_waiting(home: Path, store: Store, trainer: Trainer) -> None:
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    with store.transaction() as cursor:  # a state that a newer release would write, of a run that comes first
+        cursor.execute("INSERT INTO step_summaries SELECT * REPLACE ('a run' AS run) FROM step_summaries")
+        state = {"run": "a run", "control": "{}", "directives": "{}", "now": datetime.now(UTC)}
+        store.execute(cursor, "controller_save", **state)
+    controller = Controller(store, lambda _: ARMED)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="a run"):
+            controller.run_once()
+    assert audit(store) == ["switched_on/critical_growth"]
+    assert DirectiveFile(home, RUN).read(None).version == 1
+
+
+def test_after_a_return_to_a_checkpoint_it_counts_where_the_run_is_now(
+    home: Path, store: Store, trainer: Trainer
+) -> None:
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(30)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    file = DirectiveFile(home, RUN)
+    assert file.read(None).at(32) is not None
+    trainer.step = 10  # 29 was the newest step
+    trainer.train(2)
+    controller.command({"run": RUN, "command": "off", "by": "ann"})
+    assert file.read(None).at(32).config is None
+    assert file.read(None).at(11 + ARMED.notice_steps).config is None
+
+
+def test_a_correction_that_needs_advantages_is_refused_without(store: Store, trainer: Trainer) -> None:
+    needy = CorrectionConfig(is_level="token", sequence_mask_delta=0.1)
+    trainer.train(15, advantages=False)
+    diagnosed(store, "critical", STALE)
+    Controller(store, lambda _: replace(ARMED, correction=needy)).run_once()
+    assert audit(store) == ["refused/no_preview"]
+
+
+def test_previews_in_batches_are_previews(store: Store, trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer.train(15, spread=0.6)
+    config = CorrectionConfig(is_level="sequence", is_mode="mask", is_lower=0.5, is_upper=5.0, normalize=True)
+    whole = sight.preview(store, RUN, 14, config)
+    monkeypatch.setattr(sight, "_MOST_CELLS", 120)
+    parts = sight.preview(store, RUN, 14, config)
+    assert whole is not None
+    assert whole == replace(parts, weight_ess=whole.weight_ess)
+    assert whole.weight_ess == pytest.approx(parts.weight_ess)
+    assert 0 < whole.masked_sequences < 1
+
+
+def test_every_rank_is_heard(home: Path, store: Store, trainer: Trainer) -> None:
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    with CorrectionSwitch(home, RUN) as switch, Recorder(home, RUN, rank=1) as other:
+        trainer.train(4, switch=switch)
+        ones = np.zeros((1, 4), np.float32) - 1
+        other.step(18, correction=correct(CorrectionConfig(is_level="token"), ones, ones))
+        assert other.flush()
+    trainer.train(1)
+    controller.run_once()
+    assert audit(store)[1:] == ["acknowledged/applied", "ranks_disagree/other_config"]
+
+
 def test_with_a_key_the_file_is_signed(home: Path, store: Store, trainer: Trainer) -> None:
     (home / "directive.key").write_text("0123456789abcdef")
     trainer.train(15)
@@ -228,6 +302,9 @@ def test_people_command_without_a_service(home: Path, store: Store, trainer: Tra
     assert command("suggest") == ["mode/suggest"]
     assert command("on") == ["refused/cool_down"]
     assert command("on", force=True) == ["switched_on/manual"]
+    with store.home.lock(), pytest.raises(LogprobeError):
+        command("stop")
+    assert file.read(None).at(20) is None  # whoever could not be asked
     for request in ({"run": RUN, "command": "of"}, {"run": "other", "command": "on"}):
         with pytest.raises(ConfigurationError):
             perform(Home(home), request)

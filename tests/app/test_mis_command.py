@@ -1,0 +1,103 @@
+"""`logprobe mis`: what it shows, does, foresees and refuses, without a service."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logprobe.app import cli
+from logprobe.collectors import Recorder
+from logprobe.collectors.correction import correct
+from logprobe.collectors.correction.presets import preset
+from logprobe.collectors.directives import DirectiveFile
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+RUN = "run"
+STEPS = 6
+SHAPE = (8, 40)
+
+
+def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rollout and trainer log-probs of a step, float32 [sequence, token]; their log-ratio spreads by 0.8."""
+    random = np.random.default_rng(step)
+    rollout = -random.exponential(1.0, SHAPE) - 0.01
+    return rollout.astype(np.float32), np.minimum(rollout + random.normal(0, 0.8, SHAPE), -1e-3).astype(np.float32)
+
+
+@pytest.fixture
+def recorded(home: Path) -> Path:
+    with Recorder(home, RUN) as recorder:
+        for step in range(STEPS):
+            rollout, trainer = batch(step)
+            names = [f"s{step}-{row}" for row in range(SHAPE[0])]
+            ids, mask = np.zeros(SHAPE, np.int64), np.ones(SHAPE, bool)
+            recorder.training(
+                step=step,
+                sample_ids=names,
+                token_ids=ids,
+                mask=mask,
+                trainer_logprobs=trainer,
+                rollout_logprobs=rollout,
+            )
+        assert recorder.flush()
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        StepJob(store).run_once()
+    return home
+
+
+def mis(home: Path, *arguments: str, code: int = 0) -> str:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        done = cli.main(["mis", RUN, *arguments, "--home", str(home)])
+    assert done == code, (arguments, out.getvalue(), err.getvalue())
+    return out.getvalue() + err.getvalue()
+
+
+def test_it_shows_and_switches(recorded: Path) -> None:
+    assert "actions      none" in mis(recorded)
+    assert "cool_down" not in mis(recorded, "on", "--by", "ann", "--force")
+    shown = json.loads(mis(recorded, "--json"))
+    assert (shown["phase"], shown["from_step"]) == ("issued", STEPS - 1 + 5)
+    assert "switched on by ann" in mis(recorded)
+    assert "kill switch set" in mis(recorded, "stop")
+    assert "the kill switch is set, so nothing applies" in mis(recorded)
+    assert DirectiveFile(recorded, RUN).read(None).stopped
+    assert "taken back" in mis(recorded, "release")
+    assert "nothing to do" in mis(recorded, "release")
+
+
+def test_a_preview_is_what_a_trainer_would_measure(recorded: Path) -> None:
+    found = json.loads(mis(recorded, "preview", "--preset", "mis", "--json", code=1))
+    config = preset("mis")
+    reports = [correct(config, *batch(step)).report for step in range(1, STEPS)]
+    masked = sum(report["masked_frac"] for report in reports) / len(reports)
+    assert found["config"] == config.to_dict()
+    assert (found["step"], found["preview"]["steps"]) == (STEPS - 1, [1, STEPS - 1])
+    assert found["preview"]["tokens"] == (STEPS - 1) * SHAPE[0] * SHAPE[1]
+    assert found["preview"]["masked_tokens"] == pytest.approx(masked)
+    assert found["preview"]["masked_advantage"] is None
+    assert found["refusal"]["reason"] == "masks_too_much"
+    assert not DirectiveFile(recorded, RUN).path.exists()
+
+
+def test_a_preview_of_the_policy_is_told_in_words(recorded: Path) -> None:
+    (recorded / "correction.yaml").write_text("correction: {preset: tis}\n")
+    told = mis(recorded, "preview")
+    assert "is_level=token, is_upper=2.0" in told
+    assert "masked tokens     0.00%" in told
+    assert "masked advantage  –" in told
+    assert "refusal           none" in told
+
+
+def test_what_makes_no_sense_is_refused(recorded: Path) -> None:
+    assert "there is no preset" in mis(recorded, "preview", "--preset", "nothing-like-it", code=1)
+    assert "--preset goes with preview" in mis(recorded, "on", "--preset", "mis", code=1)
