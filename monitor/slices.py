@@ -105,7 +105,9 @@ def _dimension(name: str) -> Callable[[_Sequences], Labels]:
     if name.startswith(TAG) and name != TAG:
         return _tag(name.removeprefix(TAG))
     known = ", ".join([*DIMENSIONS, f"{TAG}NAME"])
-    raise ConfigurationError(f"there is nothing called {name!r} to slice by; choose one of: {known}")
+    raise ConfigurationError(
+        f"no sequences to slice by {name!r}; choose one of: {known}; tokens have profiles (--profile)"
+    )
 
 
 # --- Which slice a sequence belongs to ---
@@ -199,7 +201,7 @@ def _sums(sequences: _Sequences, groups: Groups) -> StepSums:
         n_expected=_floats(table, "sequence_tokens"),
         lag=Lag(
             groups=Groups(groups.index[lag.sequence], groups.size),
-            sequence=lag.sequence,
+            sequence=_without_gaps(lag.sequence),
             tokens=lag.tokens,
             known=lag.known,
             **lag.lags,
@@ -220,6 +222,11 @@ def _sums(sequences: _Sequences, groups: Groups) -> StepSums:
             columns = {column.name: rows[column.name].to_numpy() for column in COLUMN_SPECS}
             result.add_pair(pair, columns, Groups(index, groups.size))
     return result
+
+
+def _without_gaps(sequence: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Sequences numbered anew: those of which no token was sampled have no row."""
+    return np.unique(sequence, return_inverse=True)[1].astype(np.intp)
 
 
 def _floats(table: pa.Table, name: str) -> Floats:

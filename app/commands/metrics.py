@@ -105,7 +105,11 @@ def _print(steps: list[dict[str, Any]], keys: tuple[str, ...] | list[str]) -> No
 
 def _list(*, as_json: bool) -> int:
     entries = [
-        {"key": key, "label": m.label, "words": m.words, "formula": m.formula, "unit": m.unit, "worse": m.worse}
+        {
+            "key": key,
+            **{name: getattr(m, name) for name in ("label", "words", "formula", "unit", "worse", "grain", "source")},
+            "needs": m.inputs(key),
+        }
         for m in CATALOG
         for key in m.keys()  # noqa: SIM118 - a metric's keys, not a mapping's
     ]

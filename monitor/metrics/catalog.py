@@ -29,7 +29,8 @@ def metric(key: str) -> Metric:
         ConfigurationError: there is no such metric.
     """
     if key not in _BY_KEY:
-        near = ", ".join(get_close_matches(key, KEYS)) or "logprobe.monitor.metrics.KEYS"
+        of_pairs = [known for known in KEYS if known.endswith(f".{key}")]
+        near = ", ".join(of_pairs or get_close_matches(key, KEYS)) or "logprobe.monitor.metrics.KEYS"
         raise ConfigurationError(f"there is no metric {key!r}; did you mean one of these: {near}?")
     return _BY_KEY[key]
 

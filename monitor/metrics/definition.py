@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,14 @@ from logprobe.monitor.metrics.sums import PairSums, StepSums
 Floats = NDArray[np.float64]
 Worse = Literal["higher", "lower", "away from 0", "away from 1", "neither"]
 Grain = Literal["token", "sequence", "count"]
+
+SIDES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "backend": ("rollout_logprobs", "trainer_logprobs"),
+        "update": ("trainer_logprobs", "current_logprobs"),
+        "total": ("rollout_logprobs", "current_logprobs"),
+    }
+)  # of a pair: behaviour and policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,10 @@ class PairMetric(Metric):
         """The stored keys."""
         return tuple(f"{pair}.{self.key}" for pair in self.pairs)
 
+    def inputs(self, key: str) -> tuple[str, ...]:
+        """What one of the stored keys cannot be measured without."""
+        return (*SIDES[key.partition(".")[0]], *self.needs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetric(Metric):
@@ -52,6 +65,10 @@ class StepMetric(Metric):
     def keys(self) -> tuple[str, ...]:
         """The stored key."""
         return (self.key,)
+
+    def inputs(self, key: str) -> tuple[str, ...]:  # noqa: ARG002 - as of a pair's metric
+        """What it cannot be measured without."""
+        return self.needs
 
 
 def means(

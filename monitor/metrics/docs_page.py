@@ -55,7 +55,7 @@ def page() -> str:
         [
             INTRODUCTION,
             "## Of a pair\n",
-            "Stored as `<pair>.<key>`, for example `backend.k3_kl`.\n",
+            "Stored as `<pair>.<key>`, for example `backend.k3_kl`. Each needs the log-probs of both sides of its pair.\n",
             _table(PAIR_METRICS),
             "",
             "## Of a step\n",
@@ -66,7 +66,10 @@ def page() -> str:
 
 
 def _table(metrics: Sequence[Metric]) -> str:
-    head = ["| key | formula | unit | worse when | what it says | also reported by |", "|---|---|---|---|---|---|"]
+    head = [
+        "| key | formula | over | unit | worse when | what it says | needs | also reported by |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     return "\n".join(head + [_row(metric) for metric in metrics])
 
 
@@ -74,9 +77,11 @@ def _row(metric: Metric) -> str:
     cells = (
         f"`{metric.key}`",
         _cell(metric.formula),
+        metric.grain,
         _cell(metric.unit),
         metric.worse,
         _cell(metric.words),
+        ", ".join(metric.needs),
         _cell(metric.source),
     )
     return f"| {' | '.join(cells)} |"

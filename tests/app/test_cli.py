@@ -271,7 +271,10 @@ def test_an_unknown_metric_or_run_is_named_with_a_remedy(ingested) -> None:
 def test_the_catalog_is_listed() -> None:
     entries = json.loads(logprobe("metrics", "--list", "--json").stdout)
     assert [entry["key"] for entry in entries] == list(KEYS)
-    assert all(entry["words"] and entry["formula"] for entry in entries)
+    assert all(entry["words"] and entry["formula"] and entry["grain"] for entry in entries)
+    needs = {entry["key"]: entry["needs"] for entry in entries}
+    assert needs["update.pg_clip_fraction"] == ["trainer_logprobs", "current_logprobs", "advantages"]
+    assert needs["reward"] == ["rewards"]
     text = logprobe("metrics", "--list").stdout
     assert all(f"{key}\n" in text for key in KEYS)
 

@@ -106,6 +106,17 @@ def test_a_slice_has_the_numbers_of_its_sequences_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("dimension", slices.DIMENSIONS)
+def test_sequences_without_a_token_under_the_mask_are_in_a_slice(store: Store, dimension: str) -> None:
+    masks = {"a": [True] * 3, "b": [False] * 3, "c": [True, False, True]}
+    rows = [trained(name, n=3, mask=mask, weight_version="4") for name, mask in masks.items()]
+    feed(store, training=rows, rollout=[sampled("c", n=3, spans=[{"start": 0, "end": 3, "version": "3"}])])
+    table = slices.by(store, RUN, dimension)
+    assert sum(table["sequences"].to_pylist()) == 3
+    assert sum(table["tokens"].to_pylist()) == 5
+    assert max(lag for lag in table["weight_lag_newest"].to_pylist() if lag is not None) == 1
+
+
+@pytest.mark.parametrize("dimension", slices.DIMENSIONS)
 @pytest.mark.parametrize("per_step", [False, True])
 def test_slices_are_a_partition(recorded: Reader, dimension: str, per_step: bool) -> None:
     table = slices.by(recorded, "v1-initial", dimension, metrics=["backend.kl"], per_step=per_step)
