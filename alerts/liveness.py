@@ -30,6 +30,7 @@ class Writer:
     failed: str | None = None  # its process died of an error: which
     component: str | None = None  # what its process is: "trainer", "vllm", …
     first_seen: datetime | None = None
+    trains: bool = False  # recorded training steps; an engine does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,15 @@ def judge(
 
     Returns:
         ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every writer closed
-        (one that had long been silent when the last record came was replaced, and has no say); ``live`` while data comes in as often as is usual for the run; ``idle`` when
+        (one that had long been silent when the last record came was replaced, and has no say; where trainers are known, only they
+        have: engines outlive a run, or are killed at its end); ``live`` while data comes in as often as is usual for the run; ``idle`` when
         data is late but a collector still gives signs of life, or it is not late enough to worry; ``stale`` when neither
         data nor signs of life came for long; ``no_data`` when nothing was ever recorded.
     """
     if last_record is None:
         return Liveness(State.NO_DATA, _no_data(writers))
     late, lost = _limits(median_step_seconds)
-    present = [writer for writer in writers if not _replaced(writer, last_record - lost)]
+    present = [writer for writer in _deciding(writers) if not _replaced(writer, last_record - lost)]
     if present and all(writer.closed for writer in present):
         return _over(present, now, last_record, late)
     data_age = now - last_record
@@ -99,6 +101,11 @@ def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late:
 def _limits(median_step_seconds: float | None) -> tuple[timedelta, timedelta]:
     step = timedelta(seconds=median_step_seconds or 0.0)
     return max(_LATE_FLOOR, _LATE_STEPS * step), max(_LOST_FLOOR, _LOST_STEPS * step)
+
+
+def _deciding(writers: Sequence[Writer]) -> Sequence[Writer]:
+    """Those whose goodbye ends the run."""
+    return [writer for writer in writers if writer.trains] or writers
 
 
 def _replaced(writer: Writer, horizon: datetime) -> bool:

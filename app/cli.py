@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Final
 
 from logprobe.app.parser import build
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        code = int(importlib.import_module(f"logprobe.app.commands.{arguments.command}").run(arguments))
+        code = int(_module(arguments.command).run(arguments))
         sys.stdout.flush()
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
@@ -62,6 +64,11 @@ def _run(arguments: argparse.Namespace) -> int:
             f"`logprobe {arguments.command}` needs the package {error.name!r}; pip install 'logprobe[{extra}]'"
         ) from error
     return code
+
+
+def _module(command: str) -> ModuleType:
+    name = f"{command}_" if keyword.iskeyword(command) else command  # `import` can name no module
+    return importlib.import_module(f"logprobe.app.commands.{name}")
 
 
 def _is_interrupt(error: Exception) -> bool:

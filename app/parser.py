@@ -181,6 +181,17 @@ def _ingest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
 
 
+def _import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "format",
+        metavar="FORMAT",
+        help="jsonl, parquet, nemo-rl, slime (also miles), prime-rl, open-instruct, scalars, tensorboard, bundle",
+    )
+    parser.add_argument("path", metavar="PATH", help="a file, or a folder with files as the format names them")
+    parser.add_argument("--run", metavar="NAME", help="the run to add it to (bundle: default as it was called)")
+    parser.add_argument("--json", action="store_true", help="the report as one JSON document")
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -200,5 +211,6 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "mis": ("show or switch masked importance sampling, and who decided what", _mis),
     "sql": ("answer a read-only SQL query", _sql),
     "ingest": ("take what lies in the spool into the store", _ingest),
+    "import": ("bring in what another program, or another logprobe, recorded", _import),
     "doctor": ("say what is installed, which hooks are live here and what cannot be measured", _doctor),
 }

@@ -148,11 +148,12 @@ class SpoolWriter:
     Creates nothing before the first write. Every method may raise `OSError`.
     """
 
-    def __init__(self, home: Path, run: str, writer: str) -> None:
+    def __init__(self, home: Path, run: str, writer: str, *, after: int = 0) -> None:
+        """`after`: number of the last segment that this writer has written, before a restart."""
         self.directory = run_dir(home, run) / writer
         self._run = run
         self._writer = writer
-        self._sequence = 0
+        self._sequence = after
         self._ready = False
 
     def write(self, kind: str, table: pa.Table) -> SegmentPath:

@@ -24,6 +24,7 @@ class Pulse:
         relies_on_engine: trained steps for which the trainer did not pass the rollout's log-probs.
         rollouts: whether an engine's record ever came.
         writers: the run's collectors.
+        training_since: when the first record of a training step came; None: none yet.
     """
 
     last_step: int | None
@@ -33,6 +34,7 @@ class Pulse:
     relies_on_engine: int
     rollouts: bool
     writers: Sequence[Writer]
+    training_since: datetime | None = None
 
 
 def observe(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
@@ -95,6 +97,9 @@ def _went_on_after(writer: Writer, pulse: Pulse) -> bool:
 
 
 def _collector_stopped(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
+    state, reason = _state(pulse, now)
+    if state in {State.ENDED, State.FAILED}:
+        return Observation("good", reason)
     open_ones = [w for w in pulse.writers if not w.closed and not w.failed and w.last_seen is not None]
     silent = [w for w in open_ones if now - (w.last_seen or now) > when.floor]
     going_on = len(silent) < len(open_ones)
@@ -123,9 +128,11 @@ def _later(other: Writer, writer: Writer) -> bool:
     return other.first_seen is not None and writer.last_seen is not None and other.first_seen >= writer.last_seen
 
 
-def _plugin_missing(when: DeadMan, pulse: Pulse, _: datetime) -> Observation:
+def _plugin_missing(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
     if pulse.rollouts or pulse.relies_on_engine < when.steps:
         return Observation("good", "nothing is expected of an engine that did not come")
+    if pulse.training_since is None or now - pulse.training_since < _ON_THE_WAY:
+        return Observation("good", "the engine's first records may still be on their way")
     words = (
         f"the trainer recorded {pulse.relies_on_engine} steps without the rollout's log-probs, and no engine ever sent a record: "
         "the plugin was not loaded there"
@@ -140,6 +147,7 @@ def _names(writers: Sequence[Writer]) -> str:
 
 _FEW: Final = 3
 _LEFT_BEHIND: Final = timedelta(seconds=30)
+_ON_THE_WAY: Final = timedelta(minutes=2)  # both sides flush when they like, and a shared file system shows files late
 _EVENTS: Final[Mapping[Event, Callable[[DeadMan, Pulse, datetime], Observation]]] = {
     "no_new_step": _no_new_step,
     "ended_silently": _ended_silently,

@@ -31,7 +31,8 @@ def steps_after(
         run: which run.
         rules: what is going to be asked.
         after: newest step that was looked at; None: none.
-        quiet_since: a step that was computed later may still receive data, and those after it wait with it.
+        quiet_since: a step that was computed later may still receive data, and those after it wait with it; so does one that waits
+            for the engine's records.
     """
     rows = source.read(
         "alert_steps", run=run, after=after, quiet_since=quiet_since.isoformat(), count=STEPS_PER_BATCH

@@ -20,17 +20,21 @@ _WORDS: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} 
 
 def run(arguments: argparse.Namespace) -> int:
     """Ingests, computes the steps concerned, reports."""
-    home = Home(home_path(arguments))
-    try:
-        with connect(home) as reader:
-            report = reader.ingest()
-    except ServiceUnavailableError:
-        report = _alone(home)
+    report = take(Home(home_path(arguments)))
     if arguments.json:
         print(tables.dump(report))
     else:
         print(_WORDS.format(**report))
     return 0
+
+
+def take(home: Home) -> Report:
+    """Has the service ingest what lies in the spool, or does so itself where none runs."""
+    try:
+        with connect(home) as reader:
+            return reader.ingest()
+    except ServiceUnavailableError:
+        return _alone(home)
 
 
 def _alone(home: Home) -> Report:

@@ -2,7 +2,8 @@
 -- training_sequences. Times are of arrival where a clock of another machine could mislead.
 -- `writers`: the run's collectors. `relies_on_engine`: trained steps whose sequences came without r as the trainer received it.
 WITH arrivals AS (
-    SELECT writer, min(ingested_at) AS first_seen, max(ingested_at) AS last_seen
+    SELECT writer, min(ingested_at) AS first_seen, max(ingested_at) AS last_seen,
+           bool_or(kind IN ('training', 'statistics', 'step')) AS trains
     FROM segments WHERE run = $run GROUP BY writer
 ), signs AS (
     SELECT writer, arg_min(component, time) AS component, bool_or(event = 'closed') AS closed,
@@ -17,7 +18,8 @@ SELECT (SELECT max(step) FROM paced) AS last_step,
         WHERE run = $run AND kind IN ('training', 'statistics', 'step', 'rollout')) AS last_record_at,
        (SELECT median(seconds) FROM paced) AS step_seconds,
        (SELECT count(DISTINCT step) FROM training_sequences WHERE run = $run AND rollout_source = 'missing') AS relies_on_engine,
+       (SELECT min(ingested_at) FROM segments WHERE run = $run AND kind IN ('training', 'statistics')) AS training_since,
        (SELECT count(*) FROM segments WHERE run = $run AND kind = 'rollout') AS rollout_segments,
        (SELECT list({'name': writer, 'component': component, 'first_seen': first_seen, 'last_seen': last_seen, 'closed': coalesce(closed, false),
-                     'failed': failed} ORDER BY writer)
+                     'failed': failed, 'trains': trains} ORDER BY writer)
         FROM arrivals LEFT JOIN signs USING (writer)) AS writers

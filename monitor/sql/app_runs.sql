@@ -5,14 +5,16 @@
 -- it arrives.
 WITH arrivals AS (
     SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at,
-           max(ingested_at) FILTER (kind IN ('training', 'statistics', 'rollout', 'step')) AS last_data_at
+           max(ingested_at) FILTER (kind IN ('training', 'statistics', 'rollout', 'step')) AS last_data_at,
+           bool_or(kind IN ('training', 'statistics', 'step')) AS trains
     FROM segments GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, bool_or(event = 'closed') AS closed, max_by(message, time) FILTER (event = 'host_failed') AS failed
     FROM health_records GROUP BY run, writer
 ), writers AS (
     SELECT run, min(first_at) AS first_at, max(last_data_at) AS last_data_at,
-           list({'name': writer, 'last_seen': arrivals.last_at, 'closed': coalesce(closed, false), 'failed': failed}) AS writers
+           list({'name': writer, 'last_seen': arrivals.last_at, 'closed': coalesce(closed, false), 'failed': failed,
+                 'trains': trains}) AS writers
     FROM arrivals LEFT JOIN signs USING (run, writer) GROUP BY run
 ), paced AS (
     SELECT *, epoch(time - lag(time) OVER (PARTITION BY run ORDER BY step)) AS seconds FROM step_summaries

@@ -15,8 +15,8 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def writer(seen: float | None, *, closed: bool = False) -> Writer:
-    return Writer("w", None if seen is None else ago(seen), closed)
+def writer(seen: float | None, *, closed: bool = False, trains: bool = False) -> Writer:
+    return Writer("w", None if seen is None else ago(seen), closed, trains=trains)
 
 
 CASES = [
@@ -40,6 +40,27 @@ CASES = [
     ("killed long ago, replaced, replacement closed", 5, 2.0, [writer(606), writer(1, closed=True)], State.ENDED),
     ("killed just before the other closed", 5, 2.0, [writer(604), writer(1, closed=True)], State.LIVE),
     ("one of two closed", 1, 2.0, [writer(1, closed=True), writer(1)], State.LIVE),
+    (
+        "the trainer closed, its engine lives on",
+        900,
+        2.0,
+        [writer(900, closed=True, trains=True), writer(1)],
+        State.ENDED,
+    ),
+    (
+        "the trainer closed, its engine was killed",
+        900,
+        2.0,
+        [writer(900, closed=True, trains=True), writer(900)],
+        State.ENDED,
+    ),
+    (
+        "the engine closed, the trainer did not",
+        900,
+        2.0,
+        [writer(900, trains=True), writer(900, closed=True)],
+        State.STALE,
+    ),
     ("a closed writer gives no sign of life", 700, 2.0, [writer(1, closed=True), writer(700)], State.STALE),
     ("clock of the writer runs ahead", -60, 2.0, [], State.LIVE),
 ]

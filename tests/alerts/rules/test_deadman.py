@@ -22,16 +22,29 @@ def ago(seconds: float) -> datetime:
 
 
 def writer(
-    seen: float, *, closed: bool = False, failed: str | None = None, name: str = "w", begun: float = 1e5
+    seen: float,
+    *,
+    closed: bool = False,
+    failed: str | None = None,
+    name: str = "w",
+    begun: float = 1e5,
+    trains: bool = False,
 ) -> Writer:
-    return Writer(name, ago(seen), closed, failed, "trainer", ago(begun))
+    return Writer(name, ago(seen), closed, failed, "trainer", ago(begun), trains)
 
 
 def pulse(
-    step: float | None = 1, *, every: float | None = 10.0, writers=(), relies: int = 0, rollouts: bool = True
+    step: float | None = 1,
+    *,
+    every: float | None = 10.0,
+    writers=(),
+    relies: int = 0,
+    rollouts: bool = True,
+    training: float | None = 3600,
 ) -> Pulse:
     last = None if step is None else ago(step)
-    return Pulse(None if step is None else 7, last, last, every, relies, rollouts, writers)
+    since = None if training is None else ago(training)
+    return Pulse(None if step is None else 7, last, last, every, relies, rollouts, writers, since)
 
 
 CASES = [
@@ -59,8 +72,18 @@ CASES = [
     ("collector_stopped", pulse(601, writers=[writer(601), writer(601, name="v")]), "good"),  # the run stopped
     ("collector_stopped", pulse(1, writers=[writer(1), writer(601, name="v", closed=True)]), "good"),
     ("collector_stopped", pulse(1, writers=[writer(1, begun=500), writer(601, name="v")]), "good"),  # replaced
+    # The trainer said goodbye: the engine lives on, or was killed.
+    ("no_new_step", pulse(9e4, writers=[writer(9e4, closed=True, trains=True), writer(1, name="v")]), "good"),
+    ("ended_silently", pulse(9e4, writers=[writer(9e4, closed=True, trains=True), writer(9e4, name="v")]), "good"),
+    ("no_new_step", pulse(601, writers=[writer(601, trains=True), writer(1, closed=True, name="v")]), "bad"),
+    (
+        "collector_stopped",
+        pulse(9e4, writers=[writer(9e4, closed=True, trains=True), writer(1, name="v"), writer(8e4, name="w2")]),
+        "good",
+    ),
     ("plugin_missing", pulse(1, relies=3, rollouts=False), "bad"),
     ("plugin_missing", pulse(1, relies=2, rollouts=False), "good"),  # the engine's records may be on their way
+    ("plugin_missing", pulse(1, relies=99, rollouts=False, training=119), "good"),  # so may those of short steps
     ("plugin_missing", pulse(1, relies=99, rollouts=True), "good"),
     ("plugin_missing", pulse(1, relies=0, rollouts=False), "good"),  # the trainer passes r itself
 ]

@@ -1,0 +1,60 @@
+"""`logprobe import`: bring in what another program, or another logprobe, recorded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path
+from logprobe.app.commands.ingest import take
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.home import Home
+from logprobe.monitor.importers import formats
+from logprobe.monitor.importers.importing import Importer, ImportReport, alone
+from logprobe.monitor.reader import open_reader
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Imports, ingests, reports; exit code 0 also when single lines were left out, which the report names."""
+    home, root = Home(home_path(arguments)), Path(arguments.path)
+    if not root.exists():
+        raise ConfigurationError(f"{root} does not exist; check PATH")
+    report = _imported(home, arguments, root)
+    if arguments.json:
+        print(tables.dump(asdict(report)))
+    else:
+        _show(report, arguments.run)
+    return 0
+
+
+def _imported(home: Home, arguments: argparse.Namespace, root: Path) -> ImportReport:
+    form = formats.named(arguments.format)
+    if not arguments.run:
+        raise ConfigurationError("which run is it to become? pass --run NAME")
+    with alone(home):
+        take(home)  # what an interrupted import left in the spool
+        with open_reader(home) as reader:
+            importer = Importer(home, arguments.run, form, reader)
+        report = importer.run(root, _progress)
+        take(home)
+    return report
+
+
+def _progress(report: ImportReport, name: str) -> None:
+    """A line that replaces itself; nothing when nobody is looking."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{report.files} files, {report.units:,} new: {name}", end="", file=sys.stderr, flush=True)
+
+
+def _show(report: ImportReport, run: str) -> None:
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    rows = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.rows.items())) or "nothing"
+    print(f"{rows} added to {run} from {report.files} files; {report.known:,} units were there already")
+    if report.bad_units:
+        print(f"{report.bad_units:,} left out:")
+        for line in report.bad:
+            print(f"  {line}")

@@ -1,0 +1,101 @@
+"""Trainer and engine flush when they like: no rule judges a step by half of its records."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from segments import RUN, records, sampled, trained
+
+from logprobe.alerts.rules import facts, rule_file
+from logprobe.alerts.rules.job import Evaluator
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.store import Store
+
+RULES = rule_file.load().for_run(RUN)
+QUIET = timedelta(seconds=2)
+
+
+class Run:
+    """A run whose two sides are brought in by hand."""
+
+    def __init__(self, home: Path, store: Store) -> None:
+        self.store = store
+        self._spool = SpoolWriter(home, RUN, "w")
+        self._pipeline = Pipeline(store, threading.Event())
+
+    def train(self, *steps: int) -> None:
+        rows = [trained(f"{step}/{k}", step, received=False) for step in steps for k in range(2)]
+        self._bring("training", *rows)
+
+    def sample(self, *ids: str) -> None:
+        self._bring("rollout", *(sampled(name) for name in ids))
+
+    def _bring(self, kind: str, *rows: dict) -> None:
+        self._spool.write(kind, records(kind, *rows))
+        self._pipeline.ingest(lambda _: None)
+        self._pipeline.join()
+        self._pipeline.compute_steps()
+
+    @property
+    def computed(self) -> datetime:
+        rows = self.store.query("SELECT max(computed_at) AS at FROM step_summaries").to_pylist()
+        return rows[0]["at"]
+
+    def looked_at(self, after: timedelta, since: int | None = None) -> dict[int, float | None]:
+        """Coverage of the steps that rules may look at so long after the last was computed."""
+        steps = facts.steps_after(self.store, RUN, RULES, since, quiet_since=self.computed + after - QUIET)
+        return {step.step: step.values.get(("backend.coverage", None)) for step in steps}
+
+
+@pytest.fixture
+def run(home: Path, store: Store) -> Run:
+    return Run(home, store)
+
+
+def test_a_step_is_looked_at_once_the_engine_s_records_are_here(run: Run) -> None:
+    run.sample("0/0", "0/1")
+    run.train(0, 1, 2)
+    assert run.looked_at(timedelta(seconds=3)) == {0: 1.0}
+    run.sample("1/0", "1/1", "2/0")
+    assert run.looked_at(timedelta(seconds=3)) == {0: 1.0, 1: 1.0}
+    run.sample("2/1")
+    assert run.looked_at(timedelta(seconds=3), since=1) == {2: 1.0}
+
+
+def test_what_three_later_steps_have_overtaken_is_missing_for_good(run: Run) -> None:
+    run.train(0, 1, 2, 3)
+    run.sample("0/0", "1/0", "1/1", "2/0", "2/1")
+    assert run.looked_at(timedelta(seconds=3)) == {}
+    run.sample("3/0", "3/1")
+    assert run.looked_at(timedelta(seconds=3)) == {0: 0.5, 1: 1.0, 2: 1.0, 3: 1.0}
+
+
+def test_nobody_waits_for_ever(run: Run) -> None:
+    run.sample("0/0", "0/1")
+    run.train(0, 1)
+    assert run.looked_at(timedelta(seconds=121)) == {0: 1.0}
+    assert run.looked_at(timedelta(seconds=123)) == {0: 1.0, 1: 0.0}
+
+
+def test_where_no_engine_sends_records_none_are_awaited(run: Run) -> None:
+    run.train(0, 1)
+    assert set(run.looked_at(timedelta(seconds=3))) == {0, 1}
+
+
+def test_an_engine_that_is_always_later_than_the_trainer_raises_no_alert(run: Run) -> None:
+    run.sample("0/0", "0/1")
+    book = rule_file.load()
+    for step in range(10):
+        run.train(step)
+        now = run.computed + timedelta(seconds=5)
+        Evaluator(run.store, book, threading.Event(), clock=lambda now=now: now).run_once()
+        run.sample(f"{step}/0", f"{step}/1")
+    now = run.computed + timedelta(seconds=5)
+    Evaluator(run.store, book, threading.Event(), clock=lambda: now).run_once()
+    assert run.store.read("alert_runs")["cursor"].to_pylist() == [9]
+    told = run.store.query("SELECT rule FROM notifications").to_pylist()
+    assert not {"coverage-low", "gap-unmeasured", "nonfinite-tokens", "plugin-missing"} & {row["rule"] for row in told}
