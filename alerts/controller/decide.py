@@ -17,6 +17,7 @@ from logprobe.collectors.correction import CorrectionConfig
 Decision = tuple[Control, tuple[Action, ...]]
 
 _STALENESS: Final = "staleness"
+_STANDING_STEPS: Final = 10  # that a finding upstream lasts before people are called for it
 _ENOUGH_ACKS: Final = 5  # steps, before a measured share is held against the preview
 
 
@@ -128,6 +129,8 @@ def _switch(
         disagreed=False,
         effect_judged=False,
         upstream=None,
+        suspect=None,
+        suspect_since=None,
         mode=Mode.ARMED if control.mode is Mode.OFF else control.mode,
     )
     sentence = f"{_name(policy.correction)} from step {from_step} on: {words}; it would mask {_masked(situation)}"
@@ -209,9 +212,15 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
 
 
 def _found_upstream(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """A correction must never hide a bug: what comes up while it is on is said aloud."""
+    """A correction must never hide a bug: what comes up while it is on is said aloud, once it has stood for some steps.
+
+    A finding of a moment may be about records that are still on their way.
+    """
     found = upstream(situation, policy)
-    if found is None or found.cause == control.upstream:
+    cause = None if found is None else found.cause
+    if cause != control.suspect:
+        return replace(control, suspect=cause, suspect_since=situation.step), ()
+    if found is None or cause == control.upstream or situation.step < (control.suspect_since or 0) + _STANDING_STEPS:
         return control, ()
     words = f"a correction is on, and the engine is at fault: {found.cause}. Fix that; the correction only hides it"
     done = replace(control, upstream=found.cause)

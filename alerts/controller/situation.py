@@ -88,6 +88,8 @@ class Control:
     disagreed: bool = False  # it was said that ranks apply different configurations
     effect_judged: bool = False
     upstream: str | None = None  # finding announced while a correction is on
+    suspect: str | None = None  # finding upstream that stands now, while a correction is on
+    suspect_since: int | None = None  # step at which it was first seen
     stopped: bool = False
 
     @property

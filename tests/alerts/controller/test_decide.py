@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +90,11 @@ REFUSALS = [
     ("cool_down", {}, {"last_switch": 1}, {}),
     ("rate_limit", {}, {"switches": 4}, {}),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", sorted({reason for reason, *_ in REFUSALS}))
+def test_every_reason_is_documented(repository: Path, reason: str) -> None:
+    assert f"`{reason}`" in (repository / "docs" / "auto-mis.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("reason", "situation", "control", "policy"), REFUSALS)
@@ -246,11 +252,23 @@ def test_the_effect_is_judged_once(judgement: str, worse: list[str], severity: s
 
 
 def test_a_fault_that_comes_up_while_it_is_on_is_said_aloud() -> None:
-    control, actions = decide.advance(on(), replace(CRITICAL, step=101, findings=(RAW,)), POLICY)
+    applied = replace(on(), phase=Phase.APPLIED)
+    control, actions = decide.advance(applied, replace(CRITICAL, step=110, findings=(RAW,)), POLICY)
+    assert decide.advance(control, replace(CRITICAL, step=119, findings=(RAW,)), POLICY) == (control, ())
+    assert actions == ()  # as long as it may be about records on their way
+    control, actions = decide.advance(control, replace(CRITICAL, step=120, findings=(RAW,)), POLICY)
     assert names(actions) == ["hides_fault/raw_logprobs"]
     assert actions[0].severity == "critical"
     assert control.on
-    assert decide.advance(control, replace(CRITICAL, step=102, findings=(RAW,)), POLICY) == (control, ())
+    assert decide.advance(control, replace(CRITICAL, step=122, findings=(RAW,)), POLICY) == (control, ())
+
+
+def test_a_finding_of_a_moment_calls_nobody() -> None:
+    control = replace(on(), phase=Phase.APPLIED)
+    for step in range(110, 150):
+        findings = (RAW,) if step % 5 == 0 else ()
+        control, actions = decide.advance(control, replace(CRITICAL, step=step, findings=findings), POLICY)
+        assert actions == ()
 
 
 def test_a_person_switches_on_against_a_refusal_only_by_force() -> None:
