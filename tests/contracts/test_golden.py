@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ import pytest
 from logprobe.monitor import metrics
 from logprobe.monitor.metrics import Bounds
 
-CASES = json.loads((Path(__file__).parent.parent / "data" / "peers.json").read_text())
+DATA = Path(__file__).parent.parent / "data"
+CASES = json.loads((DATA / "peers.json").read_text())
+SMALL = json.loads(gzip.decompress((DATA / "peer_views.json.gz").read_bytes()))[
+    "modes"
+]  # of fifteen frameworks, six decimals
 
 # framework's report → its key → ours
 COINCIDENT = {
@@ -76,6 +81,40 @@ COINCIDENT = {
     },
 }
 
+RLLM = {
+    "logprob_abs_diff/mean": "logprob_abs_diff_mean",
+    "logprob_abs_diff/max": "logprob_abs_diff_max",
+    "prob_abs_diff/mean": "prob_abs_diff_mean",
+    "prob_pearson_corr": "prob_pearson",
+    "chi2_seq": "chi2_seq_product",
+    **{f"ratio/{of}": f"ratio_{of}" for of in ("mean", "min", "max")},
+    **{key: key for key in ("kl", "k3_kl", "ppl_ratio", "chi2_token", "log_ppl_diff", "log_ppl_abs_diff")},
+    **{key: key for key in ("training_ppl", "training_log_ppl", "rollout_ppl", "rollout_log_ppl")},
+    **{key: key for key in ("log_ppl_diff_min", "log_ppl_diff_max")},
+}
+
+# framework → its key → ours, of the pair `backend`
+COINCIDENT_ON_THE_SMALL_BATCH = {
+    "rllm": {f"offpolicy/{theirs}": ours for theirs, ours in RLLM.items()},
+    "orlhf": {"vllm_kl": "kl"},
+    "verl": {"IStoken:rollout_corr/rollout_is_mean": "ratio_mean", "chi2_token": "chi2_token"},
+    "swift": {"kl": "kl", "k3_kl": "k3_kl", "IS:is_weight_mean": "ratio_mean"},
+    "nemo": {"mult_prob_error": "mult_prob_error", "gen_kl_error": "k3_kl"},
+    "nemo_k1": {"gen_kl_error": "kl"},
+    "nemo_k2": {"gen_kl_error": "k2_kl"},
+    "prime": {"mismatch_kl/mean": "k3_kl"},
+    "pipe": {"ess": "ess"},
+    "sky": {"is_ratio_mean": "ratio_mean", "is_ratio_max": "ratio_max"},
+    "areal": {"behave_imp_weight": "ratio_mean"},
+    "oi": {
+        "debug/vllm_vs_local_logprob_diff_mean": "logprob_abs_diff_mean",
+        "debug/vllm_vs_local_logprob_diff_max": "logprob_abs_diff_max",
+        "val/rho_weight": "ratio_mean",
+    },
+    "trl": {"sampling/sampling_logp_difference/mean": "logprob_abs_diff_mean"},
+    "tinker": {"kl_sample_train_v1": "kl", "kl_sample_train_v2": "k2_kl"},
+}
+
 # Same definition but for a limit that this framework sets and we do not, reached only by the case "extreme-14".
 LIMITED = {
     ("extreme-14", "swift/offpolicy"): {"k3_kl": "clamped at 10"},
@@ -108,6 +147,14 @@ def test_the_same_definition_gives_the_same_number(case: dict[str, Any], report:
             assert values[ours] != expected, f"{theirs} is {limited[theirs]}: it no longer shows"
         else:
             assert values[ours] == expected, theirs
+
+
+@pytest.mark.parametrize("framework", COINCIDENT_ON_THE_SMALL_BATCH)
+def test_the_same_definition_gives_the_same_number_on_the_small_batch(framework: str) -> None:
+    inputs, reference = SMALL["input"], SMALL["metrics"][framework]
+    values = metrics.compute(inputs["rollout_logprobs"], inputs["train_logprobs"], inputs["mask"])
+    for theirs, ours in COINCIDENT_ON_THE_SMALL_BATCH[framework].items():
+        assert values[f"backend.{ours}"] == pytest.approx(reference[theirs], abs=6e-7), theirs
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
