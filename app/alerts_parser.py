@@ -23,7 +23,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("rules", metavar="RULES", nargs="?", help="a rule file (default: the rules that are shipped)")
+    parser.add_argument("rules", metavar="RULES", nargs="?", help=_RULES_HELP)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--schema", action="store_true", help="print the JSON schema of rule files, for an editor")
     form.add_argument("--json", action="store_true", help="the rules in force as one JSON document")

@@ -137,8 +137,14 @@ def _moved(alert: Alert, observation: Observation, step: int | None, at: datetim
 
 
 def end(alert: Alert, now: datetime) -> tuple[Alert, list[Transition]]:
-    """The alert of a rule that is in force no longer."""
-    ended = replace(alert, state=State(Phase.NORMAL, Reason.RULE_GONE, changed_at=now))
+    """The alert of a rule that is in force no longer, and what people are told of its end: not what it saw last."""
+    ended = replace(
+        alert,
+        state=State(Phase.NORMAL, Reason.RULE_GONE, changed_at=now),
+        observation=Observation(
+            "good", f"the rule {alert.rule.name} is in force no longer; nothing says that it got better"
+        ),
+    )
     gone = alert.state.phase.active
     return ended, [Transition(ended, alert.state.phase, alert.step, now)] if gone else []
 

@@ -38,7 +38,7 @@ def _check(arguments: argparse.Namespace) -> int:
         print(tables.dump(rule_file.schema()))
         return 0
     try:
-        book = rule_file.load(Path(arguments.rules) if arguments.rules else None)
+        book = _book(arguments)
     except RuleFileError as error:
         print("\n".join(tables.harmless(problem) for problem in error.problems))
         return 1

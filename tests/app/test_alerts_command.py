@@ -134,6 +134,7 @@ def test_backtest_of_a_recorded_run_and_of_a_home_without_a_service(own_rules: P
 
 def test_check_lists_what_is_in_force_and_prints_the_schema(own_rules: Path) -> None:
     assert "gap-critical" in logprobe("alerts", "check").stdout
+    assert "gap-critical" not in logprobe("alerts", "check", "--home", own_rules).stdout  # that home's own rules
     (rule,) = json.loads(logprobe("alerts", "check", own_rules / "alerts.yaml", "--json").stdout)
     assert (rule["name"], rule["when"]["above"]) == ("high", 0.5)
     assert json.loads(logprobe("alerts", "check", "--schema").stdout)["title"] == "logprobe alert rules"

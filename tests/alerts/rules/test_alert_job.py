@@ -160,6 +160,8 @@ def test_a_rule_that_is_removed_is_over(store: Store) -> None:
     assert messages(store) == [("a", 1, "high", "firing"), ("a", 4, "high", "resolved")]
     assert transitions(store)[-1] == ("a", 4, "high", "firing", "normal")
     assert store.read("alert_list", run=None).num_rows == 0
+    said = store.query("SELECT document ->> '$.summary' AS said FROM notifications ORDER BY number DESC LIMIT 1")
+    assert said["said"].to_pylist() == ["Over. The rule high is in force no longer; nothing says that it got better."]
 
 
 def test_people_take_care_and_silence(store: Store) -> None:
