@@ -98,10 +98,10 @@ def _trigger(situation: Situation, policy: Policy) -> bool:
 def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode) -> Decision:
     found = refusal(situation, control, policy)
     if found is not None:
-        if found.reason in control.refusals:
+        if found.key in control.refusals:
             return control, ()
         action = Action("refused", found.reason, f"no correction: {found.words}", "warning")
-        return replace(control, refusals=(*control.refusals, found.reason)), (action,)
+        return replace(control, refusals=(*control.refusals, found.key)), (action,)
     if mode is Mode.ARMED and not policy.dry_run:
         return _switch(control, situation, policy, reason=_why(situation), words=_because(situation))
     if control.phase is Phase.SUGGESTED:

@@ -218,7 +218,7 @@ def perform(home: Home, request: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """
-    if request.get("command") == "stop" and request.get("run"):
+    if request.get("command") == "stop" and request.get("run") and home.path.is_dir():
         DirectiveFile(home.path, str(request["run"])).stop(f"{datetime.now(UTC).isoformat()} {request.get('by')}")
     try:
         with connect(home) as reader:

@@ -16,6 +16,12 @@ class Refusal(NamedTuple):
 
     reason: str
     words: str
+    about: str = ""  # what exactly, where one reason can have several grounds
+
+    @property
+    def key(self) -> str:
+        """What is said once."""
+        return f"{self.reason}/{self.about}" if self.about else self.reason
 
 
 Rule = Callable[[Situation, Control, Policy], Refusal | None]
@@ -42,7 +48,8 @@ def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
         return None
     layer = found.layer.replace("_", " ")
     explanation = f": {found.explanation}" if found.explanation else ""
-    return Refusal("fix_engine_first", f"fix the engine first; the {layer} layer shows {found.cause}{explanation}")
+    words = f"fix the engine first; the {layer} layer shows {found.cause}{explanation}"
+    return Refusal("fix_engine_first", words, about=found.cause)
 
 
 def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | None:

@@ -83,7 +83,7 @@ class Control:
     previewed: float | None = None  # masked share of tokens that the preview found
     switches: int = 0
     last_switch: int | None = None  # step of it
-    refusals: tuple[str, ...] = ()  # reasons given since the last switch: each is given once
+    refusals: tuple[str, ...] = ()  # `Refusal.key` of those given since the last switch: each is given once
     ack_missed: bool = False
     disagreed: bool = False  # it was said that ranks apply different configurations
     effect_judged: bool = False

@@ -1,7 +1,7 @@
 """`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
 
 The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "actions": […]}``; of ``preview``:
-``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words"} | null}``.
+``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
 """
 
 from __future__ import annotations

@@ -127,6 +127,10 @@ def test_a_refusal_names_the_finding_and_is_said_once() -> None:
     control, low = decide.advance(control, replace(CRITICAL, coverage=0.5), POLICY)
     assert names(low) == ["refused/low_coverage"]
     assert decide.advance(control, broken, POLICY) == (control, ())
+    missed = Standing("missed_weight_sync", "inference_path", 0.9)
+    control, other = decide.advance(control, replace(CRITICAL, findings=(missed, STALE)), POLICY)
+    assert "missed_weight_sync" in other[0].words  # another fault is another reason
+    assert decide.advance(control, broken, POLICY) == (control, ())
     assert names(decide.advance(control, CRITICAL, POLICY)[1]) == ["switched_on/critical_growth"]
 
 
