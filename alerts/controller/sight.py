@@ -102,7 +102,9 @@ def _corrected(table: pa.Table, config: CorrectionConfig) -> Report | None:
     parts = []
     for chosen in _batches([len(values) for values in mask]):
         given = [[column[index] for index in chosen] for column in (rollout, trainer, mask)]
-        parts.append(correct(plain, *given, advantages=[advantage[i] for i in chosen] if known else None).report)
+        report = correct(plain, *given, advantages=[advantage[i] for i in chosen] if known else None).report
+        report.start()  # until its sums are taken it holds the whole batch
+        parts.append(report)
     return Report.merge(*parts)
 
 
