@@ -18,7 +18,7 @@ from starlette.routing import Route
 from streamlit import config
 
 _PLOTLY: Final = "plotly.min.js"
-_MODULES: Final = ("bar.js", "chart.js", "dom.js", "format.js", "tiles.js", "traces.js")
+_MODULES: Final = ("bar.js", "chart.js", "dom.js", "format.js", "report.js", "tiles.js", "traces.js")
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from logprobe.app.data import Look, Run
 from logprobe.app.numbers import duration
@@ -13,8 +15,28 @@ _NOTICEABLE_SECONDS: Final = 0.05
 _EXACT_SECONDS: Final = 10.0
 
 
-def bar_of(look: Look, run: Run | None, *, asked: str | None, now: datetime, interval: float) -> dict[str, Any]:
-    """Data of `chart/bar.js`. `asked`: the run the address names; `interval`: seconds until the bar asks for news."""
+@dataclass(frozen=True)
+class Page:
+    """A page of the dashboard: its path ("" for the first one) and its name."""
+
+    path: str
+    title: str
+
+
+def bar_of(
+    look: Look,
+    run: Run | None,
+    *,
+    asked: str | None,
+    now: datetime,
+    interval: float,
+    pages: Sequence[Page] = (),
+    page: str = "",
+) -> dict[str, Any]:
+    """Data of `chart/bar.js`. `asked`: the run the address names; `interval`: seconds until the bar asks for news.
+
+    `pages`: of the dashboard, in the order of their tabs; `page`: path of the one that is open.
+    """
     away = None if look.away_since is None else _age(now, look.away_since)
     return {
         "runs": [_run(each, now) for each in look.runs or ()],
@@ -23,7 +45,18 @@ def bar_of(look: Look, run: Run | None, *, asked: str | None, now: datetime, int
         "away": away,
         "notices": [*_away(look, away), *_problem(look), *_unknown(run, asked)],
         "interval": interval,
+        "pages": [_tab(each, run, open=each.path == page) for each in pages],
     }
+
+
+def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
+    return {"path": page.path, "title": page.title, "open": open, "href": link(page.path, run)}
+
+
+def link(path: str, run: Run | None) -> str:
+    """Address of a page about `run`, relative to any page of the dashboard."""
+    named = {"page": path, "run": None if run is None else run.name}
+    return f"./?{urlencode({name: value for name, value in named.items() if value}, quote_via=quote)}"
 
 
 def _run(run: Run, now: datetime) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from logprobe.alerts.liveness import Liveness, Writer, judge
-from logprobe.app.events import Event, events_of
+from logprobe.app.events import Event, events_of, marks_of
+from logprobe.app.judgement import Judgement, read_judgement
 from logprobe.app.panels import OVERVIEW, metrics_of
 from logprobe.app.series import RunSeries, merge
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
@@ -38,15 +39,24 @@ class Run:
     sequences: int
     revision: int
     last_record: datetime | None
+    news: str | None = None  # becomes another when the run is diagnosed, an alert moves, its correction is acted upon
 
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything the pages show of one run."""
+    """Everything the pages show of one run. `news`: of the run when `marks` and `judgement` were read."""
 
     series: RunSeries
     events: tuple[Event, ...] = ()
     medians: Mapping[str, float] = field(default_factory=dict)
+    marks: tuple[Event, ...] = ()
+    judgement: Judgement | None = None
+    news: str | None = None
+
+    @property
+    def version(self) -> str:
+        """Another one whenever anything of it is."""
+        return f"{self.series.run}@{self.series.revision} {self.news}"
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,8 @@ class Feed:
             view = RunView(RunSeries(run.name))
         if run.revision > view.series.revision:
             view = _grown(reader, view)
+        if run.news != view.news:
+            view = _judged(reader, view, run.news)
         self._views[run.name] = view
         return view
 
@@ -131,7 +143,15 @@ def _grown(reader: Reader, view: RunView) -> RunView:
     points = reader.read("app_points", **changed, metrics=list(METRICS))
     medians = reader.read("app_medians", run=view.series.run, metrics=list(METRICS))
     events = events_of(reader.read("app_events", run=view.series.run))
-    return RunView(merge(view.series, summaries, points), events, _column_pairs(medians, "metric", "median"))
+    series = merge(view.series, summaries, points)
+    return replace(view, series=series, events=events, medians=_column_pairs(medians, "metric", "median"))
+
+
+def _judged(reader: Reader, view: RunView, news: str | None) -> RunView:
+    reconfigured = any(event.kind == "config" for event in view.events)
+    judgement = read_judgement(reader, view.series, reconfigured=reconfigured)
+    marks = marks_of(reader.read("app_marks", run=view.series.run))
+    return replace(view, judgement=judgement, marks=marks, news=news)
 
 
 def _column_pairs(table: pa.Table, key: str, value: str) -> dict[str, float]:
@@ -156,4 +176,5 @@ def _run(row: Mapping[str, Any], now: datetime) -> Run:
         sequences=row["sequences"] or 0,
         revision=row["revision"],
         last_record=row["last_record_at"],
+        news=row["news"],
     )

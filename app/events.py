@@ -9,7 +9,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` is "weights" or "config"; `step` is None while no step has finished after it."""
+    """`kind` is "weights", "config", "alert" or "correction"; `step` is None while no step has finished after it."""
 
     kind: str
     step: int | None
@@ -19,6 +19,17 @@ class Event:
 def events_of(rows: pa.Table) -> tuple[Event, ...]:
     """Rows of `app_events` as marks, in their order."""
     return tuple(Event(row["kind"], row["step"], _words(row)) for row in rows.to_pylist())
+
+
+def marks_of(rows: pa.Table) -> tuple[Event, ...]:
+    """Rows of `app_marks` as marks, in their order: alerts that began to fire, and what became of the correction."""
+    return tuple(Event(row["kind"], row["step"], _label(row)) for row in rows.to_pylist())
+
+
+def _label(row: dict[str, object]) -> str:
+    if row["kind"] == "alert":
+        return " ".join(str(part) for part in ("alert", row["label"], row["slice"]) if part is not None)
+    return f"correction {row['label']}"
 
 
 def _words(row: dict[str, object]) -> str:

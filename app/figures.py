@@ -29,6 +29,11 @@ _STRIP: Final = 12  # height of the event strip
 _TOP, _BOTTOM, _LEFT, _RIGHT = 4, 40, 54, 10
 _MANY_UPDATES: Final = 12  # more than that, and full-height lines would be a barcode
 _MOST_LINES: Final = 100
+_SYMBOLS: Final = {
+    "config": ("configuration changes", "diamond"),
+    "alert": ("alerts", "triangle-up"),
+    "correction": ("corrections", "square"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,19 @@ class _Row:
         return f"yaxis{self.axis[1:]}"
 
 
-def steps_figure(run: RunSeries, panels: Sequence[Panel], events: Sequence[Event], theme: Theme) -> Figure:
+@dataclass(frozen=True)
+class Course:
+    """What a chart shows of a verdict: the normal of `metric` with the band that is no growth, and where growth began."""
+
+    metric: str
+    baseline: float | None = None
+    within: float = 1.0  # the band: baseline ÷ within … baseline × within
+    since: int | None = None
+
+
+def steps_figure(
+    run: RunSeries, panels: Sequence[Panel], events: Sequence[Event], theme: Theme, course: Course | None = None
+) -> Figure:
     """One row per panel over steps; `events` as ticks in a strip on top, and as hairlines while they are few.
 
     Lines without any value are left out. A trace has at most `MAX_POINTS` points; where that drops some, a shaded
@@ -59,7 +76,8 @@ def steps_figure(run: RunSeries, panels: Sequence[Panel], events: Sequence[Event
     for row in rows:
         layout[row.layout_key] = _y_axis(row, height, theme) | _scaled(row)
     data += _event_traces(events, theme)
-    layout["shapes"] = _event_lines(events, theme)
+    layout["shapes"] = [*_event_lines(events, theme), *_course_shapes(course, rows, theme)]
+    layout["annotations"] = _onset_label(course, theme)
     return {"data": data, "layout": layout}
 
 
@@ -191,18 +209,26 @@ def _envelope_traces(x: Floats, y: Floats, row: _Row, color: str) -> Iterator[Tr
 
 
 def _event_traces(events: Sequence[Event], theme: Theme) -> list[Trace]:
-    """Weight updates as ticks, everything else as diamonds."""
+    """Weight updates as ticks, everything else as symbols, one kind each."""
     updates = _bars([event.step for event in events if event.kind == "weights" and event.step is not None])
-    others = [float(event.step) for event in events if event.kind != "weights" and event.step is not None]
     base: Trace = {"type": "scatter", "yaxis": "y", "hoverinfo": "skip"}
-    return [
-        base
-        | {"mode": "lines", "name": "weight updates", "x": updates[0], "y": updates[1]}
-        | {"line": {"color": theme.muted, "width": 1}},
-        base
-        | {"mode": "markers", "name": "configuration changes", "x": others, "y": [0.5] * len(others)}
-        | {"marker": {"symbol": "diamond", "size": 8, "color": theme.update}, "cliponaxis": False},
-    ]
+    ticks = base | {"mode": "lines", "name": "weight updates", "x": updates[0], "y": updates[1]}
+    ticks |= {"line": {"color": theme.muted, "width": 1}}
+    return [ticks, *(base | _symbols(events, kind, theme) for kind in _SYMBOLS)]
+
+
+def _symbols(events: Sequence[Event], kind: str, theme: Theme) -> Trace:
+    name, symbol = _SYMBOLS[kind]
+    steps = [float(event.step) for event in events if event.kind == kind and event.step is not None]
+    return {
+        "mode": "markers", "name": name, "x": steps, "y": [0.5] * len(steps), "cliponaxis": False,
+        "marker": {"symbol": symbol, "size": 8, "color": event_color(kind, theme)},
+    }  # fmt: skip
+
+
+def event_color(kind: str, theme: Theme) -> str:
+    """Colour of the marks of one kind of event."""
+    return {"weights": theme.line, "alert": theme.alarm, "correction": theme.total}.get(kind, theme.update)
 
 
 def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:
@@ -213,20 +239,61 @@ def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]
 
 
 def _event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
-    """Hairlines through all rows: configuration changes always, weight updates while they can be told apart."""
+    """Hairlines through all rows: what people did always, weight updates while they can be told apart, alerts never."""
     placed = [event for event in events if event.step is not None]
     updates = [event for event in placed if event.kind == "weights"]
-    shown = [event for event in placed if event.kind != "weights"]
+    shown = [event for event in placed if event.kind in {"config", "correction"}]
     if len(updates) <= _MANY_UPDATES:
         shown += updates
     return [
         {
             "type": "line", "xref": "x", "yref": "paper", "x0": event.step, "x1": event.step, "y0": 0, "y1": 1,
             "layer": "below",
-            "line": {"width": 1, "dash": "dot", "color": theme.line if event.kind == "weights" else theme.update},
+            "line": {"width": 1, "dash": "dot", "color": event_color(event.kind, theme)},
         }
         for event in shown[-_MOST_LINES:]
     ]  # fmt: skip
+
+
+def _course_shapes(course: Course | None, rows: Sequence[_Row], theme: Theme) -> Iterator[dict[str, Any]]:
+    if course is None:
+        return
+    row = next((row for row in rows if row.panel.metric == course.metric), None)
+    if row is not None and course.baseline is not None:
+        yield _baseline(course.baseline, row, theme) | {"type": "line", "y1": course.baseline}
+        if course.within > 1:
+            yield _band(course.baseline / course.within, course.baseline * course.within, row, theme)
+    if course.since is not None:
+        yield {
+            "type": "line", "xref": "x", "yref": "paper", "x0": course.since, "x1": course.since, "y0": 0, "y1": 1,
+            "layer": "below", "line": {"width": 1.5, "color": theme.alarm},
+        }  # fmt: skip
+
+
+def _baseline(value: float, row: _Row, theme: Theme) -> dict[str, Any]:
+    line = {"width": 1, "dash": "dash", "color": theme.neutral}
+    return {"xref": "x domain", "yref": row.axis, "x0": 0, "x1": 1, "y0": value, "layer": "below", "line": line}
+
+
+def _band(low: float, high: float, row: _Row, theme: Theme) -> dict[str, Any]:
+    base = _baseline(low, row, theme)
+    return base | {"type": "rect", "y1": high, "line": {"width": 0}, "fillcolor": _transparent(theme.neutral, 0.12)}
+
+
+def _onset_label(course: Course | None, theme: Theme) -> list[dict[str, Any]]:
+    if course is None or course.since is None:
+        return []
+    font = {"size": 11, "color": theme.alarm}
+    place = {
+        "xref": "x",
+        "yref": "paper",
+        "x": course.since,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "top",
+        "yshift": -10,
+    }
+    return [{**place, "text": f" since {course.since:,}", "showarrow": False, "font": font}]
 
 
 def packed(values: Floats) -> dict[str, str]:

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from logprobe.app.data import RunView
-from logprobe.app.figures import packed, steps_figure
+from logprobe.app.figures import Course, packed, steps_figure
+from logprobe.app.judgement import K3
 from logprobe.app.numbers import number, quantity
 from logprobe.app.panels import PAIR_WORDS, PAIRS, Line, Panel, why_missing
 from logprobe.app.scales import scale_of
 from logprobe.app.series import RunSeries
 from logprobe.app.theme import DASHES, Theme
 from logprobe.app.tiles import unit_beside_label
+from logprobe.app.verdict import sentence
+from logprobe.monitor.diagnosis.growth_rule import RULE
 from logprobe.monitor.metrics.catalog import metric
 
 _MARKED_EVENTS = 2000
@@ -22,31 +25,44 @@ _MARKED_EVENTS = 2000
 
 def chart_of(view: RunView, panels: Sequence[Panel], theme: Theme) -> dict[str, Any]:
     """Data of `chart/chart.js`. Panels without any value are named below the figure instead of drawn empty."""
-    run = view.series
+    run, events = view.series, [*view.events, *view.marks]
     shown = [panel for panel in panels if any(run.measured(line.metric) for line in panel.lines)]
     return {
         "run": run.run,
         "revision": run.revision,
-        "figure": steps_figure(run, shown, view.events, theme),
+        "figure": steps_figure(run, shown, events, theme, course_of(view)),
         "steps": packed(run.steps.astype(np.float64)),
-        "rows": [_row(run, panel, number, theme) for number, panel in enumerate(shown, start=2)],
+        "rows": [_row(view, panel, number, theme) for number, panel in enumerate(shown, start=2)],
         "legend": _legend(run, shown, theme),
         "note": _incomplete(run),
         "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be matched are left out.",
-        "strip_help": "Ticks: weights updated in the engine. Diamonds: a configuration changed.",
+        "strip_help": "Ticks: weights updated in the engine. Diamonds: a configuration changed. Triangles: an alert began to fire. "
+        "Squares: what became of the correction.",
         "absent": _absent([panel for panel in panels if panel not in shown]),
-        "events": [{"step": e.step, "words": e.words} for e in view.events if e.step is not None][-_MARKED_EVENTS:],
-        "alt": alt_text(run, shown),
+        "events": [{"step": e.step, "words": e.words} for e in events if e.step is not None][-_MARKED_EVENTS:],
+        "alt": " ".join(filter(None, [sentence(view), alt_text(run, shown)])),
     }
 
 
-def _row(run: RunSeries, panel: Panel, axis: int, theme: Theme) -> dict[str, Any]:
+def course_of(view: RunView) -> Course | None:
+    """What the diagnosis says of K3: the run's own normal, and since when it is left; None while there is no diagnosis."""
+    judged = view.judgement
+    if judged is None:
+        return None
+    since = judged.document["since_step"]
+    if since is not None and since <= int(view.series.steps[0]):
+        since = None  # it was never otherwise: nothing to mark
+    return Course(K3, judged.growth.baseline, RULE.growing.short_ratio, since)
+
+
+def _row(view: RunView, panel: Panel, axis: int, theme: Theme) -> dict[str, Any]:
+    run = view.series
     return {
         "axis": f"y{axis}",
         "title": panel.title,
         "unit": unit_beside_label(panel.metric),
         "help": panel.words,
-        "note": _note(run, panel),
+        "note": " · ".join(filter(None, [_baseline(view, panel), _note(run, panel)])),
         "lines": [_line(run, line, at, theme) for at, line in enumerate(panel.lines) if run.measured(line.metric)],
     }
 
@@ -60,6 +76,14 @@ def _line(run: RunSeries, line: Line, at: int, theme: Theme) -> dict[str, Any]:
         "dash": line.dash,
         "latest": None if latest is None else latest[1],
     }
+
+
+def _baseline(view: RunView, panel: Panel) -> str:
+    """What the band behind the row's lines is."""
+    course = course_of(view)
+    if course is None or course.baseline is None or panel.metric != course.metric:
+        return ""
+    return f"baseline {number(course.baseline)}; shaded: within {course.within:g}× of it"
 
 
 def _note(run: RunSeries, panel: Panel) -> str:

@@ -27,6 +27,7 @@ class Theme:
     update: str
     total: str
     neutral: str
+    alarm: str  # where trouble began
 
     def color(self, role: str) -> str:
         """Colour of a series' role: a pair (`backend`, `update`, `total`), anything else is neutral."""
@@ -45,6 +46,7 @@ LIGHT: Final = Theme(
     update="#d55e00",
     total="#a0508a",
     neutral="#475463",
+    alarm="#b3261e",
 )
 
 DARK: Final = Theme(
@@ -59,6 +61,7 @@ DARK: Final = Theme(
     update="#e69f00",
     total="#cc79a7",
     neutral="#b4c0cc",
+    alarm="#ff8a80",
 )
 
 DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash"}

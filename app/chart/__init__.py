@@ -15,7 +15,7 @@ import streamlit as st
 
 from logprobe.app.assets import base_url
 
-Kind = Literal["bar", "tiles", "chart"]
+Kind = Literal["bar", "tiles", "chart", "report"]
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
 // The top bar: name of the product, run picker, what the run is doing. It also is the page's heart: it asks for news
 // while somebody looks, and for nothing while the page is hidden.
-import { node } from "./dom.js";
+import { follow, node } from "./dom.js";
 import { compact, duration, integer } from "./format.js";
 
 const WORDS = { live: "live", idle: "idle", stale: "stale", ended: "ended", no_data: "no data", away: "service away" };
@@ -58,6 +58,7 @@ function draw(root, view) {
     node("header", { class: "lp lp-bar" },
       node("span", { class: "lp-brand", role: "heading", "aria-level": "1", text: "logprobe" }),
       data.runs.length ? picker(root, view, selected) : null,
+      data.pages?.length ? node("nav", { class: "lp-tabs", "aria-label": "pages" }, ...data.pages.map((page) => tab(page, view))) : null,
       node("div", { class: "lp-facts" }, ...facts(data, selected)),
     ),
     ...(data.notices ?? []).map(notice),
@@ -65,6 +66,9 @@ function draw(root, view) {
   if (focused) root.querySelector(`button.${focused.split(" ")[0]}`)?.focus();
   ages(root, view);
 }
+
+const tab = ({ path, href, title, open }, view) =>
+  node("a", { href, text: title, "aria-current": open ? "page" : null, onclick: (event) => follow(event, view, path) });
 
 function facts(data, run) {
   const list = [];

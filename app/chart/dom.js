@@ -20,3 +20,10 @@ export function svg(tag, attributes = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+// A plain click stays within the session; any other opens the address as links do.
+export function follow(event, view, path) {
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  view.send("go", `/${path}`);
+}

@@ -18,6 +18,7 @@ from typing import Final
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
+from logprobe.app.diagnosis_words import ADVICE, LAYERS, sure
 from logprobe.monitor.diagnosis import Diagnosis, Finding, diagnose
 from logprobe.monitor.reader import open_reader
 
@@ -28,15 +29,6 @@ _VERDICTS: Final = {
     "calibrating": "is calibrating: too few steps to know its normal",
     "no_data": "cannot be judged: nothing to compare",
 }
-_LAYERS: Final = {
-    "semantic": "semantic: the engine's log-probs mean something else than the trainer expects",
-    "inference_path": "inference path: the engine computes another function than the trainer",
-    "objective": "objective: the policies themselves differ",
-    "none": "none",
-    "unknown": "unknown: what was measured does not tell",
-}
-_ADVICE: Final = {"enable": "enable one", "do_not_enable": "do not enable one", "not_needed": "not needed"}
-_SURE: Final = ((0.9, "certain"), (0.7, "very likely"), (0.5, "likely"), (0.0, "possible"))
 _WIDEST: Final = 200
 
 
@@ -56,8 +48,8 @@ def text(found: Diagnosis) -> str:
     """The diagnosis for people: the verdict first, then the remedies, then what they stand on."""
     lines = [
         tables.harmless(f"{found.run} {_VERDICTS[found.verdict]}{_since(found)}"),
-        f"layer       {_LAYERS[found.layer]}",
-        f"correction  {_ADVICE[found.correction.advice]}: {found.correction.why}",
+        f"layer       {LAYERS[found.layer]}",
+        f"correction  {ADVICE[found.correction.advice]}: {found.correction.why}",
     ]
     for number, finding in enumerate(found.findings, 1):
         lines += ["", *_finding(number, finding)]
@@ -80,13 +72,9 @@ def _since(found: Diagnosis) -> str:
 def _finding(number: int, finding: Finding) -> Iterator[str]:
     since = "" if finding.since_step is None else f", since step {finding.since_step}"
     layer = finding.layer.replace("_", " ")
-    yield f"{number}. {finding.cause} ({layer}; {_sure(finding.confidence)}, {finding.confidence:.0%}{since})"
+    yield f"{number}. {finding.cause} ({layer}; {sure(finding.confidence)}, {finding.confidence:.0%}{since})"
     yield f"   {tables.harmless(finding.explanation)}"
     yield f"   Fix: {tables.harmless(finding.fix)}"
-
-
-def _sure(confidence: float) -> str:
-    return next(word for least, word in _SURE if confidence >= least)
 
 
 def _evidence(finding: Finding) -> Iterator[tuple[str, str, object]]:

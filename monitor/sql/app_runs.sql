@@ -1,6 +1,8 @@
 -- Runs a dashboard can show, newest first, with what is needed to judge whether they live.
--- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records. Parameters: none.
--- `revision` grows whenever a step of the run was computed anew; `writers` are its collectors.
+-- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records, diagnoses, alert_transitions, controller_actions.
+-- Parameters: none.
+-- `revision` grows whenever a step of the run was computed anew; `writers` are its collectors. `news` becomes another text whenever
+-- the run is diagnosed, one of its alerts moves or its correction is acted upon; null: nothing of the kind has happened.
 -- A collector's clock may run ahead of ours: nothing it recorded is newer than its arrival here, and a sign of life is seen when
 -- it arrives.
 WITH arrivals AS (
@@ -24,10 +26,16 @@ WITH arrivals AS (
     FROM paced GROUP BY run
 ), rollouts AS (
     SELECT run, max(time) AS last_at FROM rollout_sequences GROUP BY run
+), happened AS (
+    SELECT run, 'diagnosis ' || diagnosed_at AS what FROM diagnoses
+    UNION ALL SELECT run, 'alerts ' || max(number) FROM alert_transitions GROUP BY run
+    UNION ALL SELECT run, 'actions ' || max(number) FROM controller_actions GROUP BY run
+), news AS (
+    SELECT run, string_agg(what, ', ' ORDER BY what) AS news FROM happened GROUP BY run
 )
 SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
-       coalesce(revision, 0) AS revision,
+       coalesce(revision, 0) AS revision, news,
        if(greatest(steps.last_at, rollouts.last_at) IS NULL, NULL,
           least(greatest(steps.last_at, rollouts.last_at), last_data_at)) AS last_record_at
-FROM writers LEFT JOIN steps USING (run) LEFT JOIN rollouts USING (run)
+FROM writers LEFT JOIN steps USING (run) LEFT JOIN rollouts USING (run) LEFT JOIN news USING (run)
 ORDER BY first_at DESC, run

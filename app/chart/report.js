@@ -1,0 +1,92 @@
+// A page of words and tables: blocks of data in, elements out. Text goes in as text. What is to be done is asked twice: a button
+// opens a form that says what will happen, and only its own button sends it.
+import { follow, node } from "./dom.js";
+
+export function update(root, view) {
+  if (view.version === view.data.version) return;
+  if (view.form) return; // never take a form from under somebody's hands; closing it draws what is new
+  view.version = view.data.version;
+  root.replaceChildren(node("section", { class: "lp lp-report", "aria-label": view.data.label }, ...view.data.blocks.map((block) => BLOCKS[block.type](block, root, view))));
+}
+
+const BLOCKS = { verdict, heading, text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
+
+function verdict(block, root, view) {
+  return node("div", { class: `lp-verdict lp-tone-${block.tone}`, role: "status" },
+    node("p", { class: "lp-headline" }, node("span", { class: "lp-icon", "aria-hidden": "true", text: block.icon }), node("b", { text: block.word }),
+      node("span", { class: "lp-words", text: block.words }), block.note ? node("span", { class: "lp-hint", text: block.note }) : null),
+    block.facts.length ? pairs(block.facts, "lp-why") : null,
+    block.do.length ? pairs(block.do, "lp-do") : null,
+    block.links?.length ? node("p", { class: "lp-links" }, ...block.links.map((link) => anchor(link, view))) : null);
+}
+
+const pairs = (items, name) =>
+  node("dl", { class: `lp-pairs ${name}` }, ...items.flatMap(([key, value]) => [node("dt", { text: key }), node("dd", {}, ...code(value))]));
+
+function anchor({ path, href, title }, view) {
+  return node("a", { href, text: title, onclick: (event) => follow(event, view, path) });
+}
+
+function heading({ text: words, note }) {
+  return node("h2", { class: "lp-title" }, words, note ? node("span", { class: "lp-hint", text: note }) : null);
+}
+
+function text({ text: words, tone }) {
+  return node("p", { class: `lp-text${tone ? ` lp-tone-${tone}` : ""}`, role: tone ? "status" : undefined }, ...code(words));
+}
+
+function facts({ items }) {
+  return pairs(items, "lp-facts-list");
+}
+
+// `words` between backticks are code.
+function code(words) {
+  return String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
+}
+
+function table({ head, rows, empty, name }, root, view) {
+  if (!rows.length) return node("p", { class: "lp-text lp-hint", text: empty });
+  return node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
+    node("thead", {}, node("tr", {}, ...head.map((word) => node("th", { scope: "col", text: word })))),
+    node("tbody", {}, ...rows.map((row) => line(row, head, root, view)))));
+}
+
+function line({ cells, tone, actions }, head, root, view) {
+  const tds = cells.map((cell, index) => node("td", { "data-label": head[index] }, node("div", {}, ...code(cell))));
+  if (actions?.length) tds[tds.length - 1].firstChild.append(buttons(actions, root, view));
+  return node("tr", { class: tone ? `lp-tone-${tone}` : undefined }, ...tds);
+}
+
+function buttons(actions, root, view) {
+  const place = node("div", { class: "lp-actions" });
+  const rest = () => place.replaceChildren(...actions.map((action) => node("button", {
+    class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: action.disabled || action.help,
+    text: action.label, onclick: () => ask(action, place, rest, root, view),
+  })));
+  rest();
+  return place;
+}
+
+function ask(action, place, rest, root, view) {
+  view.form?.rest();
+  const close = () => { view.form = null; rest(); update(root, view); };
+  const fields = (action.fields ?? []).map((field) => node("label", {}, field.label,
+    node("input", { name: field.name, value: field.value ?? remembered(field.name), required: field.required, maxlength: 200, autocomplete: "off" })));
+  const form = node("form", {
+    class: "lp-form", onsubmit: (event) => { event.preventDefault(); send(action, event.target, view); close(); },
+    onkeydown: (event) => { if (event.key === "Escape") close(); },
+  }, node("p", {}, ...code(action.words)), ...fields, node("div", { class: "lp-actions" },
+    node("button", { class: `lp-button lp-sure${action.danger ? " lp-danger" : ""}`, type: "submit", text: action.confirm ?? action.label }),
+    node("button", { class: "lp-button", type: "button", text: "Cancel", onclick: close })));
+  view.form = { rest };
+  place.replaceChildren(form);
+  (form.querySelector("input") ?? form.querySelector("button")).focus();
+}
+
+function send(action, form, view) {
+  const given = Object.fromEntries(new FormData(form).entries());
+  if (given.by) localStorage.setItem("logprobe.by", given.by);
+  view.send("do", { id: action.id, ...action.args, ...given, at: Date.now() });
+}
+
+const remembered = (name) => (name === "by" ? (localStorage.getItem("logprobe.by") ?? "") : "");

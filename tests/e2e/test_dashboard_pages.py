@@ -1,0 +1,78 @@
+"""The pages that say what is wrong and what to do, on recorded runs, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import Browser, expect, sync_playwright
+from recorded_home import ingest_recorded
+
+pytestmark = pytest.mark.browser
+
+SLOW = 180_000  # the service diagnoses, looks for alerts and decides on its own first
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The dashboard of a home with a run that is broken from its first step on, and one that drifts away."""
+    home = tmp_path_factory.mktemp("pages") / "home"
+    ingest_recorded(home, "v1-initial", "late-growth")
+    with dashboard("up", "--home", str(home), "--port", "0") as url:
+        yield url
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
+    """A page that must come through without a complaint; options of the window by indirect parameters."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    page = Watched(browser, address, **options)
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def test_verdict_first_then_the_page_that_explains_it(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?run=late-growth")
+    banner = page.locator(".lp-verdict")
+    expect(banner).to_contain_text("Critical", timeout=SLOW)
+    expect(banner).to_contain_text("× its baseline of")
+    expect(banner).to_contain_text("objective: the policies themselves differ")
+    expect(banner).to_contain_text("late growth")
+    page.wait_for_selector(".lp-plot .trace", state="attached")
+    top = page.evaluate(
+        "['.lp-verdict', '.lp-tiles', '.lp-plot'].map((s) => document.querySelector(s).getBoundingClientRect().top)"
+    )
+    assert top == sorted(top)
+    expect(page.locator(".lp-heading").first).to_contain_text("baseline")
+    seen.shot(artifacts, "overview-verdict", whole=True)
+    page.locator(".lp-verdict a", has_text="Diagnosis").click()
+    page.wait_for_url("**page=diagnosis**")
+    assert "run=late-growth" in page.url
+    expect(page.locator("table[aria-label=objective]")).to_contain_text("late growth")
+    page.go_back()
+    page.wait_for_selector(".lp-tiles")
+
+
+@pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])
+def test_evidence_by_layer(seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=diagnosis&run=v1-initial")  # a link opens the same view
+    semantic = page.locator("table[aria-label=semantic]")
+    expect(semantic).to_contain_text("raw logprobs", timeout=SLOW)
+    expect(semantic).to_contain_text("--logprobs-mode processed_logprobs")
+    expect(page.locator(".lp-tabs [aria-current]")).to_have_text("Diagnosis")
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    seen.shot(artifacts, f"diagnosis-{request.node.callspec.id}", whole=True)
