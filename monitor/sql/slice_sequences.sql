@@ -9,7 +9,9 @@ WITH trained AS (
     WHERE run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
 ),
 joined AS (
-    SELECT t.*, r.replica, r.finish_reason, r.cached_prefix_tokens, coalesce(r.n_tokens, t.n_expected) AS n_sampled, r.spans
+    SELECT t.*, r.replica, r.finish_reason, r.cached_prefix_tokens, r.spans,
+           -- What the engine sampled beyond the trained tokens, or the trainer appended, must not shift the lag.
+           CASE WHEN t.alignment = 'prefix' THEN t.n_expected ELSE coalesce(r.n_tokens, t.n_expected) END AS n_sampled
     FROM trained AS t
     LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
 ),

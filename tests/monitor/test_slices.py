@@ -105,6 +105,17 @@ def test_a_slice_has_the_numbers_of_its_sequences_alone(store: Store) -> None:
     assert by_length == {"2–3": 0, "8–15": 1, "16–31": 0}
 
 
+def test_tokens_that_the_trainer_never_saw_have_no_lag_in_a_slice_either(store: Store) -> None:
+    spans = [{"start": 0, "end": 4, "version": "3"}, {"start": 4, "end": 8, "version": "4"}]
+    feed(store, training=[trained("a", n=4, weight_version="4")], rollout=[sampled("a", n=8, spans=spans)])
+    of_step = {row["metric"]: row["value"] for row in store.query("SELECT metric, value FROM metrics").to_pylist()}
+    row = slices.by(store, RUN, "weight_lag").to_pylist()[0]
+    assert row["slice"] == "1"
+    for key in ("weight_lag_mean", "weight_lag_newest", "mixed_version_frac", "length_mismatch_frac"):
+        assert row[key] == of_step[key]
+    assert row["weight_lag_mean"] == 1
+
+
 @pytest.mark.parametrize("dimension", slices.DIMENSIONS)
 def test_sequences_without_a_token_under_the_mask_are_in_a_slice(store: Store, dimension: str) -> None:
     masks = {"a": [True] * 3, "b": [False] * 3, "c": [True, False, True]}
