@@ -178,16 +178,23 @@ def _version(facts: Facts) -> str | None:
 
 def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> Iterable[Trajectory]:
     metrics = [band.metric for band in recipe.trajectories]
-    ours, theirs = _courses(source, run, metrics), _courses(source, reference, metrics)
+    ours, theirs = courses(source, run, metrics), courses(source, reference, metrics)
     for band in recipe.trajectories:
         yield follow(band, ours.get(band.metric, {}), theirs.get(band.metric, {}))
 
 
-def _courses(source: Source, run: str, metrics: list[str]) -> Mapping[str, Course]:
-    courses: dict[str, dict[int, float]] = {}
-    for row in source.read("app_points", run=run, since=-1, metrics=metrics).to_pylist():
-        courses.setdefault(row["metric"], {})[row["step"]] = row["value"]
-    return courses
+def courses(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Course]:
+    """What was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
+    found: dict[str, dict[int, float]] = {}
+    for row in source.read("app_points", run=run, since=-1, metrics=list(metrics)).to_pylist():
+        found.setdefault(row["metric"], {})[row["step"]] = row["value"]
+    return found
+
+
+def differing(recipe: Recipe, ours: Facts, theirs: Facts) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
+    """Settings that are not the same on both sides: those that `recipe` looks at, in its order, and the others."""
+    relevant = (_setting(fact, ours, theirs) for fact in recipe.relevant if ours.get(fact) != theirs.get(fact))
+    return tuple(relevant), tuple(_differences(recipe, ours, theirs))
 
 
 def _verdict(checks: tuple[Check, ...], trajectories: tuple[Trajectory, ...]) -> tuple[Verdict, tuple[str, ...]]:

@@ -73,24 +73,36 @@ class Trajectory:
 
 def follow(band: Band, run: Course, reference: Course) -> Trajectory:
     """Compares one metric of two runs at the steps that both have measured."""
-    steps = np.array(sorted(run.keys() & reference.keys()), np.int64)
-    length = max(_SHORTEST, len(steps) // _BLOCKS)
-    count = len(steps) // length
-    if count < _FEWEST:
-        reason = f"{len(steps)} common steps with {band.label}; {_FEWEST * _SHORTEST} are needed"
+    blocked = in_blocks(run, reference)
+    if blocked is None:
+        count = len(run.keys() & reference.keys())
+        reason = f"{count} common steps with {band.label}; {_FEWEST * _SHORTEST} are needed"
         return Trajectory(band.metric, band.label, "unknown", reason)
-    steps_BT = steps[: count * length].reshape(count, length)
-    raw = [np.array([[course[step] for step in row] for row in steps_BT.tolist()]) for course in (run, reference)]
-    ours_BT, theirs_BT = (_scaled(band, values) for values in raw)
+    steps_BT, *raw = blocked
+    ours_BT, theirs_BT = (scaled(band, values) for values in raw)
     ours_B, theirs_B = np.median(ours_BT, axis=1), np.median(theirs_BT, axis=1)
     noise = float(np.hypot(_error(ours_BT), _error(theirs_BT)))
-    width = max(_margin(band, theirs_B), _ERRORS * noise)
+    width = max(margin(band, theirs_B), _ERRORS * noise)
     outside_B = np.where(ours_B > theirs_B + width, 1, np.where(ours_B < theirs_B - width, -1, 0))
     outside_B[outside_B == {"above": -1, "below": 1, "both": 2}[band.side]] = 0
     limits = (_unscaled(band, limit) for limit in (theirs_B - width, theirs_B + width))
     shown = zip(steps_BT, *(np.median(values, axis=1) for values in raw), *limits, strict=True)
     blocks = tuple(Block(int(block[0]), int(block[-1]), *map(float, values)) for block, *values in shown)
     return _judged(band, outside_B, blocks)
+
+
+def in_blocks(run: Course, reference: Course) -> tuple[NDArray[np.int64], Floats, Floats] | None:
+    """The common steps in blocks [B, T], and both runs' values there; None: too few. What is left over at the end is left out."""
+    steps = np.array(sorted(run.keys() & reference.keys()), np.int64)
+    length = max(_SHORTEST, len(steps) // _BLOCKS)
+    count = len(steps) // length
+    if count < _FEWEST:
+        return None
+    steps_BT = steps[: count * length].reshape(count, length)
+    ours, theirs = (
+        np.array([[course[step] for step in row] for row in steps_BT.tolist()]) for course in (run, reference)
+    )
+    return steps_BT, ours, theirs
 
 
 def _judged(band: Band, outside_B: NDArray[np.int64], blocks: tuple[Block, ...]) -> Trajectory:
@@ -107,7 +119,8 @@ def _judged(band: Band, outside_B: NDArray[np.int64], blocks: tuple[Block, ...])
     return Trajectory(band.metric, band.label, "leaves", reason, block.first_step, back, side, blocks)
 
 
-def _scaled(band: Band, values: Floats) -> Floats:
+def scaled(band: Band, values: Floats) -> Floats:
+    """Values on the scale on which `band` compares: logarithms where it is a factor."""
     return values if band.factor is None else np.log(np.maximum(values, band.floor))
 
 
@@ -115,7 +128,8 @@ def _unscaled(band: Band, values: Floats) -> Floats:
     return values if band.factor is None else np.exp(values)
 
 
-def _margin(band: Band, levels_B: Floats) -> float:
+def margin(band: Band, levels_B: Floats) -> float:
+    """What matters by `band` against a reference of these levels, on the scale of `scaled`."""
     return (
         float(np.log(band.factor)) if band.factor is not None else float((band.fraction or 0) * np.abs(levels_B).max())
     )

@@ -1,0 +1,13 @@
+"""Offline comparison of runs with a baseline: between runs of a home, homes, and recorded runs in files; no service needed.
+
+from logprobe.monitor.compare import Places, compare
+
+with Places(home) as places:
+    print(compare([places.find("v1")], places.find("v0")).document())
+"""
+
+from logprobe.monitor.compare.comparison import Comparison, Pairing, compare
+from logprobe.monitor.compare.places import Place, Places
+from logprobe.monitor.compare.verdicts import MetricVerdict
+
+__all__ = ["Comparison", "MetricVerdict", "Pairing", "Place", "Places", "compare"]

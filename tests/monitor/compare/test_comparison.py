@@ -1,0 +1,81 @@
+"""Recorded runs against the reference: from a home, from folders, and across homes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from recorded_home import SAMPLE_DATA, ingest_recorded
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.compare import Comparison, Places, compare
+
+MISMATCH = (
+    "backend.k3_kl",
+    "backend.logprob_abs_diff_mean",
+    "backend.ratio_mean",
+    "backend.ess",
+    "backend.prob_pearson",
+)
+
+
+@pytest.fixture(scope="module")
+def found(recorded_runs: Path) -> Comparison:
+    with Places(str(recorded_runs)) as places:
+        runs = [places.find(name) for name in ("v1-initial", "v1-fixed", "late-growth")]
+        return compare(runs, places.find("v0-reference"))
+
+
+def verdicts(found: Comparison, number: int) -> dict[str, str]:
+    return {item.metric: item.verdict for item in found.pairings[number].metrics}
+
+
+def test_the_first_attempt_is_worse_from_its_first_step(found: Comparison) -> None:
+    initial = verdicts(found, 0)
+    assert {initial[metric] for metric in MISMATCH} == {"worse"}
+    assert initial["reward"] == "worse"
+    assert found.pairings[0].leaves_step == 0
+    assert [item.fact for item in found.pairings[0].relevant][:2] == ["engine.logprobs_mode", "updates.cache_cleared"]
+
+
+def test_the_mended_run_is_the_same_in_everything(found: Comparison) -> None:
+    assert set(verdicts(found, 1).values()) == {"same"}
+    assert found.pairings[1].leaves_step is None
+
+
+def test_growth_that_begins_late_is_dated_and_only_what_is_common_is_compared(found: Comparison) -> None:
+    late = found.pairings[2]
+    manifest = json.loads((SAMPLE_DATA / "late-growth" / "RUN.json").read_text())
+    assert abs(late.growth.since_step - manifest["onset_step"]) <= 60
+    assert (late.steps, late.common) == (800, 300)
+    assert [item.fact for item in late.relevant] == ["sampling.temperature", "trainer.temperature"]
+
+
+def test_an_overlay_has_every_step_of_every_run(found: Comparison) -> None:
+    overlay = found.overlay("backend.k3_kl")
+    assert {label: len(points) for label, points in overlay.items()} == {
+        "v0-reference": 300, "v1-initial": 300, "v1-fixed": 300, "late-growth": 800,
+    }  # fmt: skip
+    assert found.overlay("routing_agreement") == {}
+
+
+def test_a_folder_and_another_home_are_compared_as_runs_of_a_home_are(tmp_path: Path) -> None:
+    folder = tmp_path / "moved"
+    shutil.copytree(SAMPLE_DATA / "faults" / "healthy", folder)
+    ingest_recorded(tmp_path / "other", "faults/healthy")
+    with Places(None) as places:
+        here = places.find(str(folder))
+        assert here is places.find(str(folder))
+        there = places.find(f"{tmp_path / 'other'}:faults/healthy")
+        metrics = ["backend.k3_kl", "reward"]
+        both = compare([there], here, metrics=metrics)
+        assert both.pairings[0].common == both.pairings[0].steps > 0
+        ours, theirs = (run.course("backend.k3_kl") for run in both.histories)
+        assert ours == pytest.approx(theirs)
+
+
+def test_a_name_without_a_home_is_refused() -> None:
+    with Places(None) as places, pytest.raises(ConfigurationError, match="pass --home DIR"):
+        places.find("v0")
