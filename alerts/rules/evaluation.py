@@ -31,6 +31,7 @@ class Told:
         value: that stood in the last message.
         count: messages about this episode.
         acknowledged: whether they were told that somebody takes care.
+        since_step: where the episode began; None: no step is known.
     """
 
     episode: str | None = None
@@ -38,6 +39,7 @@ class Told:
     value: float | None = None
     count: int = 0
     acknowledged: bool = False
+    since_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ def _told(alert: Alert, word: str, context: Context, step: int | None, at: datet
         value=None if alert.observation is None else alert.observation.value,
         count=count,
         acknowledged=word == "acknowledged" or (not begins and alert.told.acknowledged),
+        since_step=alert.state.started_step if begins else alert.told.since_step,
     )
     after = replace(alert, told=told)
     message = Message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from logprobe.alerts.rules.evaluation import Message
 from logprobe.alerts.rules.observation import Observation
 from logprobe.alerts.rules.rule import Rule
 
+_RUN: Final = re.compile(r"\bRUN\b")
 _NOTHING: Final = Observation("missing", "")
 
 
@@ -54,17 +56,25 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
         value=seen.value,
         unit=seen.unit if seen.unit is not None or rule.declared is None else rule.declared.unit,
         baseline=seen.baseline,
-        since_step=seen.since_step if seen.since_step is not None else alert.state.started_step,
+        since_step=seen.since_step if seen.since_step is not None else alert.told.since_step,
         doubling_steps=seen.doubling_steps,
-        description=" ".join(filter(None, (rule.annotations.description, rule.annotations.runbook))),
+        description=_description(rule, run, message),
         layer=seen.layer or rule.layer,
         cause=seen.cause,
-        fix=seen.fix or rule.annotations.fix,
+        fix=None if message.word == "resolved" else seen.fix or rule.annotations.fix,
         changes=tuple(f"{what}, {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in around.changes),
         labels=rule.labels,
         link=_link(around.page, run, step),
         series=tuple(around.series),
     )
+
+
+def _description(rule: Rule, run: str, message: Message) -> str:
+    """What it means and what to do, with the run's name where the rule says RUN; nothing is to be done about what is over."""
+    if message.word == "resolved":
+        return ""
+    text = " ".join(filter(None, (rule.annotations.description, rule.annotations.runbook)))
+    return _RUN.sub(lambda _: run, text)
 
 
 def _summary(rule: Rule, seen: Observation, message: Message) -> str:

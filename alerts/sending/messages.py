@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Final
 
+from logprobe.alerts.liveness import span_words
 from logprobe.alerts.notification import Notification
 
 _HEADINGS: Final = {
     "resolved": "Resolved",
     "acknowledged": "Acknowledged",
-    "escalated": "Escalated",
     "no_data": "No data",
     "updated": "Updated",
 }
@@ -25,7 +26,11 @@ _UNITLESS: Final = ("", "fraction", "1e-4")
 def heading(notification: Notification) -> str:
     """What happened to which rule and run, in a few words."""
     state = notification.state
-    word = notification.severity.capitalize() if state == "firing" else _HEADINGS.get(state, _words(state))
+    severities = {
+        "firing": notification.severity.capitalize(),
+        "escalated": f"Escalated to {notification.severity}",
+    }
+    word = severities.get(state) or _HEADINGS.get(state, _words(state))
     return f"{word}: {notification.rule} · {notification.run}"
 
 
@@ -65,6 +70,8 @@ def one_line(notification: Notification) -> str:
 def _value(n: Notification) -> str:
     if n.value is None:
         return ""
+    if n.unit == "seconds" and math.isfinite(n.value) and n.baseline is None:
+        return span_words(timedelta(seconds=n.value))
     unit = f" {n.unit}" if n.unit and n.unit not in _UNITLESS else ""
     if n.baseline is None:
         return f"{_number(n.value)}{unit}"

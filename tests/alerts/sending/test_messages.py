@@ -14,6 +14,7 @@ from logprobe.alerts.sending import messages
     ("state", "expected"),
     [
         ("firing", "Critical: k3 grows · run"),
+        ("escalated", "Escalated to critical: k3 grows · run"),
         ("resolved", "Resolved: k3 grows · run"),
         ("no_data", "No data: k3 grows · run"),
         ("mis_armed", "Mis armed: k3 grows · run"),
@@ -28,6 +29,8 @@ def test_heading(state: str, expected: str) -> None:
     [
         (0.031, 0.0012, "nats", "0.031 nats (baseline 0.0012, ×25.8)"),
         (0.98, None, "fraction", "0.98"),
+        (2400.0, None, "seconds", "40 min"),
+        (float("inf"), None, "seconds", "inf seconds"),
         (float("inf"), 0.1, "nats", "inf nats (baseline 0.1)"),
         (0.5, 0.0, None, "0.5 (baseline 0)"),
     ],
