@@ -106,6 +106,24 @@ LATE_GROWTH_MIS: Final = replace(
     controlled=True,
 )
 
+RAW_GROWTH: Final = Scenario(
+    name="raw-growth",
+    steps=140,
+    story=(
+        "Growth by staleness on top of an engine that reports raw log-probs at a temperature other than 1 (semantic layer). The "
+        "service is armed, sees both, and refuses to correct the objective: the engine has to be mended first."
+    ),
+    layer="semantic, objective",
+    temperature=0.9,
+    logprobs_mode=None,
+    pause="idle",
+    clear_cache=True,
+    passes_rollout_logprobs=False,
+    backlog_grows_from=60,
+    largest_backlog=16,
+    controlled=True,
+)
+
 V1_FIXED: Final = Scenario(
     name="v1-fixed",
     steps=300,
@@ -122,5 +140,6 @@ V1_FIXED: Final = Scenario(
 )
 
 SCENARIOS: Final[dict[str, Scenario]] = {
-    scenario.name: scenario for scenario in (V0_REFERENCE, V1_INITIAL, LATE_GROWTH, LATE_GROWTH_MIS, V1_FIXED)
+    scenario.name: scenario
+    for scenario in (V0_REFERENCE, V1_INITIAL, LATE_GROWTH, LATE_GROWTH_MIS, RAW_GROWTH, V1_FIXED)
 }
