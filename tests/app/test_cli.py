@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
@@ -105,17 +104,11 @@ def test_doctor_on_a_home_without_extras_says_what_it_cannot_read(tmp_path) -> N
     assert "what was recorded cannot be read here: duckdb is not installed" in done.stdout
 
 
-def test_help_is_fast_and_loads_nothing_heavy() -> None:
+def test_help_loads_nothing_heavy() -> None:
     loaded = "import sys; from logprobe.app.parser import build; build(); print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     for heavy in ("numpy", "pyarrow", "duckdb", "logprobe.monitor", "logprobe.app.commands"):
         assert f"'{heavy}'" not in done.stdout
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        process("--help")
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.3
 
 
 # --- Usage and errors ---

@@ -159,7 +159,6 @@ def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path)
         "--speed",
         "2",
     ]
-    started = time.monotonic()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     lines: list[str] = []
     listener = threading.Thread(target=lambda: lines.extend(process.stderr))
@@ -176,7 +175,6 @@ def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path)
                 return reader.query("SELECT count(*) AS n FROM step_summaries WHERE run = 'toy'")["n"][0].as_py()
 
             first = eventually(steps, "a first step")
-            assert time.monotonic() - started < 30
             eventually(lambda: steps() > first, "the run grows")
             eventually(lambda: steps() == STEPS, "the run ends")
         children = psutil.Process(process.pid).children(recursive=True)
