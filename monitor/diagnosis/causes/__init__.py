@@ -119,7 +119,8 @@ _INFERENCE_PATH: Final = (
         layer="inference_path",
         words="The prefix cache keeps keys and values of older weights across weight updates.",
         looks_at="requests with and without cached prompt tokens; whether updates cleared the cache",
-        fix="Call `reset_prefix_cache()` after every weight update (HTTP: `POST /reset_prefix_cache`), or `--no-enable-prefix-caching`.",
+        fix="Call `reset_prefix_cache(reset_running_requests=True)` after every weight update (without it nothing is cleared while requests run; "
+        "HTTP: `POST /reset_prefix_cache?reset_running_requests=true`, served with `VLLM_SERVER_DEV_MODE=1`), or `--no-enable-prefix-caching`.",
         rule=updates.stale_prefix_cache,
         explain=updates.without_cached,
     ),

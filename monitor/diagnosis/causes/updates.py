@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -38,7 +39,7 @@ def stale_prefix_cache(evidence: Evidence) -> Sign | None:
         return _cached_against_others(evidence, cached, other, numbers)
     if not kept > _KEPT:
         return None
-    risen = _rise(evidence, _WORSE - 0.2)
+    risen = _rise(_uninterrupted(evidence), _WORSE - 0.2)
     return _nothing_but_the_cache(evidence, numbers) if risen is None else _cached_and_risen(evidence, risen, numbers)
 
 
@@ -46,7 +47,7 @@ def _cached_and_risen(evidence: Evidence, risen: Change, numbers: dict[str, floa
     since = beginning(evidence, risen)
     return Sign(
         INFERRED + 0.04,  # the engine's records exclude a cache that was cleared
-        1.0,
+        _not_in_flight(evidence),
         {**numbers, **_risen(risen)},
         f"Nearly all requests reuse cached prompt tokens, {numbers['updates_without_clearing']:.0%} of the weight updates left the cache as it was, and "
         f"tokens of the trainer's own weight version differ since step {since}: the cached keys and values are of older weights.",
@@ -61,7 +62,7 @@ def _nothing_but_the_cache(evidence: Evidence, numbers: dict[str, float]) -> Sig
         return None
     return Sign(
         LIKELY,
-        1.0,
+        _not_in_flight(evidence),
         {**numbers, "k3_fresh": float(tokens.fresh.k3.mean())},
         "Nearly all requests reuse cached prompt tokens, weight updates left the cache as it was, and tokens of the trainer's own weight version differ "
         "although the engine computes in float32: the cached keys and values may be of older weights (inferred by elimination).",
@@ -87,6 +88,20 @@ def _cached_against_others(evidence: Evidence, cached: Slices, other: Slices, nu
         "standard errors) at the same weight version: the prefix cache holds keys and values of older weights.",
         since_step=None if risen is None else beginning(evidence, risen),
     )
+
+
+def _not_in_flight(evidence: Evidence) -> float:
+    """Share of the whole gap that requests make which no update found in flight: what the others reuse is their own cache, too."""
+    rest = evidence.slices.where(lambda row: not row.in_flight)
+    whole = evidence.gap.k3 * evidence.gap.n
+    return min(rest.k3 * rest.n / whole, 1.0) if rest.n and whole > 0 else 1.0
+
+
+def _uninterrupted(evidence: Evidence) -> Evidence:
+    """Without what was in flight at an update, where enough is left: weights or caches that are old concern all other requests, too."""
+    tokens = evidence.tokens
+    left = None if tokens is None else tokens.where(~_switched(tokens))
+    return replace(evidence, tokens=left) if left is not None and len(left.fresh) >= _FEWEST else evidence
 
 
 def _of(evidence: Evidence, which: Callable[[Tokens], Bools]) -> Mean:
@@ -231,7 +246,7 @@ def missed_weight_sync(evidence: Evidence) -> Sign | None:
     """Tokens said to be of the trainer's weights differ from a step on; or an update was seen not to be loaded."""
     not_loaded = _labels_without_load(evidence)
     # What a scale leaves without repeated contexts is not exact: a rise stands out less there, and says less.
-    risen = _rise(evidence, _BLURRED if evidence.blurred else _RISEN)
+    risen = _rise(_uninterrupted(evidence), _BLURRED if evidence.blurred else _RISEN)
     if risen is None:
         return None
     if evidence.blurred:
@@ -246,7 +261,7 @@ def missed_weight_sync(evidence: Evidence) -> Sign | None:
         else LIKELY
         if agreed_before(evidence, risen)
         else POSSIBLE,
-        1.0,
+        _not_in_flight(evidence),
         {**_risen(risen), "until": risen.until, "labels_without_load": not_loaded, "unknown_version_share": unknown},
         f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the gap of the other steps, "
         f"{risen.z:.0f} standard errors), {_told(evidence, risen)}: new weights do not reach it.",

@@ -254,9 +254,26 @@ def test_inflight_stale_kv_by_tokens_after_a_switch() -> None:
         )
 
     kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
-    found = of(find(Simulation(change=switch, weights=kept).evidence()), "inflight_stale_kv")
+    found = first(Simulation(change=switch, weights=kept))
+    assert found.cause == "inflight_stale_kv"
     assert found.confidence == CERTAIN
     assert found.since_step == 1
+
+
+def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
+    def both(columns: Columns) -> None:
+        _mark("cached", lambda c: np.ones(len(c.step), np.bool_), gap=0.0)(columns)
+        noise = np.random.default_rng(5).normal(0, 1, columns.t.shape) * (columns.t < -0.5)
+        late = columns.step > 0
+        columns.t[late & ~_half(columns)] += 0.02 * noise[late & ~_half(columns)]
+        rows = late & _half(columns)
+        columns.version[rows, :8] -= 1
+        columns.t[rows, 8:] += 0.3 * noise[rows, 8:]
+
+    kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
+    found = find(Simulation(change=both, weights=kept).evidence())
+    assert found[0].cause == "inflight_stale_kv"
+    assert of(found, "stale_prefix_cache").effect < 0.1
 
 
 def test_replica_divergence() -> None:
