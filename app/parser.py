@@ -192,6 +192,16 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
 
 
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("file", metavar="FILE", help="NAME.parquet, NAME.csv, NAME.jsonl, or NAME.logprobe: a bundle")
+    parser.add_argument(
+        "--what", choices=("metrics", "tokens"), default="metrics", help="of a table (default: %(default)s)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE")
+    parser.add_argument("--json", action="store_true", help="of a bundle: its manifest")
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -212,5 +222,6 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "sql": ("answer a read-only SQL query", _sql),
     "ingest": ("take what lies in the spool into the store", _ingest),
     "import": ("bring in what another program, or another logprobe, recorded", _import),
+    "export": ("write a run as a table, or as a bundle that another logprobe opens", _export),
     "doctor": ("say what is installed, which hooks are live here and what cannot be measured", _doctor),
 }

@@ -25,7 +25,7 @@ from logprobe.collectors.errors import (
     StoreError,
 )
 from logprobe.collectors.settings import TOKEN_VARIABLE
-from logprobe.monitor import account, healthz
+from logprobe.monitor import account, healthz, scrape
 from logprobe.monitor.action import Action
 from logprobe.monitor.flight import FlightServer, Parameters
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
@@ -138,7 +138,11 @@ class Service:
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
         token = _token(os.environ)
         health = healthz.HealthServer(
-            self._host, self._health_port, lambda: healthz.describe(list(self._jobs.values()))
+            self._host,
+            self._health_port,
+            lambda: healthz.describe(list(self._jobs.values())),
+            lambda: scrape.exposition(self._store, self._jobs.values()),
+            token=token,
         )
         stack.callback(health.close)
         try:

@@ -11,9 +11,11 @@ from logprobe.app import tables
 from logprobe.app.arguments import home_path
 from logprobe.app.commands.ingest import take
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import formats
 from logprobe.monitor.importers.importing import Importer, ImportReport, alone
+from logprobe.monitor.importers.source import Format
 from logprobe.monitor.reader import open_reader
 
 
@@ -22,22 +24,29 @@ def run(arguments: argparse.Namespace) -> int:
     home, root = Home(home_path(arguments)), Path(arguments.path)
     if not root.exists():
         raise ConfigurationError(f"{root} does not exist; check PATH")
-    report = _imported(home, arguments, root)
+    run = _run_name(arguments, root)
+    report = _imported(home, formats.named(arguments.format), root, run)
     if arguments.json:
         print(tables.dump(asdict(report)))
     else:
-        _show(report, arguments.run)
+        _show(report, run)
     return 0
 
 
-def _imported(home: Home, arguments: argparse.Namespace, root: Path) -> ImportReport:
-    form = formats.named(arguments.format)
-    if not arguments.run:
-        raise ConfigurationError("which run is it to become? pass --run NAME")
+def _run_name(arguments: argparse.Namespace, root: Path) -> str:
+    """As asked for; a bundle knows its own."""
+    if arguments.run:
+        return str(arguments.run)
+    if arguments.format == "bundle" and root.is_file():
+        return str(read_manifest(root)["run"])
+    raise ConfigurationError("which run is it to become? pass --run NAME")
+
+
+def _imported(home: Home, form: Format, root: Path, run: str) -> ImportReport:
     with alone(home):
         take(home)  # what an interrupted import left in the spool
         with open_reader(home) as reader:
-            importer = Importer(home, arguments.run, form, reader)
+            importer = Importer(home, run, form, reader)
         report = importer.run(root, _progress)
         take(home)
     return report

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.exporters import bundle
 from logprobe.monitor.importers import scalar_files, tensorboard, token_files, torch_files
 from logprobe.monitor.importers.source import Format, json_lines, parquet_rows
 
@@ -23,6 +24,7 @@ _ALL: Final = (
         scalar_files.logged,
     ),
     Format("tensorboard", "event files", ("*tfevents*",), tensorboard.records, tensorboard.event),
+    Format("bundle", "NAME.logprobe of `logprobe export`", ("*.logprobe",), bundle.records, bundle.record),
 )
 FORMATS: Final = {form.name: form for form in _ALL}
 
@@ -30,5 +32,5 @@ FORMATS: Final = {form.name: form for form in _ALL}
 def named(name: str) -> Format:
     """The format of that name. Raises `ConfigurationError` that lists all of them."""
     if name not in FORMATS:
-        raise ConfigurationError(f"no format {name!r}; there are {', '.join(FORMATS)} and bundle")
+        raise ConfigurationError(f"no format {name!r}; there are {', '.join(FORMATS)}")
     return FORMATS[name]

@@ -1,0 +1,96 @@
+"""``/metrics``: what Prometheus may want to know of a home, as of now.
+
+Bounded in size: the newest live runs only, a fixed list of metrics, of each the newest computed step. A run that has ended, or of which
+nothing came for hours, is left out; Prometheus then marks its series stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, get_args
+
+from logprobe.monitor.diagnosis.result import Verdict
+from logprobe.monitor.jobs import Job
+from logprobe.monitor.metrics.catalog import metric
+from logprobe.monitor.openmetrics import Family, render, states
+from logprobe.monitor.pipeline import backlog
+from logprobe.monitor.store import Store
+
+MOST_RUNS: Final = 20
+HOURS: Final = 6
+SEVERITIES: Final = ("critical", "warning", "info")
+VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)
+
+_PAIRS: Final = ("backend", "update", "total")
+_OF_PAIRS: Final = ("k3_kl", "kl", "logprob_abs_diff_mean", "ratio_mean", "ess", "coverage")
+_OF_STEPS: Final = ("weight_lag_mean", "weight_lag_max", "mixed_version_frac", "reward", "entropy", "response_length")
+KEYS: Final = (*(f"{pair}.{key}" for key in _OF_PAIRS for pair in _PAIRS), *_OF_STEPS)
+
+
+def exposition(store: Store, jobs: Iterable[Job]) -> str:
+    """The text of one scrape. Raises `StoreError` or `QueryError` when the store does not answer."""
+    runs = store.read("metrics_runs", hours=HOURS, most=MOST_RUNS).to_pylist()
+    values = store.read("metrics_newest", runs=[run["run"] for run in runs], keys=list(KEYS)).to_pylist()
+    quarantined = store.query("SELECT count(*) AS files FROM quarantine")["files"][0].as_py()
+    return render(
+        [*_of_runs(runs), *_of_steps(values), *_of_ingest(backlog(store.home), quarantined), *_of_jobs(list(jobs))]
+    )
+
+
+def _of_runs(runs: Sequence[dict[str, Any]]) -> list[Family]:
+    step = Family("logprobe_step", "gauge", "Newest computed step of a live run.")
+    last = Family(
+        "logprobe_last_record_timestamp_seconds", "gauge", "When the newest record of a run arrived.", "seconds"
+    )
+    sequences = Family("logprobe_lost_sequences", "counter", "Sequences that collectors dropped.")
+    tokens = Family("logprobe_lost_tokens", "counter", "Tokens that collectors dropped.")
+    verdict = Family("logprobe_verdict", "stateset", "What the diagnosis says of a run.")
+    alerts = Family("logprobe_alerts_firing", "gauge", "Alerts that fire, by severity.")
+    for run in runs:
+        name = run["run"]
+        step.add(run["step"], run=name)
+        last.add(run["last_at"], run=name)
+        sequences.add(run["lost_sequences"], run=name)
+        tokens.add(run["lost_tokens"], run=name)
+        if run["verdict"] is not None:
+            states(verdict, run["verdict"], VERDICTS, run=name)
+        firing = dict(run["firing"] or ())
+        for severity in SEVERITIES:
+            alerts.add(firing.get(severity, 0), run=name, severity=severity)
+    return [step, last, sequences, tokens, verdict, alerts]
+
+
+def _of_steps(values: Sequence[dict[str, Any]]) -> list[Family]:
+    families = {key: Family(f"logprobe_{key}", "gauge", metric(f"backend.{key}").words) for key in _OF_PAIRS}
+    families |= {key: Family(f"logprobe_{key}", "gauge", metric(key).words) for key in _OF_STEPS}
+    for row in values:
+        pair, dot, key = row["metric"].rpartition(".")
+        labels = {"run": row["run"]} | ({"pair": pair} if dot else {})
+        families[key].add(row["value"], **labels)
+    return list(families.values())
+
+
+def _of_ingest(waiting: dict[str, Any], quarantined: int) -> list[Family]:
+    lag = Family(
+        "logprobe_ingest_lag_seconds", "gauge", "Age of the oldest segment in the spool; 0: none waits.", "seconds"
+    )
+    lag.add(waiting["oldest_seconds"] or 0.0)
+    segments = Family("logprobe_spool_segments", "gauge", "Segments that wait in the spool.")
+    segments.add(waiting["segments"])
+    size = Family("logprobe_spool_bytes", "gauge", "What waits in the spool.", "bytes")
+    size.add(waiting["bytes"])
+    aside = Family("logprobe_quarantined_files", "gauge", "Files that were moved aside because they cannot be trusted.")
+    aside.add(quarantined)
+    return [lag, segments, size, aside]
+
+
+def _of_jobs(jobs: Sequence[Job]) -> list[Family]:
+    runs = Family("logprobe_job_runs", "counter", "Runs of the service's jobs that did their work.")
+    failures = Family("logprobe_job_failures", "counter", "Runs of the service's jobs that failed.")
+    since = Family("logprobe_job_success_age_seconds", "gauge", "Since the last success of a job.", "seconds")
+    for job in jobs:
+        account = job.account()
+        runs.add(account.runs, job=job.name)
+        failures.add(account.failures, job=job.name)
+        since.add(job.unwell_seconds(), job=job.name)
+    return [runs, failures, since]

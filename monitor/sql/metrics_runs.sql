@@ -1,0 +1,26 @@
+-- Runs for a scrape: the $most newest that had a collector at work in the last $hours hours; what they lost, and how they stand.
+-- Grain: run. Inputs: segments, health_records, step_summaries, diagnoses, alert_states. Parameters: $hours, $most.
+-- `firing`: alerts by severity, as MAP; null: none.
+WITH arrivals AS (
+    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments GROUP BY run, writer
+), signs AS (
+    SELECT run, writer, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
+), live AS (
+    SELECT run, min(first_at) AS first_at, max(last_at) AS last_at
+    FROM arrivals LEFT JOIN signs USING (run, writer)
+    GROUP BY run
+    HAVING bool_or(NOT coalesce(closed, false)) AND max(last_at) > now() - to_hours($hours::INTEGER)
+    ORDER BY first_at DESC, run LIMIT $most
+), losses AS (
+    SELECT run, sum(sequences)::BIGINT AS sequences, sum(tokens)::BIGINT AS tokens FROM health_records GROUP BY run
+), newest AS (
+    SELECT run, max(step) AS step FROM step_summaries GROUP BY run
+), alerts AS (
+    SELECT run, map_from_entries(list({'key': severity, 'value': alerts})) AS firing
+    FROM (SELECT run, severity, count(*) AS alerts FROM alert_states WHERE phase IN ('firing', 'recovering') GROUP BY run, severity)
+    GROUP BY run
+)
+SELECT live.run, epoch(live.last_at) AS last_at, newest.step, coalesce(losses.sequences, 0) AS lost_sequences,
+       coalesce(losses.tokens, 0) AS lost_tokens, diagnoses.verdict, alerts.firing
+FROM live LEFT JOIN newest USING (run) LEFT JOIN losses USING (run) LEFT JOIN diagnoses USING (run) LEFT JOIN alerts USING (run)
+ORDER BY live.first_at DESC, live.run

@@ -1,0 +1,134 @@
+"""Exports: tables say what the store says, a bundle becomes the same run elsewhere, a forged one is refused."""
+
+import json
+import zipfile
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from importing_files import slime_rollout, slime_training, write_lines
+from pyarrow import csv
+
+from logprobe.app.cli import main
+from logprobe.monitor.reader import open_reader
+
+RUN = "r"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A run with training, rollout, step and health records."""
+    folder, source = tmp_path_factory.mktemp("exported"), tmp_path_factory.mktemp("source")
+    torch.save(slime_rollout(3, 4), source / "rollout_3.pt")
+    torch.save(slime_training(3, 4, torch), source / "train_3_0.pt")
+    write_lines(source / "log.jsonl", [{"step": step, "loss": 0.5} for step in (1, 2, 3)])
+    for form in ("slime", "scalars"):
+        assert main(["import", form, str(source), "--run", RUN, "--home", str(folder)]) == 0
+    return folder
+
+
+def export(home, path, *more):
+    return main(["export", RUN, str(path), "--home", str(home), *more])
+
+
+def metrics(home, run=RUN):
+    with open_reader(home) as reader:
+        table = reader.query(
+            "SELECT step, metric, value FROM metrics WHERE run = ? AND value IS NOT NULL ORDER BY ALL", [run]
+        )
+        return {(row["step"], row["metric"]): row["value"] for row in table.to_pylist()}
+
+
+def test_tables_by_suffix(home, tmp_path):
+    assert [export(home, tmp_path / f"m{suffix}") for suffix in (".parquet", ".csv", ".jsonl")] == [0, 0, 0]
+    found = {step: value for (step, metric), value in metrics(home).items() if metric == "backend.k3_kl"}
+    known = [found.get(step) for step in (1, 2, 3)]  # unknown where only scalars were logged
+    assert pq.read_table(tmp_path / "m.parquet")["backend.k3_kl"].to_pylist() == known
+    assert csv.read_csv(tmp_path / "m.csv")["backend.k3_kl"].to_pylist() == known
+    lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    assert [line["backend.k3_kl"] for line in lines] == known
+    export(home, tmp_path / "t.parquet", "--what", "tokens")
+    with open_reader(home) as reader:
+        assert (
+            pq.read_table(tmp_path / "t.parquet").num_rows
+            == reader.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py()
+        )
+
+
+def test_a_bundle_becomes_the_same_run_elsewhere_and_only_once(home, tmp_path, capsys):
+    bundle = tmp_path / "run.logprobe"
+    export(home, bundle)
+    other = ["--home", str(tmp_path / "other")]
+    assert main(["import", "bundle", str(bundle), *other]) == 0
+    expected, found = metrics(home), metrics(tmp_path / "other")
+    assert expected
+    assert found == pytest.approx(expected, rel=1e-9)
+    capsys.readouterr()
+    main(["import", "bundle", str(bundle), *other, "--json"])
+    assert json.loads(capsys.readouterr().out)["rows"] == {}
+
+
+def test_a_bundle_says_what_it_could_not_take_along(home, tmp_path, capsys):
+    import shutil
+
+    poor = tmp_path / "poor"
+    shutil.copytree(home, poor)
+    from logprobe.monitor.home import Home
+    from logprobe.monitor.retention import Retention, RetentionPolicy
+    from logprobe.monitor.store import Store
+
+    with Store.open(Home(poor)) as store:
+        sequences = store.query("SELECT count(*) AS n FROM training_sequences")["n"][0].as_py()
+        Retention(store, RetentionPolicy(max_bytes=0)).run_once()
+        kept = store.query("SELECT count(*) AS n FROM raw_training")["n"][0].as_py()
+    assert kept < sequences
+    export(poor, tmp_path / "poor.logprobe", "--json")
+    manifest = json.loads(capsys.readouterr().out)
+    assert manifest["left_out"]["training_sequences"] == sequences - kept
+
+
+def forged(source, target, change):
+    """The bundle with its members changed by `change(name, content)`."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            for given, content in change(name, old.read(name)):
+                new.writestr(given, content)
+
+
+def test_forged_bundles_are_refused_and_nothing_lands_outside(home, tmp_path, capsys):
+    bundle, bad = tmp_path / "run.logprobe", tmp_path / "bad.logprobe"
+    export(home, bundle)
+
+    def refused():
+        capsys.readouterr()
+        code = main(["import", "bundle", str(bad), "--home", str(tmp_path / "h")])
+        return code, capsys.readouterr().err
+
+    forged(
+        bundle,
+        bad,
+        lambda name, content: [(name, content[:-1] + b"x" if name == "records/training.parquet" else content)],
+    )
+    assert refused()[0] == 1
+    assert "SHA-256" in refused()[1]
+    forged(bundle, bad, lambda name, content: [] if name == "MANIFEST.json" else [(name, content)])
+    assert "no bundle of logprobe" in refused()[1]
+    forged(bundle, bad, lambda name, content: [(name, content.replace(b'"format": 1', b'"format": 99'))])
+    assert "newer logprobe" in refused()[1]
+
+    def climb(name, content):
+        yield name, content.replace(b'"metrics.parquet"', b'"../../climbed"') if name == "MANIFEST.json" else content
+        if name == "metrics.parquet":
+            yield "../../climbed", content
+
+    forged(bundle, bad, climb)
+    assert refused()[0] == 0  # what is no record is not opened
+    assert not list(tmp_path.parent.rglob("climbed"))
+
+
+def test_wrong_usage(home, tmp_path, capsys):
+    assert export(home, tmp_path / "x.txt") == 1
+    assert "end the name in .parquet" in capsys.readouterr().err
+    assert main(["export", "nobody", str(tmp_path / "x.csv"), "--home", str(home)]) == 1
+    assert "no run 'nobody' here" in capsys.readouterr().err
+    assert not (tmp_path / "x.csv").exists()

@@ -1,0 +1,149 @@
+"""``/metrics``: what a real OpenMetrics parser reads from it, bounded, and shown to nobody without the token elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from http.client import HTTPConnection
+
+import pyarrow as pa
+import pytest
+from importing_files import MASK, ROLLOUT, TOKENS, TRAINER, k3
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.schema import SCHEMAS
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.healthz import HealthServer
+from logprobe.monitor.home import Home
+from logprobe.monitor.jobs import Job
+from logprobe.monitor.openmetrics import CONTENT_TYPE, Family, render, states
+from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.scrape import MOST_RUNS, VERDICTS, exposition
+from logprobe.monitor.store import Store
+
+ODD = 'a "quoted"\\ run\nof two lines é'
+
+
+def write(home, run, kind, **row):
+    table = pa.Table.from_pylist([{"time": datetime.now(UTC), **row}], schema=SCHEMAS[kind])
+    SpoolWriter(home, run, f"{kind}-writer").write(kind, table)
+
+
+def record(home, run, *, step=1, closed=False):
+    lists = {"token_ids": TOKENS, "mask": [bool(flag) for flag in MASK]}
+    logprobs = {"rollout_logprobs": ROLLOUT, "trainer_logprobs": TRAINER}
+    write(home, run, "training", step=step, sample_id="s", **lists, **logprobs)
+    if closed:
+        table = pa.Table.from_pylist([{"event": "closed", "component": "recorder"}], schema=SCHEMAS["health"])
+        SpoolWriter(home, run, "training-writer", after=1).write("health", table)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(Home(tmp_path / "home").create()) as opened:
+        yield opened
+
+
+def scraped(store, jobs=()):
+    families = text_string_to_metric_families(exposition(store, jobs))
+    return {family.name: family for family in families}
+
+
+def values(family):
+    return {tuple(sample.labels.values()): sample.value for sample in family.samples}
+
+
+def digest(store):
+    pipeline = Pipeline(store, threading.Event())
+    pipeline.ingest(lambda _: None)
+    pipeline.compute_steps()
+    pipeline.diagnose()
+
+
+def test_the_newest_step_losses_verdict_and_jobs_of_a_live_run(store):
+    record(store.home.path, ODD, step=7)
+    write(
+        store.home.path,
+        ODD,
+        "health",
+        component="recorder",
+        event="queue_full",
+        severity="warning",
+        count=1,
+        sequences=3,
+        tokens=40,
+    )
+    digest(store)
+    record(store.home.path, ODD, step=8)  # waits in the spool
+
+    def fail():
+        raise StoreError("always")
+
+    job = Job("join", 1.0, fail)
+    job.run()
+    found = scraped(store, [job])
+    assert values(found["logprobe_k3_kl"])[ODD, "backend"] == pytest.approx(k3(), rel=1e-5)
+    assert (ODD, "total") not in values(found["logprobe_k3_kl"])  # not measured: no sample, never 0
+    assert values(found["logprobe_step"]) == {(ODD,): 7}
+    assert values(found["logprobe_lost_tokens"]) == {(ODD,): 40}
+    assert sum(values(found["logprobe_verdict"]).values()) == 1
+    assert {sample.labels["logprobe_verdict"] for sample in found["logprobe_verdict"].samples} == set(VERDICTS)
+    assert values(found["logprobe_spool_segments"]) == {(): 1}
+    assert found["logprobe_ingest_lag_seconds"].unit == "seconds"
+    assert values(found["logprobe_job_failures"]) == {("join",): 1}
+    assert values(found["logprobe_alerts_firing"])[ODD, "critical"] == 0
+
+
+def test_only_live_runs_and_only_so_many(store):
+    for number in range(MOST_RUNS + 3):
+        record(store.home.path, f"run-{number}")
+    record(store.home.path, "over", closed=True)
+    digest(store)
+    shown = {sample.labels["run"] for sample in scraped(store)["logprobe_step"].samples}
+    assert len(shown) == MOST_RUNS
+    assert "over" not in shown
+
+
+def test_an_empty_home_is_a_valid_exposition(store):
+    assert not scraped(store)["logprobe_k3_kl"].samples
+
+
+def test_odd_numbers_and_states_survive_the_parser():
+    gauge, state = Family("g", "gauge", 'words "and" \\ more\nof them'), Family("s", "stateset", "words")
+    for name, value in (("nan", float("nan")), ("inf", float("inf")), ("low", -float("inf")), ("small", 1e-12)):
+        gauge.add(value, run=name)
+    gauge.add(None, run="unknown")
+    states(state, "on", ("on", "off"), run="r")
+    found = {family.name: family for family in text_string_to_metric_families(render([gauge, state]))}
+    assert repr(values(found["g"])) == "{('nan',): nan, ('inf',): inf, ('low',): -inf, ('small',): 1e-12}"
+    assert values(found["s"]) == {("r", "on"): 1, ("r", "off"): 0}
+
+
+def get(port, **headers):
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/metrics", headers=headers)
+    response = connection.getresponse()
+    answer = response.status, response.headers["Content-Type"], response.read().decode()
+    connection.close()
+    return answer
+
+
+def test_over_http_and_with_a_token_where_others_can_reach_it():
+    def broken():
+        raise StoreError("the disk is full")
+
+    for host, metrics, headers, status in (
+        ("127.0.0.1", lambda: "# EOF\n", {}, 200),
+        ("127.0.0.1", broken, {}, 503),
+        ("0.0.0.0", lambda: "# EOF\n", {}, 401),
+        ("0.0.0.0", lambda: "# EOF\n", {"Authorization": "Bearer secret"}, 200),
+    ):
+        server = HealthServer(host, 0, lambda: {"healthy": True}, metrics, token="secret")
+        try:
+            answer = get(server.port, **headers)
+        finally:
+            server.close()
+        assert answer[0] == status
+        if status == 200:
+            assert answer[1:] == (CONTENT_TYPE, "# EOF\n")
