@@ -149,6 +149,29 @@ def _parity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "names", metavar="RUN", nargs="+", help="a run of the home, HOME:RUN, or a recorded run's folder"
+    )
+    parser.add_argument(
+        "--baseline", metavar="RUN", required=True, help="what they are compared with, named the same way"
+    )
+    parser.add_argument(
+        "--align",
+        choices=("step", "tokens", "time", "onset"),
+        default="step",
+        help="what the runs' steps are aligned by (default: %(default)s)",
+    )
+    parser.add_argument("--metric", action="append", metavar="KEY", help="instead of the usual ones (may be repeated)")
+    parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
+    parser.add_argument("--html", metavar="FILE", help="also write a report: one file that needs no network")
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run of the home, HOME:RUN, or a recorded run's folder")
+    parser.add_argument("--html", metavar="FILE", help="where to (default: RUN.html in the working directory)")
+
+
 def _mis(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument(
@@ -217,6 +240,8 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "metrics": ("print the metrics of a run, step by step", _metrics),
     "diagnose": ("say which layer is at fault, since which step, and what to do", _diagnose),
     "parity": ("compare a run's configuration and course with a reference; exit code 2 when not at parity", _parity),
+    "compare": ("say in which metrics runs are the same as, better or worse than a baseline", _compare),
+    "report": ("write an incident report of a run: one HTML file that needs no network", _report),
     "alerts": ("list, acknowledge, silence and try out alerts", alerts_parser.declare),
     "mis": ("show or switch masked importance sampling, and who decided what", _mis),
     "sql": ("answer a read-only SQL query", _sql),

@@ -1,0 +1,79 @@
+"""`logprobe compare RUN… --baseline RUN`: is a run the same as, better or worse than a baseline, metric by metric.
+
+A RUN is a run of the home, ``HOME:RUN``, or a folder with a recorded run; no service is needed. Exit code 0 whatever the verdicts are. The
+JSON form is public API, one document, unknown is null:
+
+    {"baseline": {"run", "steps", "growth": {"verdict", "since_step", …}}, "align",
+     "runs": [{"run", "steps", "common", "leaves_at", "growth", "cell",
+               "metrics": [{"metric", "label", "unit", "verdict": "same|better|worse|differs|unknown", "reason",
+                            "level": {"value", "reference", "difference", "low", "high", "side"}, "ratio", "area", "final",
+                            "reference_final", "trajectory": {…, "blocks": [{"first_step", "last_step", "value", …}]}}],
+               "relevant": [settings that parity depends on and that differ], "differences": [others]}]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from logprobe.app import tables
+from logprobe.app.arguments import require_run
+from logprobe.app.report import comparison as html
+from logprobe.app.report.written import write_report
+from logprobe.monitor.compare import Comparison, Pairing, Place, Places, compare
+from logprobe.monitor.compare.verdicts import METRICS
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the comparison."""
+    with Places(arguments.home) as places:
+        baseline, *others = [find(places, name) for name in (arguments.baseline, *arguments.names)]
+        found = compare(others, baseline, axis=arguments.align, metrics=arguments.metric or METRICS)
+    if arguments.html:
+        write_report(Path(arguments.html), html.report(found))
+    if arguments.json:
+        print(tables.dump(found.document()))
+    else:
+        sys.stdout.write(text(found))
+    return 0
+
+
+def find(places: Places, name: str) -> Place:
+    """The run called `name`. Raises `ConfigurationError`, with near matches, when it is not there."""
+    place = places.find(name)
+    require_run(place.run, place.known())
+    return place
+
+
+def text(found: Comparison) -> str:
+    """The comparison for people: a sentence per run, then what it stands on."""
+    lines = [tables.harmless(html.sentence(pairing)) for pairing in found.pairings]
+    for pairing in found.pairings:
+        lines += ["", *_pairing(pairing, found.baseline)]
+    rows = [[run.label, *html.growth_words(run.growth)] for run in found.histories]
+    lines += ["", tables.aligned(["K3 by its own past", "verdict", "since step", "doubles in steps"], rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
+    yield tables.harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
+    rows = [[item.label, item.verdict, *html.numbers(item), item.reason] for item in pairing.metrics]
+    header = [
+        "metric",
+        "verdict",
+        "run",
+        "baseline",
+        "ratio",
+        "final",
+        "baseline's final",
+        "area",
+        "difference [interval]",
+    ]
+    yield tables.aligned(header, rows, widest=110)
+    settings = [*pairing.relevant, *pairing.differences]
+    if settings:
+        yield ""
+        shown = [[item.fact, item.words, item.reference_words] for item in settings]
+        yield tables.aligned(["setting that differs", pairing.run, baseline], shown, widest=48)

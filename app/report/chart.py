@@ -1,0 +1,184 @@
+"""Line charts as inline SVG: a few kilobytes where a chart library is megabytes. Pure.
+
+Colour never carries the meaning alone: each line has its own dash. A line is thinned to what the eye can tell apart at this size, with
+its extremes kept; a step without a value is a gap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from logprobe.app.downsample import thin
+from logprobe.app.numbers import number
+from logprobe.app.report.html import Markup, element, joined
+
+Points = Sequence[tuple[float, float]]
+
+COLOURS: Final = 6
+_DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360.0, 190.0, 48.0, 8.0, 8.0, 22.0
+_MOST_POINTS: Final = 600
+_TICKS: Final = 4
+_DECADES: Final = 2.0  # spanned by positive values: from there on the axis is logarithmic
+_GAP: Final = 3.0  # usual distances without a value
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run on a chart. `colour`: 0 … `COLOURS` − 1, the same on every chart of a report."""
+
+    label: str
+    points: Points
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is drawn; `band`: (x, low, high); `mark`: an x to look at, with its words; `alt`: what it shows, in a sentence."""
+
+    title: str
+    alt: str
+    lines: Sequence[Line]
+    x_label: str = "step"
+    unit: str = ""
+    band: Sequence[tuple[float, float, float]] = ()
+    mark: tuple[float, str] | None = None
+    log: bool | None = None  # None: by the values
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """From data to the picture."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    log: bool = field(default=False)
+
+    def across(self, value: float) -> float:
+        return _LEFT + (value - self.x[0]) / (self.x[1] - self.x[0]) * (_WIDTH - _LEFT - _RIGHT)
+
+    def up(self, value: float) -> float:
+        place = math.log10(value) if self.log and value > 0 else self.y[0] if self.log else value
+        share = min(max((place - self.y[0]) / (self.y[1] - self.y[0]), 0.0), 1.0)
+        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def figure(chart: Chart) -> Markup:
+    """The chart with its caption."""
+    unit = f", {chart.unit}" if chart.unit else ""
+    frame = _frame(chart)
+    scale = " · logarithmic" if frame is not None and frame.log else ""
+    caption = element("figcaption", element("strong", f"{chart.title}{unit}"), f"by {chart.x_label}{scale}")
+    if frame is None:
+        return element("figure", caption, element("p", "Not measured.", class_="note"))
+    drawn = [element("title", chart.alt), *_axes(frame), *_band(chart, frame), *_mark(chart, frame)]
+    drawn += [_path(line, frame) for line in chart.lines]
+    picture = element("svg", joined(drawn), viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", role="img", aria_label=chart.alt)
+    return element("figure", caption, picture)
+
+
+def legend(labels: Mapping[str, int]) -> Markup:
+    """Which line is whose: label → colour."""
+    return element("ul", *(element("li", _sample(colour), label) for label, colour in labels.items()), class_="legend")
+
+
+def _sample(colour: int) -> Markup:
+    stroke = element("path", d="M0 4H28", class_=f"line c{colour}", stroke_dasharray=_DASHES[colour])
+    return element("svg", stroke, viewBox="0 0 28 8", aria_hidden="true")
+
+
+def _frame(chart: Chart) -> _Frame | None:
+    points = [point for line in chart.lines for point in line.points if math.isfinite(point[1])]
+    if not points:
+        return None
+    x = [x for x, _ in points]
+    y = np.array([y for _, y in points] + [edge for _, low, high in chart.band for edge in (low, high)])
+    log = _wants_log(y) if chart.log is None else chart.log
+    if log:
+        y = np.log10(y[y > 0]) if (y > 0).any() else np.zeros(1)
+    return _Frame(_padded(min(x), max(x), 0.0), _padded(float(y.min()), float(y.max()), 0.05), log)
+
+
+def _wants_log(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
+    return bool((values > 0).all() and np.log10(values.max() / values.min()) >= _DECADES)
+
+
+def _padded(low: float, high: float, share: float) -> tuple[float, float]:
+    room = (high - low) * share or (0.0 if high > low else abs(high) * 0.1 or 1.0)
+    return low - room, high + room
+
+
+def _axes(frame: _Frame) -> Iterator[Markup]:
+    for value in ticks(*frame.y):
+        height = f"{frame.up(10**value if frame.log else value):.1f}"
+        yield element("path", d=f"M{_LEFT} {height}H{_WIDTH - _RIGHT}", class_="grid")
+        shown = number(10**value if frame.log else value).replace(".00e", "e")
+        yield element("text", shown, x=f"{_LEFT - 5}", y=height, text_anchor="end", dominant_baseline="middle")
+    for value in ticks(*frame.x):
+        x = f"{frame.across(value):.1f}"
+        yield element("text", number(value), x=x, y=f"{_HEIGHT - 6}", text_anchor="middle")
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from `low` to `high`, about four.
+
+    >>> ticks(0.0, 299.0)
+    [0.0, 100.0, 200.0]
+    """
+    rough = (high - low) / _TICKS
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    return [float(f"{step * place:.12g}") for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _path(line: Line, frame: _Frame) -> Markup:
+    x, y = (
+        (np.array(column, np.float64) for column in zip(*line.points, strict=True))
+        if line.points
+        else (np.empty(0),) * 2
+    )
+    x, y = thin(*_with_gaps(x, y), max_points=_MOST_POINTS)
+    words, pen = [], "M"
+    for across, up in zip(x.tolist(), y.tolist(), strict=True):
+        if not math.isfinite(up):
+            pen = "M"
+            continue
+        words.append(f"{pen}{frame.across(across):.1f} {frame.up(up):.1f}")
+        pen = "L"
+    lonely = "dot" if len(words) == 1 else "line"  # a single value has no line
+    drawn = "".join(words) + ("h0" if lonely == "dot" else "")
+    return element("path", d=drawn, class_=f"{lonely} c{line.colour}", stroke_dasharray=_DASHES[line.colour])
+
+
+def _with_gaps(
+    x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """A break where steps are missing: a line across them would claim what nobody measured."""
+    distance = np.diff(x)
+    if not len(distance):
+        return x, y
+    after = np.flatnonzero(distance > _GAP * np.median(distance)) + 1
+    return np.insert(x, after, x[after]), np.insert(y, after, np.nan)
+
+
+def _band(chart: Chart, frame: _Frame) -> Iterator[Markup]:
+    """From block to block, with straight edges."""
+    for (x, low, high), (next_x, next_low, next_high) in pairwise(chart.band):
+        corners = ((x, low), (next_x, next_low), (next_x, next_high), (x, high))
+        path = "L".join(f"{frame.across(across):.1f} {frame.up(up):.1f}" for across, up in corners)
+        yield element("path", d=f"M{path}Z", class_="band f0")
+
+
+def _mark(chart: Chart, frame: _Frame) -> Iterator[Markup]:
+    if chart.mark is None or not frame.x[0] <= chart.mark[0] <= frame.x[1]:
+        return
+    x = frame.across(chart.mark[0])
+    yield element("path", d=f"M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}", class_="mark")
+    side, anchor = (4, "start") if x < _WIDTH / 2 else (-4, "end")
+    yield element("text", chart.mark[1], x=f"{x + side:.1f}", y=f"{_TOP + 8}", text_anchor=anchor)

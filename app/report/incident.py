@@ -1,0 +1,159 @@
+"""The incident report of one run: what is wrong, since when, in which layer, what to do, and what that stands on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logprobe.app import tables
+from logprobe.app.diagnosis_words import ADVICE, LAYERS
+from logprobe.app.report.chart import Chart, Line, figure
+from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
+from logprobe.monitor.compare.history import History
+from logprobe.monitor.diagnosis import Diagnosis, Finding
+from logprobe.monitor.metrics.catalog import metric as declared
+
+CHARTS: Final = (
+    "backend.k3_kl", "backend.ratio_mean", "backend.ess", "backend.logprob_abs_diff_mean", "total.clamp_log_ratio_new_old_indicator",
+    "weight_lag_mean", "token_mismatch_frac", "backend.coverage", "entropy", "reward",
+)  # fmt: skip
+_TONES: Final = {"healthy": "good", "growing": "bad", "critical": "bad", "calibrating": "unsure", "no_data": "unsure"}
+_NEWEST: Final = 50  # rows of alerts, actions and updates
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
+
+    `sequences`: the worst of one step; `step`: which one, None: none was measured.
+    """
+
+    diagnosis: Diagnosis
+    headline: str
+    history: History
+    alerts: Sequence[Mapping[str, Any]] = ()
+    actions: Sequence[Mapping[str, Any]] = ()
+    weights: Sequence[Mapping[str, Any]] = ()
+    sequences: Sequence[Mapping[str, Any]] = ()
+    step: int | None = None
+
+
+def report(incident: Incident) -> str:
+    """The whole document."""
+    found, label = incident.diagnosis, incident.history.label
+    return page(
+        f"Incident report: {label}",
+        badge(found.verdict.replace("_", " "), _TONES[found.verdict]),
+        element("h1", incident.headline),
+        element("p", f"Layer: {LAYERS[found.layer]}."),
+        element("p", f"Correction: {ADVICE[found.correction.advice]}: {found.correction.why}."),
+        element("p", _span(incident.history), class_="note"),
+        section("Findings", *_findings(found.findings)),
+        section("Not measured", *_not_measured(found)),
+        section("Course", element("div", *_charts(incident), class_="charts")),
+        section("Alerts", _rows("Transitions, newest first", _ALERTS, incident.alerts)),
+        section("Controller", _rows("What was decided about the correction, newest first", _ACTIONS, incident.actions)),
+        section("Weights", _weights(incident.weights)),
+        section("Worst sequences", _rows(_worst(incident.step), _SEQUENCES, incident.sequences)),
+        section("Configuration", *_configuration(incident.history)),
+    )
+
+
+_ALERTS: Final = {"step": "step", "rule": "rule", "severity": "severity", "after": "became", "words": "words"}
+_ACTIONS: Final = {"step": "step", "name": "action", "reason": "reason", "words": "words"}
+_WEIGHTS: Final = {
+    "version": "version", "step": "step", "source": "source", "replica": "replica", "pause_mode": "pause mode",
+    "cache_cleared": "cache cleared",
+}  # fmt: skip
+_SEQUENCES: Final = {
+    "sample_id": "sample", "tokens": "tokens", "broken": "broken", "k3_kl": "K3", "share": "share of the step's K3",
+    "log_ratio_min": "smallest log ρ", "log_ratio_max": "largest log ρ", "reward": "reward", "replica": "replica",
+    "cached_prefix_tokens": "cached prefix", "finish_reason": "finish reason",
+}  # fmt: skip
+
+
+def _span(history: History) -> str:
+    if not history.steps:
+        return "No steps."
+    return f"{len(history.steps):,} steps, {history.steps[0]} to {history.steps[-1]}; {max(history.tokens.values()):,.0f} trained tokens"
+
+
+def _worst(step: int | None) -> str:
+    return (
+        "No step was measured"
+        if step is None
+        else f"Of step {step}, where K3 was largest; broken tokens first, then by K3"
+    )
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[Markup]:
+    if not findings:
+        yield element("p", "No cause was found.")
+    for finding in findings:
+        since = "" if finding.since_step is None else f", since step {finding.since_step}"
+        layer = finding.layer.replace("_", " ")
+        yield element("h3", f"{finding.cause.replace('_', ' ')} ({layer}, {finding.confidence:.0%} sure{since})")
+        yield element("p", finding.explanation)
+        yield element("p", element("strong", "Fix: "), finding.fix)
+        evidence = [[name.replace("_", " "), value] for name, value in finding.document()["evidence"].items()]
+        yield table(f"Evidence for {finding.cause.replace('_', ' ')}", ["evidence", "value"], evidence)
+
+
+def _not_measured(found: Diagnosis) -> Iterator[Markup]:
+    if not found.not_measured:
+        yield element("p", "Everything that the diagnosis looks at was measured.")
+        return
+    yield listing(f"{item.what}: {item.why}; to measure it, {item.how}" for item in found.not_measured)
+
+
+def _charts(incident: Incident) -> Iterator[Markup]:
+    since = incident.diagnosis.since_step
+    mark = None if since is None else (float(since), f"since step {since}")
+    for key in CHARTS:
+        metric, points = declared(key), sorted(incident.history.course(key).items())
+        pair, dot, _ = key.partition(".")
+        title = f"{metric.label} ({pair})" if dot else metric.label
+        line = Line(incident.history.label, [(float(step), value) for step, value in points])
+        yield figure(Chart(title, _alt(title, points, since), [line], unit=metric.unit, mark=mark))
+
+
+def _alt(title: str, points: Sequence[tuple[int, float]], since: int | None) -> str:
+    if not points:
+        return f"{title}: not measured."
+    (first, begin), (last, end) = points[0], points[-1]
+    marked = "" if since is None else f"; trouble is dated to step {since}"
+    return f"{title} goes from {tables.cell(begin)} at step {first} to {tables.cell(end)} at step {last}{marked}."
+
+
+def _rows(caption: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Markup:
+    """The newest rows, or the words that there are none."""
+    if not rows:
+        return element("p", "None recorded.")
+    shown = [[row[column] for column in columns] for row in rows[:_NEWEST]]
+    more = f" ({len(rows) - _NEWEST} more are not shown)" if len(rows) > _NEWEST else ""
+    return table(caption + more, list(columns.values()), shown)
+
+
+def _weights(rows: Sequence[Mapping[str, Any]]) -> Markup:
+    whole = _rows("Updates as trainer and engines saw them, newest first", _WEIGHTS, rows)
+    return element("details", element("summary", f"{len(rows):,} observations of weight versions"), whole)
+
+
+def _configuration(history: History) -> Iterator[Markup]:
+    facts = [
+        [name, ", ".join("none" if value is None else str(value) for value in values)]
+        for name, values in sorted(history.facts.items())
+    ]
+    if not facts:
+        yield element("p", "No configuration was recorded.")
+        return
+    whole = table(
+        "Everything recorded; several values where engines, requests or updates differ", ["setting", "value"], facts
+    )
+    yield element("details", element("summary", f"{len(facts)} settings"), whole)
+
+
+def newest_first(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows in time's order, turned round."""
+    return list(reversed(rows))

@@ -1,0 +1,73 @@
+"""`logprobe compare` on recorded runs, and its report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from recorded_home import SAMPLE_DATA
+
+from logprobe.app.cli import main
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main(["compare", *words]) == code
+    return capsys.readouterr().out
+
+
+def test_verdicts_for_people_and_for_programs(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    words = ("v1-initial", "v1-fixed", "--baseline", "v0-reference", "--home", str(recorded_runs))
+    lines = ask(capsys, *words).splitlines()
+    assert lines[0].startswith("v1-initial: worse in K3, ")
+    assert lines[0].endswith("K3 leaves the baseline at 0")
+    assert lines[1] == "v1-fixed: the same in 13 of 13 metrics"
+    assert any(line.split() == ["engine.logprobs_mode", "raw_logprobs", "processed_logprobs"] for line in lines)
+    document = json.loads(ask(capsys, *words, "--json"))
+    assert document["baseline"]["run"] == "v0-reference"
+    assert [run["metrics"][0]["verdict"] for run in document["runs"]] == ["worse", "same"]
+
+
+def test_another_axis_and_other_metrics(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    words = ("v1-fixed", "--baseline", "v0-reference", "--home", str(recorded_runs))
+    document = json.loads(ask(capsys, *words, "--align", "tokens", "--metric", "reward", "--json"))
+    metrics = document["runs"][0]["metrics"]
+    assert [(item["metric"], item["verdict"]) for item in metrics] == [("reward", "same")]
+    assert document["runs"][0]["cell"] > 100
+    assert main(["compare", *words, "--align", "onset"]) == 1
+    assert "has no onset to align by" in capsys.readouterr().err
+
+
+def test_a_report_is_one_file_that_loads_nothing(
+    capsys: pytest.CaptureFixture[str], recorded_runs: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "report.html"
+    words = ("v1-initial", "--baseline", "v0-reference", "--home", str(recorded_runs), "--html", str(target))
+    ask(capsys, *words)
+    page = target.read_text()
+    assert len(page) < 500_000
+    assert not re.search(r"<script|<link|<img|@import|url\(|src=|href=|https?://", page)
+    assert "default-src 'none'" in page
+    assert page.count('role="img"') == page.count("</title></svg>") + page.count("</title>\n") - 1 > 10
+    assert [item.name for item in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_folder_with_a_name_of_markup_is_text(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    evil = tmp_path / "<script>alert(1)<" / "script>"
+    evil.parent.mkdir()
+    evil.symlink_to(SAMPLE_DATA / "faults" / "healthy")
+    target = tmp_path / "report.html"
+    ask(capsys, str(evil), "--baseline", str(SAMPLE_DATA / "faults" / "healthy"), "--html", str(target))
+    assert "<script" not in target.read_text()
+
+
+def test_mistakes_are_said_in_a_line(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    home = ("--home", str(recorded_runs))
+    assert main(["compare", "v1", "--baseline", "v0-reference", *home]) == 1
+    assert "did you mean" in capsys.readouterr().err
+    words = ("compare", "v1-fixed", "--baseline", "v0-reference", *home)
+    assert main([*words, "--metric", "k3"]) == 1
+    assert "there is no metric 'k3'" in capsys.readouterr().err
+    assert main([*words, "--html", "/nowhere/report.html"]) == 1
+    assert "cannot write the report" in capsys.readouterr().err
