@@ -102,6 +102,14 @@ class Feed:
                 self._looks[name] = (time.monotonic(), look)
             return look
 
+    def read(self, name: str, **params: Any) -> pa.Table:
+        """The rows of one stored query, as they are now. Raises as `Reader.read` does."""
+        with self._lock:
+            if self._reader is None:
+                self._reader = self._connect()
+            reader = self._reader
+        return reader.read(name, **params)
+
     def _try(self, name: str | None) -> Look:
         kept = replace(self._last, view=self._views.get(name or ""), problem=None)
         try:

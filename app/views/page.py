@@ -14,7 +14,12 @@ from logprobe.app.data import Look, Run, RunView
 from logprobe.app.views.session import choose, chosen, home, looked, pace
 from logprobe.app.views.words import ABSENT_RUN, BEGINNING, no_service, recording_snippet
 
-PAGES: Final = (Page("", "Overview"), Page("diagnosis", "Diagnosis"))
+PAGES: Final = (
+    Page("", "Overview"),
+    Page("diagnosis", "Diagnosis"),
+    Page("alerts", "Alerts"),
+    Page("actions", "Actions"),
+)
 
 Draw = Callable[[Run, RunView], None]
 

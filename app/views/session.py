@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import streamlit as st
 
 from logprobe.alerts.liveness import State
 from logprobe.app.data import Feed, Look, Run
 from logprobe.app.theme import Theme, theme_for
-from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
 from logprobe.monitor.reader import connect
+
+T = TypeVar("T")
 
 _LOGGER: Final = logging.getLogger("logprobe.app")
 _SECONDS: Final = {
@@ -74,11 +76,21 @@ def looked() -> tuple[Look, Run | None]:
     return look, run
 
 
+def kept(key: str, read: Callable[[], T]) -> T | None:
+    """What `read` returns, or what it returned last in this session while the service does not answer. Raises what else it does."""
+    with suppress(ServiceUnavailableError):  # the bar says so
+        st.session_state[key] = read()
+    value: T | None = st.session_state.get(key)
+    return value
+
+
 @contextmanager
 def guarded(what: str) -> Iterator[None]:
     """The boundary of one panel: an error nobody expected is logged, and one line here instead of a page that is gone."""
     try:
         yield
+    except LogprobeError as error:
+        st.error(str(error).partition("\n")[0])
     except Exception as error:
         _LOGGER.exception("%s could not be drawn", what)
         st.error(

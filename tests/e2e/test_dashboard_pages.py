@@ -76,3 +76,53 @@ def test_evidence_by_layer(seen: Watched, address: str, artifacts: Path, request
     expect(page.locator(".lp-tabs [aria-current]")).to_have_text("Diagnosis")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
     seen.shot(artifacts, f"diagnosis-{request.node.callspec.id}", whole=True)
+
+
+def test_an_alert_is_acknowledged_from_the_page_and_names_stay_text(
+    seen: Watched, address: str, artifacts: Path
+) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=late-growth")
+    firing = page.locator("table[aria-label=firing]")
+    expect(firing).to_contain_text("gap-critical", timeout=SLOW)
+    seen.shot(artifacts, "alerts", whole=True)
+    line = firing.locator("tbody tr").first
+    line.get_by_role("button", name="Acknowledge").click()
+    page.locator(".lp-form .lp-button", has_text="Cancel").click()  # nothing is done before it is confirmed
+    expect(line).to_contain_text("nobody")
+    line.get_by_role("button", name="Acknowledge").click()
+    page.locator("input[name=by]").fill("<b onmouseover=alert(1)>Ada</b>")
+    page.locator("input[name=reason]").fill("looking at it")
+    page.locator(".lp-sure").click()
+    expect(line).to_contain_text("<b onmouseover=alert(1)>Ada</b>", timeout=SLOW)
+    assert page.locator("[onmouseover]").count() == 0
+
+    line.get_by_role("button", name="Silence").click()
+    page.locator("input[name=reason]").fill("known")
+    page.locator("input[name=for]").fill("a while")
+    page.locator(".lp-sure").click()
+    expect(page.locator(".lp-tone-critical[role=status]")).to_contain_text("a while", timeout=SLOW)  # refused, and why
+    line.get_by_role("button", name="Silence").click()
+    page.locator("input[name=reason]").fill("known")
+    page.locator(".lp-sure").click()
+    expect(page.locator("table[aria-label=silences]")).to_contain_text("gap-critical", timeout=SLOW)
+
+
+def test_the_kill_switch_is_asked_for_twice_and_audited(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=actions&run=late-growth")
+    report = page.locator(".lp-report")
+    expect(report).to_contain_text("phase", timeout=SLOW)
+    page.get_by_role("button", name="Preview").click()
+    page.locator(".lp-sure").click()
+    expect(report).to_contain_text("masked tokens", timeout=SLOW)
+    page.get_by_role("button", name="Kill switch").click()
+    expect(page.locator(".lp-form")).to_contain_text("No correction applies")
+    page.locator("input[name=by]").fill("Ada")
+    page.locator(".lp-sure").click()
+    expect(report).to_contain_text("The kill switch is set", timeout=SLOW)
+    expect(page.get_by_role("button", name="Switch on")).to_be_disabled()
+    seen.shot(artifacts, "actions", whole=True)
+    page.get_by_role("button", name="Release the kill switch").click()
+    page.locator(".lp-sure").click()
+    expect(page.get_by_role("button", name="Kill switch", exact=True)).to_be_visible(timeout=SLOW)
