@@ -25,7 +25,7 @@ class Pairing:
         run: its label.
         steps: how many it has.
         common: how many cells of the axis both runs reach.
-        leaves_step: cell of the axis at which K3 leaves the baseline's band; None: it does not, or not known.
+        leaves_at: where on the axis, in its unit, K3 leaves the baseline's band; None: it does not, or not known.
         growth: its own K3 over its own past: verdict, onset, doubling.
         metrics: in the order asked for.
         relevant: settings that parity depends on and that differ.
@@ -35,7 +35,7 @@ class Pairing:
     run: str
     steps: int
     common: int
-    leaves_step: int | None
+    leaves_at: float | None
     growth: Growth
     metrics: tuple[MetricVerdict, ...]
     relevant: tuple[Setting, ...]
@@ -119,13 +119,14 @@ def pair(
 
     verdicts = tuple(judge_metric(metric, *both(metric), recipe=recipe, width=width) for metric in metrics)
     gap = next((item for item in verdicts if item.metric == K3), None) or judge_metric(K3, *both(K3), recipe=recipe)
+    left = gap.trajectory.leaves_step
     relevant, differences = differing(recipe, run.facts, reference.facts)
     reached = (placed(dict.fromkeys(place, 0.0), place, width) for place in (at, reference_at))
     return Pairing(
         run=run.label,
         steps=len(run.steps),
         common=len(set.intersection(*map(set, reached))),
-        leaves_step=gap.trajectory.leaves_step,
+        leaves_at=None if left is None else left * width,
         growth=run.growth,
         metrics=verdicts,
         relevant=relevant,

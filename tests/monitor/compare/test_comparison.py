@@ -36,13 +36,13 @@ def test_the_first_attempt_is_worse_from_its_first_step(found: Comparison) -> No
     initial = verdicts(found, 0)
     assert {initial[metric] for metric in MISMATCH} == {"worse"}
     assert initial["reward"] == "worse"
-    assert found.pairings[0].leaves_step == 0
+    assert found.pairings[0].leaves_at == 0
     assert [item.fact for item in found.pairings[0].relevant][:2] == ["engine.logprobs_mode", "updates.cache_cleared"]
 
 
 def test_the_mended_run_is_the_same_in_everything(found: Comparison) -> None:
     assert set(verdicts(found, 1).values()) == {"same"}
-    assert found.pairings[1].leaves_step is None
+    assert found.pairings[1].leaves_at is None
 
 
 def test_growth_that_begins_late_is_dated_and_only_what_is_common_is_compared(found: Comparison) -> None:
