@@ -228,7 +228,7 @@ def test_dark_and_narrow(
         assert seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
         label = seen.page.locator(".lp-stage").get_attribute("aria-label")
         assert label is not None
-        assert label.startswith("Metrics of run synthetic-live over ")
+        assert "Metrics of run synthetic-live over " in label  # after the verdict, once there is one
         seen.shot(artifacts, name, whole=True)
 
 
