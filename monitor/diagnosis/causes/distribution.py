@@ -37,9 +37,12 @@ def raw_logprobs(evidence: Evidence) -> Sign | None:
     """Reported before temperature and penalties, although sampled after them."""
     setup, gap = evidence.setup, evidence.gap
     applied = _applied(evidence)
+    if (setup.logprobs_mode or "").endswith("logits"):
+        return None  # no log-probs of any distribution
     if setup.raw and applied:
         effect = 1.0 if any(value != 1 for value in setup.temperatures) or setup.penalties else _TAIL_ONLY
-        return Sign(CERTAIN, effect, _raw_numbers(evidence), _raw_words(evidence, applied), since_step=evidence.start)
+        sure = CERTAIN if gap.n else KNOWN
+        return Sign(sure, effect, _raw_numbers(evidence), _raw_words(evidence, applied), since_step=evidence.start)
     scale = None if evidence.scaled or setup.raw is False else _scale(evidence)
     if scale is None or scale.sampled != "trainer":
         return None
@@ -77,9 +80,14 @@ def _applied(evidence: Evidence) -> list[str]:
 
 def _raw_words(evidence: Evidence, applied: list[str]) -> str:
     ratio = evidence.gap.ratio
+    seen = (
+        f"mean ρ − 1 = {ratio.value:+.3g}, {ratio.z:.0f} standard errors"
+        if evidence.gap.n
+        else "no trainer log-prob to compare with"
+    )
     return (
         f"logprobs_mode is {evidence.setup.logprobs_mode}: the engine samples with {', '.join(applied)} but reports log-probs without, so they "
-        f"belong to another distribution than the tokens (mean ρ − 1 = {ratio.value:+.3g}, {ratio.z:.0f} standard errors)."
+        f"belong to another distribution than the tokens ({seen})."
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Simulation, log_softmax, noisy, nucleus, rounded, tempered
 
+from logprobe.monitor.diagnosis.causes.cause import KNOWN
 from logprobe.monitor.diagnosis.diagnose import conclude, find
 from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series
 from logprobe.monitor.diagnosis.result import Diagnosis
@@ -102,6 +103,23 @@ def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
     }
     assert all(item.why and item.how for item in diagnosis.not_measured)
     assert diagnosis.correction.advice == "do_not_enable"
+
+
+def test_a_configuration_without_tokens_is_told_without_numbers() -> None:
+    whole = Simulation(setup=setup(engine_config=RAW, sampling_params=HOT)).evidence()
+    diagnosis = conclude(Evidence("unseen", whole.series.between(90, 99), setup=whole.setup))
+    assert names(diagnosis) == ["raw_logprobs"]
+    assert "nan" not in diagnosis.findings[0].explanation
+    assert diagnosis.findings[0].confidence == KNOWN
+
+
+def test_raw_logits_are_no_raw_logprobs_at_any_temperature() -> None:
+    def logits(columns: object) -> None:
+        columns.r[:] += 9.0
+
+    config = {"summary": {"logprobs_mode": "raw_logits", "dtype": "float32"}}
+    diagnosis = conclude(Simulation(change=logits, setup=setup(engine_config=config, sampling_params=HOT)).evidence())
+    assert names(diagnosis) == ["unnormalized_logits"]
 
 
 def test_what_a_finding_hides_is_not_measured() -> None:
