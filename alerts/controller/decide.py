@@ -19,6 +19,7 @@ Decision = tuple[Control, tuple[Action, ...]]
 _STALENESS: Final = "staleness"
 _STANDING_STEPS: Final = 10  # that a finding upstream lasts before people are called for it
 _ENOUGH_ACKS: Final = 5  # steps, before a measured share is held against the preview
+_ON_THEIR_WAY: Final = 3  # steps whose engine records may not have arrived
 
 
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
@@ -177,24 +178,58 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
     return replace(control, disagreed=True), (Action("ranks_disagree", "other_config", words, "critical", details),)
 
 
+def wants_recount(control: Control, situation: Situation, policy: Policy) -> bool:
+    """Whether the trainer masks so much more than was previewed that its steps should be counted again from what was recorded."""
+    measured = measured_share(control, situation)
+    return measured is not None and measured > _limit(control.previewed, policy)
+
+
+def measured_share(control: Control, situation: Situation) -> float | None:
+    """What the trainer masked in the newest steps; None: it said so of too few.
+
+    The newest count: what is masked in them must not vanish among all that went well before.
+    """
+    acks = _judged(control, situation)
+    return sum(ack.masked or 0.0 for ack in acks) / len(acks) if len(acks) == _ENOUGH_ACKS else None
+
+
+def recount_step(control: Control, situation: Situation) -> int:
+    """The newest of the steps that `measured_share` is of."""
+    return _judged(control, situation)[-1].step
+
+
+def _judged(control: Control, situation: Situation) -> list[Acknowledgement]:
+    """Of the newest steps, but for those whose records may still be on their way."""
+    last = situation.step - _ON_THEIR_WAY
+    return [a for a in _applied(control, situation) if a.masked is not None and a.step <= last][-_ENOUGH_ACKS:]
+
+
 def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """The newest steps count: what is masked in them must not vanish among all that went well before."""
-    shares = [ack.masked for ack in _applied(control, situation) if ack.masked is not None][-_ENOUGH_ACKS:]
-    if len(shares) < _ENOUGH_ACKS:
+    """Takes a correction back that masks far more than it should; when only the gap has grown, the preview is brought up to date."""
+    measured, counted = measured_share(control, situation), situation.recount
+    if measured is None or measured <= _limit(control.previewed, policy):
         return control, ()
-    measured, previewed = sum(shares) / len(shares), control.previewed
-    limit = policy.max_masked_share  # forced on without a preview
-    if previewed is not None:
-        limit = max(policy.rollback_factor * previewed, previewed + policy.rollback_margin)
-    if measured <= limit:
-        return control, ()
-    words = (
-        f"taken back: over {len(shares)} steps the trainer masked {measured:.1%} of the tokens, and {_foreseen(previewed, policy)}; "
-        "its log-probs or mask are not those that were recorded, or the gap has grown since"
-    )
+    agrees = counted is not None and measured <= _limit(counted, policy)
+    if agrees and measured <= policy.max_masked_share:
+        return replace(control, previewed=counted), ()
+    if agrees:
+        reason, why = "masks_too_much", f"more than {policy.max_masked_share:.0%}: the gap has grown out of its reach"
+    else:
+        reason, why = (
+            "masked_share",
+            f"{_foreseen(counted, control.previewed, policy)}: its log-probs or mask are not those recorded",
+        )
+    words = f"taken back: over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens, {why}"
     done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
-    details = {"measured": measured, "previewed": previewed}
-    return done, (Action("rolled_back", "masked_share", words, "critical", details),)
+    details = {"measured": measured, "previewed": control.previewed, "counted": counted}
+    return done, (Action("rolled_back", reason, words, "critical", details),)
+
+
+def _limit(share: float | None, policy: Policy) -> float:
+    """Above it, what was measured is far off `share`; without one (forced on, no preview) the largest that is ever allowed."""
+    if share is None:
+        return policy.max_masked_share
+    return max(policy.rollback_factor * share, share + policy.rollback_margin)
 
 
 def effect_due(control: Control, step: int, policy: Policy) -> bool:
@@ -243,10 +278,14 @@ def _wanted(control: Control) -> str | None:
     return None if control.config is None else control.config.fingerprint()
 
 
-def _foreseen(previewed: float | None, policy: Policy) -> str:
-    if previewed is None:
-        return f"{policy.max_masked_share:.0%} is the limit"
-    return f"{previewed:.1%} were previewed"
+def _foreseen(counted: float | None, previewed: float | None, policy: Policy) -> str:
+    if counted is not None:
+        return f"where {counted:.1%} are counted in what was recorded of these steps"
+    return (
+        f"and {policy.max_masked_share:.0%} is the limit"
+        if previewed is None
+        else f"and {previewed:.1%} were previewed"
+    )
 
 
 def since(control: Control) -> int:

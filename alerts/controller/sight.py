@@ -18,7 +18,7 @@ from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store import Store
 
-_COVERAGE_STEPS: Final = 10
+_COVERAGE_STEPS: Final = 20
 _PREVIEW_STEPS: Final = 5
 _MOST_PREVIEWED: Final = 2_000_000  # tokens
 _MOST_CELLS: Final = 1_000_000  # of a padded batch
@@ -51,7 +51,11 @@ def look(
         stopped=stopped,
     )
     if control.on:
-        return replace(situation, **_heard(store, run, step, control, policy))
+        situation = replace(situation, **_heard(store, run, step, control, policy))
+        if control.config is not None and decide.wants_recount(control, situation, policy):
+            counted = preview(store, run, decide.recount_step(control, situation), control.config)
+            return replace(situation, recount=None if counted is None else counted.masked_tokens)
+        return situation
     if previewing or decide.wants_preview(control, situation, policy):
         return replace(situation, preview=preview(store, run, step, policy.correction))
     return situation

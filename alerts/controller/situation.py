@@ -59,6 +59,9 @@ class Situation:
     preview: Preview | None = None
     acknowledgements: tuple[Acknowledgement, ...] = ()  # of the steps since the last directive
     stopped: bool = False  # kill switch
+    recount: float | None = (
+        None  # share of the tokens masked in the steps that the trainer reports on, counted here; None: not needed, or not possible
+    )
     effect: Mapping[str, Any] | None = None  # see `effect.judge`; None: not due, or not measurable yet
 
 

@@ -202,15 +202,37 @@ def test_ranks_that_apply_different_corrections_are_said_aloud() -> None:
 def test_more_masking_than_previewed_is_taken_back(measured: float, action: list[str]) -> None:
     applied = replace(on(), phase=Phase.APPLIED)
     acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
-    control, actions = decide.advance(applied, replace(CRITICAL, step=109, acknowledgements=acks), POLICY)
+    control, actions = decide.advance(applied, replace(CRITICAL, step=112, acknowledgements=acks), POLICY)
     assert names(actions) == action
     assert control.phase is (Phase.WITHDRAWN if action else Phase.APPLIED)
+
+
+@pytest.mark.parametrize(
+    ("measured", "recount", "action"),
+    [
+        (0.15, 0.14, []),  # the gap has grown, and the trainer does what the records say
+        (0.15, 0.05, ["rolled_back/masked_share"]),
+        (0.15, None, ["rolled_back/masked_share"]),  # nothing is recorded to count in
+        (0.25, 0.24, ["rolled_back/masks_too_much"]),
+    ],
+)
+def test_growth_alone_is_no_ground_to_take_it_back(measured: float, recount: float | None, action: list[str]) -> None:
+    applied = replace(on(), phase=Phase.APPLIED)
+    acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
+    situation = replace(CRITICAL, step=112, acknowledgements=acks, recount=recount)
+    assert decide.wants_recount(applied, situation, POLICY)
+    assert decide.recount_step(applied, situation) == 109
+    control, actions = decide.advance(applied, situation, POLICY)
+    assert names(actions) == action
+    if not action:
+        assert control.previewed == recount
+        assert not decide.wants_recount(control, situation, POLICY)
 
 
 def test_what_is_masked_now_is_not_lost_among_all_that_went_well() -> None:
     applied = replace(on(), phase=Phase.APPLIED)
     acks = (*acknowledged(*range(105, 145)), *acknowledged(*range(145, 150), masked=0.3))
-    _, actions = decide.advance(applied, replace(CRITICAL, step=149, acknowledgements=acks), POLICY)
+    _, actions = decide.advance(applied, replace(CRITICAL, step=152, acknowledgements=acks), POLICY)
     assert names(actions) == ["rolled_back/masked_share"]
 
 
@@ -219,14 +241,15 @@ def test_what_was_forced_without_a_preview_keeps_to_the_limit(measured: float, a
     unseen = replace(CRITICAL, preview=None)
     control, _ = decide.switch_on(Control(), unseen, POLICY, by="ann", force=True)
     acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
-    _, actions = decide.advance(replace(control, phase=Phase.APPLIED), replace(unseen, acknowledgements=acks), POLICY)
+    situation = replace(unseen, step=112, acknowledgements=acks)
+    _, actions = decide.advance(replace(control, phase=Phase.APPLIED), situation, POLICY)
     assert names(actions) == action
 
 
 def test_a_few_steps_are_no_ground_to_take_it_back() -> None:
     applied = replace(on(), phase=Phase.APPLIED)
     acks = acknowledged(105, 106, 107, 108, masked=0.9)
-    assert decide.advance(applied, replace(CRITICAL, step=108, acknowledgements=acks), POLICY)[1] == ()
+    assert decide.advance(applied, replace(CRITICAL, step=111, acknowledgements=acks), POLICY)[1] == ()
 
 
 def test_after_it_was_taken_back_it_rests() -> None:

@@ -22,6 +22,7 @@ from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreE
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
 from logprobe.monitor.step_job import StepJob
 from logprobe.monitor.store import Store
 
@@ -48,12 +49,17 @@ class Trainer:
         switch: CorrectionSwitch | None = None,
         says: bool = True,
         advantages: bool = True,
+        applied_spread: float | None = None,
     ) -> None:
+        """`applied_spread`: of the log-ratios that it corrects for, where these are not those that it records."""
         for _ in range(steps):
             rollout = [-self.rng.exponential(1.0, 50).astype(np.float32) - 0.01 for _ in range(8)]
             trainer = [np.minimum(r + self.rng.normal(0, spread, 50), -1e-3).astype(np.float32) for r in rollout]
             config = None if switch is None else switch.current(self.step)
-            correction = None if config is None else correct(config, rollout, trainer)
+            other = [r + self.rng.normal(0, applied_spread or 0, 50).astype(np.float32) for r in rollout]
+            correction = (
+                None if config is None else correct(config, rollout, trainer if applied_spread is None else other)
+            )
             self.recorder.training(
                 step=self.step,
                 sample_ids=[f"s{self.step}-{index}" for index in range(8)],
@@ -67,6 +73,7 @@ class Trainer:
             self.step += 1
         assert self.recorder.flush()
         Ingester(self.store).run_once()
+        Joiner(self.store).run_once()
         StepJob(self.store).run_once()
 
 
@@ -148,20 +155,53 @@ def test_the_preview_is_what_the_trainer_then_measures(home: Path, store: Store,
     assert "rolled_back/masked_share" not in audit(store)
 
 
-def test_a_trainer_that_masks_far_more_is_taken_off(home: Path, store: Store, trainer: Trainer) -> None:
+@pytest.mark.parametrize(
+    ("grown", "reason"), [({"spread": 2.0}, "masks_too_much"), ({"applied_spread": 2.0}, "masked_share")]
+)
+def test_a_trainer_that_masks_far_more_is_taken_off(
+    home: Path, store: Store, trainer: Trainer, grown: dict[str, float], reason: str
+) -> None:
     controller = Controller(store, lambda _: ARMED)
     trainer.train(15)
     diagnosed(store, "critical", STALE)
     controller.run_once()
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
-        trainer.train(9, spread=2.0, switch=switch)
+        trainer.train(12, switch=switch, **grown)
         controller.run_once()
-        assert audit(store)[-1] == "rolled_back/masked_share"
+        assert audit(store)[-1] == f"rolled_back/{reason}"
         off = trainer.step - 1 + ARMED.notice_steps
         deadline = time.monotonic() + 20
         while switch.current(off) is not None and time.monotonic() < deadline:
             time.sleep(0.01)
         assert (switch.current(off - 1) is None, switch.current(off)) == (False, None)
+
+
+def test_a_gap_that_grows_on_does_not_take_it_off(home: Path, store: Store, trainer: Trainer) -> None:
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(15)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
+        trainer.train(12, spread=0.6, switch=switch)  # about 12 % are outside the bounds, and none were before
+    controller.run_once()
+    assert [name for name in audit(store) if name.startswith("rolled_back")] == []
+    assert 0.05 < json.loads(store.read("controller_read", run=RUN)["control"][0].as_py())["previewed"] < 0.2
+
+
+def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: Trainer) -> None:
+    trainer.train(15)
+    rest = {"sample_ids": ["late"], "token_ids": [np.arange(3)], "trainer_logprobs": [np.full(3, -1.0, np.float32)]}
+    trainer.recorder.rollout(sample_ids=["early"], token_ids=[np.arange(3)], logprobs=[np.full(3, -1.0, np.float32)])
+    trainer.recorder.training(step=14, **{**rest, "sample_ids": ["early"]})
+    trainer.recorder.training(step=15, **rest)
+    trainer.step = 16
+    trainer.train(0)
+    coverage = store.read("controller_coverage", run=RUN, first=0, last=15)["coverage"][0].as_py()
+    assert coverage == 1.0
+    trainer.recorder.training(step=20, **{**rest, "sample_ids": ["next"]})
+    trainer.recorder.rollout(sample_ids=["next"], token_ids=[np.arange(3)], logprobs=[np.full(3, -1.0, np.float32)])
+    trainer.train(0)
+    assert store.read("controller_coverage", run=RUN, first=0, last=20)["coverage"][0].as_py() == 0.0  # it never came
 
 
 def test_a_trainer_that_does_not_answer_is_noted(store: Store, trainer: Trainer) -> None:
