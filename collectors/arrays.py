@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-import array_api_compat.numpy  # here: it would load itself in the recorder's thread, in the middle of a fork perhaps
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +24,11 @@ Layout = Literal["padded", "packed", "list"]
 Piece: TypeAlias = Any  # a numpy array, or a torch tensor on a device
 Array: TypeAlias = Any  # a numpy array, or a torch tensor
 _INT32: Final = np.iinfo(np.int32)
+# From 2.1 on numpy speaks the standard itself; before, the layer loads all of numpy. It does so here, and not later in the recorder's
+# thread, where a fork could cut it in two.
+_STANDARD: Final = hasattr(np, "astype") and hasattr(np, "__array_api_version__")
+if not _STANDARD:
+    import array_api_compat.numpy
 
 
 def as_piece(name: str, value: Any) -> Piece:
@@ -123,7 +128,7 @@ def scalar(name: str, value: Any) -> Any:
 
 def namespace(array: Array) -> Any:
     """The functions of the array API for `array`: numpy's or torch's, by the names and arguments of the standard."""
-    return array_api_compat.array_namespace(array)
+    return np if isinstance(array, np.ndarray) and _STANDARD else array_api_compat.array_namespace(array)
 
 
 def is_bfloat16(array: Array) -> bool:
