@@ -24,7 +24,7 @@ _JOIN_SECONDS: Final = 10.0
 
 
 def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: str | None, home: str | None) -> None:
-    """Replays runs (all, or those in `names`) at `speed` steps per second until Ctrl-C.
+    """Replays runs (those in `names`, or all but those that a service controlled) at `speed` steps per second until Ctrl-C.
 
     Raises:
         ConfigurationError: no such recorded run, or a home that is not the demo's to use.
@@ -50,7 +50,11 @@ def find_runs(data: Path | None, names: Sequence[str] | None) -> list[RecordedRu
     missing = [name for name in names or () if name not in known]
     if missing:
         raise ConfigurationError(f"no recorded run {missing[0]!r}; there are {', '.join(known)}")
-    return [RecordedRun(known[name]) for name in names or known]
+    if names:
+        return [RecordedRun(known[name]) for name in names]
+    recorded = [RecordedRun(folder) for folder in known.values()]
+    # What a service decided while a run was recorded is not decided anew in a replay: such a run is played when it is asked for.
+    return [run for run in recorded if "control" not in run.manifest] or recorded
 
 
 def choose_port(port: int | None) -> int:

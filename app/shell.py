@@ -6,19 +6,15 @@ path first, and report what it does not find there as errors.
 
 from __future__ import annotations
 
-from typing import Final
+from importlib import import_module
 
 import streamlit as st
 
 from logprobe.app.chart import icon, stylesheet
-from logprobe.app.views.actions import actions
-from logprobe.app.views.alerts import alerts
-from logprobe.app.views.diagnosis import diagnosis
-from logprobe.app.views.overview import overview
 from logprobe.app.views.page import current
-
-DRAWN: Final = {"": overview, "diagnosis": diagnosis, "alerts": alerts, "actions": actions}
 
 st.set_page_config(page_title="logprobe", page_icon=icon(), layout="wide")
 st.html(f"<style>{stylesheet()}</style>")
-DRAWN[current()]()
+name = current() or "overview"
+# Only the page that is looked at: what the others stand on takes longer to load than the first chart may take to show.
+getattr(import_module(f"logprobe.app.views.{name}"), name)()

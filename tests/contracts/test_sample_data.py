@@ -12,7 +12,7 @@ import pytest
 from logprobe.monitor.recorded import RecordedRun
 
 SAMPLE_DATA = Path(__file__).resolve().parents[2] / "sample_data"
-STEPS = {"v0-reference": 300, "v1-initial": 300, "late-growth": 800, "v1-fixed": 300}
+STEPS = {"v0-reference": 300, "v1-initial": 300, "late-growth": 800, "late-growth-mis": 800, "v1-fixed": 300}
 BUDGET = 25_000_000
 
 
@@ -48,6 +48,16 @@ def by_step(name: str) -> dict[str, np.ndarray]:
         "ratio": np.array([np.mean(np.exp(x)) for x in d]),
         "lag": np.array([np.mean(lags[step]) for step in sorted(lags)]),
     }
+
+
+def ratios(name: str) -> dict[int, np.ndarray]:
+    """exp(t − r) of all tokens of every step."""
+    table = run(name).table("training").select(["step", "sample_id", "trainer_logprobs"])
+    found: dict[int, list[np.ndarray]] = {}
+    for row in table.to_pylist():
+        rollout = np.array(rollouts(name)[row["sample_id"]][1])
+        found.setdefault(row["step"], []).append(np.exp(np.array(row["trainer_logprobs"]) - rollout))
+    return {step: np.concatenate(parts) for step, parts in found.items()}
 
 
 def logprobs_mode(name: str) -> str:
@@ -113,9 +123,10 @@ def test_v1_initial_is_wrong_from_the_start_and_not_calibrated() -> None:
     assert 0 < np.median(found["lag"]) < 1  # requests in flight span two versions
 
 
-def test_late_growth_begins_at_its_stated_onset() -> None:
-    onset = run("late-growth").manifest["onset_step"]
-    found = by_step("late-growth")
+@pytest.mark.parametrize("name", ["late-growth", "late-growth-mis"])
+def test_late_growth_begins_at_its_stated_onset(name: str) -> None:
+    onset = run(name).manifest["onset_step"]
+    found = by_step(name)
     healthy = np.median(found["k3"][:onset])
     assert set(found["lag"][1:onset]) == {1.0}
     assert healthy < 5e-3
@@ -124,3 +135,37 @@ def test_late_growth_begins_at_its_stated_onset() -> None:
     assert np.median(found["k3"][-100:]) > 20 * healthy
     assert found["lag"][-1] == 12
     assert abs(np.mean(found["ratio"][-100:]) - 1) < 0.02  # stale and heavy-tailed, but log-probs of what was sampled
+
+
+def test_the_controlled_run_was_alerted_switched_and_judged() -> None:
+    control = run("late-growth-mis").manifest["control"]
+    onset = run("late-growth-mis").manifest["onset_step"]
+    by_name = {action["name"]: action for action in control["actions"]}
+    assert list(by_name)[:3] == ["switched_on", "acknowledged", "effect"]  # and nothing was refused before
+    assert onset < by_name["switched_on"]["step"] < onset + 100
+    assert {"switched_on", "effect"} <= {note["state"] for note in control["notifications"]}
+    alerts = [note for note in control["notifications"] if note["rule"].startswith("gap-")]
+    assert alerts
+    assert min(note["step"] for note in alerts) > onset
+    assert by_name["effect"]["details"]["before"]["growing"]
+
+
+def test_the_trainer_applied_what_it_was_told_from_the_step_it_was_told() -> None:
+    recorded = run("late-growth-mis")
+    switched = next(a for a in recorded.manifest["control"]["actions"] if a["name"] == "switched_on")["details"]
+    applied = {
+        row["step"]: json.loads(row["correction"])
+        for row in recorded.table("step").select(["step", "correction"]).to_pylist()
+        if row["correction"] is not None
+    }
+    first = min(applied)
+    assert sorted(applied) == list(range(first, STEPS["late-growth-mis"]))
+    assert {document["fingerprint"] for document in applied.values()} == {switched["fingerprint"]}
+    lower, upper = switched["config"]["is_lower"], switched["config"]["is_upper"]
+    for step, ratio in ratios("late-growth-mis").items():
+        if step in applied:
+            kept = (ratio >= lower) & (ratio <= upper)
+            assert applied[step]["report"]["masked_frac"] == pytest.approx(
+                1 - kept.mean(), abs=2e-3
+            )  # float32 at the bounds
+            assert applied[step]["report"]["is_weight_mean"] == pytest.approx((ratio * kept).mean(), rel=1e-2)

@@ -104,6 +104,8 @@ def _ends_are_synthetic(evidence: Evidence) -> Bools | None:
     at_end = placeholder & seen.last
     if at_end.sum() < _FEWEST or at_end.sum() < _AT_THE_END * placeholder.sum() or _renormalised(seen):
         return None
+    if (seen.last & (seen.r == 0) & ~placeholder).sum() > at_end.sum():
+        return None  # a policy that is sure of its ends: 0 is what they round to, and of some the trainer's weights have moved away
     _, counts = np.unique(seen.token_id[at_end], return_counts=True)
     return at_end if counts.max() >= _AT_THE_END * at_end.sum() else None
 

@@ -16,7 +16,7 @@ ONSET = 500
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, "v0-reference", "v1-initial", "v1-fixed", "late-growth")
+    ingest_recorded(home, "v0-reference", "v1-initial", "v1-fixed", "late-growth", "late-growth-mis")
     with open_reader(home) as reader:
         yield reader
 
@@ -56,3 +56,11 @@ def test_late_growth_is_off_policyness_since_its_onset(recorded: Reader) -> None
 
 def test_tokens_that_are_all_old_are_no_numerical_fault(recorded: Reader) -> None:
     assert set(causes(diagnose(recorded, "late-growth", steps=(700, None)))) <= {"late_growth", "staleness"}
+
+
+@pytest.mark.parametrize("steps", [(None, None), (None, 755)])
+def test_ends_that_a_sure_policy_rounds_to_certainty_are_no_placeholders(
+    recorded: Reader, steps: tuple[int | None, int | None]
+) -> None:
+    # Some of these ends have r exactly 0 where the much newer trainer is not sure any more.
+    assert set(causes(diagnose(recorded, "late-growth-mis", steps=steps))) <= {"late_growth", "staleness"}
