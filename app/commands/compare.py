@@ -60,18 +60,7 @@ def text(found: Comparison) -> str:
 def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
     yield tables.harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
     rows = [[item.label, item.verdict, *html.numbers(item), item.reason] for item in pairing.metrics]
-    header = [
-        "metric",
-        "verdict",
-        "run",
-        "baseline",
-        "ratio",
-        "final",
-        "baseline's final",
-        "area",
-        "difference [interval]",
-    ]
-    yield tables.aligned(header, rows, widest=110)
+    yield tables.aligned(html.COLUMNS, rows, widest=110)
     settings = [*pairing.relevant, *pairing.differences]
     if settings:
         yield ""

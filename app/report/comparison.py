@@ -15,6 +15,18 @@ from logprobe.monitor.diagnosis.parity import Setting
 from logprobe.monitor.diagnosis.parity_trajectories import Trajectory
 
 TONES: Final = {"worse": "bad", "better": "good", "same": "good", "differs": "unsure", "unknown": "unsure"}
+# Of a table of verdicts, here and on the command line.
+COLUMNS: Final = (
+    "metric",
+    "verdict",
+    "run",
+    "baseline",
+    "ratio",
+    "final",
+    "baseline's final",
+    "area",
+    "difference [interval]",
+)
 _SHOWN: Final = 4  # metrics in a sentence
 
 
@@ -49,22 +61,11 @@ def _names(items: Sequence[MetricVerdict]) -> str:
 
 
 def _verdicts(pairing: Pairing) -> Markup:
-    header = [
-        "metric",
-        "verdict",
-        "run",
-        "baseline",
-        "ratio",
-        "final",
-        "baseline's final",
-        "area",
-        "difference [interval]",
-    ]
     rows = [
         [item.label, badge(item.verdict, TONES[item.verdict]), *numbers(item), item.reason] for item in pairing.metrics
     ]
     note = f"{pairing.run}: {pairing.common} of {pairing.steps} steps are common with the baseline"
-    return table(note, header, rows)
+    return table(note, COLUMNS, rows)
 
 
 def numbers(item: MetricVerdict) -> list[str]:

@@ -13,12 +13,12 @@ A fact has several values when engines, requests or updates differ. One that is 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from logprobe.monitor.diagnosis.evidence import WeightRecord, Weights
+from logprobe.monitor.diagnosis.setup import flat, parsed
 from logprobe.monitor.slices import Source
 
 Facts = Mapping[str, tuple[Any, ...]]
@@ -49,7 +49,7 @@ def _recorded(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     named = {row["kind"] for row in rows if row["sequences"]}
     for row in rows:
         if row["sequences"] or row["kind"] not in named:
-            for name, value in _flat(_parsed(row["document"])):
+            for name, value in flat(parsed(row["document"])):
                 yield from _placed(row["kind"], name, value)
 
 
@@ -86,19 +86,3 @@ def _updates(weights: Weights) -> dict[str, tuple[Any, ...]]:
     if modes:
         facts["updates.pause_mode"] = tuple(sorted(modes))
     return facts
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return {}  # somebody else's text: no setting can be read from it
-    return document if isinstance(document, dict) else {}
-
-
-def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -133,18 +133,19 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
     for kind in ("engine_config", "sampling_params", "trainer_config"):
         of_kind = [row for row in rows if row["kind"] == kind]
         used = [row for row in of_kind if row["sequences"]] or of_kind
-        by_kind[kind] = [(row["fingerprint"], _parsed(row["document"])) for row in used]
+        by_kind[kind] = [(row["fingerprint"], parsed(row["document"])) for row in used]
     engines = [document for _, document in by_kind["engine_config"]]
     trainers = [document for _, document in by_kind["trainer_config"]]
     return Setup(
         engines=tuple(document.get("summary", document) for document in engines),
         environments=tuple(document.get("environment") or {} for document in engines),
         samplings=dict(by_kind["sampling_params"]) or None,
-        trainer=dict(_flat(trainers[-1])) if trainers else None,
+        trainer=dict(flat(trainers[-1])) if trainers else None,
     )
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def parsed(text: str) -> dict[str, Any]:
+    """A recorded configuration document; empty where the text holds none."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -152,10 +153,11 @@ def _parsed(text: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a nested document, by its dotted name."""
     for key, value in document.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

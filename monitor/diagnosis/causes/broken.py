@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from logprobe.collectors.kernel import SENTINEL
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
 from logprobe.monitor.diagnosis.evidence import Evidence
 from logprobe.monitor.diagnosis.tokens import Bools, Tokens
 
-_SENTINEL = -9999.0  # what vLLM's HTTP server writes instead of −inf and NaN
 _POSITIVE_SHARE = 0.01  # of tokens above probability 1; rounding alone never gives 1e-6
 _AT_THE_END = 0.9  # of the placeholders; the last token is one of many, so chance gives 1 / length
 _FEWEST = 3
@@ -120,7 +120,7 @@ def _renormalised(seen: Tokens) -> bool:
 def _placeholders(seen: Tokens) -> Bools:
     """Where r is exactly 0 although the trainer is far from sure, a sentinel, or missing."""
     zero = (seen.r == 0) & (seen.t < -1e-2)  # noqa: PLR2004 - float32 rounds to exactly 0 only above −1e-7
-    places: Bools = zero | (seen.r <= _SENTINEL) | (seen.r == 1.0) | (np.isnan(seen.r) & np.isfinite(seen.t))
+    places: Bools = zero | (seen.r <= SENTINEL) | (seen.r == 1.0) | (np.isnan(seen.r) & np.isfinite(seen.t))
     return places
 
 
