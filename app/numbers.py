@@ -1,4 +1,4 @@
-"""How numbers and times are written, everywhere people read them. `chart/format.js` follows the same rules."""
+"""How numbers and times are written, everywhere people read them. `browser/format.js` follows the same rules."""
 
 from __future__ import annotations
 

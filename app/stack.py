@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.supervisor import Child, Supervisor
-from logprobe.app.theme import streamlit_options
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.monitor.home import Home
 
@@ -94,7 +94,7 @@ class Stack:
             "global.developmentMode": "false",
             **streamlit_options(),
         }
-        script = Path(__file__).with_name("dashboard.py")
+        script = Path(__file__).parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-m", "streamlit", "run", str(script), *arguments]
         environment = {"LOGPROBE_HOME": str(self._home.path)}

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.app.downsample import thin
+from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.numbers import number
 from logprobe.app.report.html import Markup, element, joined
 

@@ -1,0 +1,31 @@
+"""Entry point of ``streamlit run``: the ASGI application around the dashboard's script.
+
+Beside the pages it serves our static files, and it turns an error nobody expected into one line on the page; the trace
+goes to the log of the process.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import streamlit as st
+from streamlit.starlette import App
+
+from logprobe.app.dashboard.assets import routes
+from logprobe.collectors.errors import LogprobeError
+
+
+def _say(error: Exception) -> bool:
+    if isinstance(error, LogprobeError):
+        st.error(str(error))
+    else:
+        logging.getLogger("logprobe.app").error("a page could not be drawn", exc_info=error)
+        st.error(
+            f"This page could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details. "
+            "Reload to try again."
+        )
+    return True
+
+
+app = App(Path(__file__).with_name("shell.py"), routes=routes(), on_script_error=_say)

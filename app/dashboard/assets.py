@@ -1,0 +1,67 @@
+"""Static files of the dashboard: our JavaScript modules and the plotly.js that comes with the plotly package.
+
+Served by us and not inlined, because an inlined script travels again with every rerun; the address carries a fingerprint
+of all files, so the browser may keep them for good. Nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from streamlit import config
+
+_PLOTLY: Final = "plotly.min.js"
+_FOLDER: Final = files("logprobe.app.dashboard").joinpath("browser")
+_INLINED: Final = "loader.js"  # comes with the page, and finds the others
+_MODULES: Final = tuple(
+    sorted(each.name for each in _FOLDER.iterdir() if each.name.endswith(".js") and each.name != _INLINED)
+)
+_FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+@cache
+def _content(name: str) -> bytes:
+    folder = files("plotly").joinpath("package_data") if name == _PLOTLY else _FOLDER
+    return folder.joinpath(name).read_bytes()
+
+
+@cache
+def _compressed(name: str) -> bytes:
+    return gzip.compress(_content(name), compresslevel=6)
+
+
+@cache
+def fingerprint() -> str:
+    """Changes whenever any of the files does."""
+    digest = sha256()
+    for name in (*_MODULES, _PLOTLY):
+        digest.update(_content(name))
+    return digest.hexdigest()[:16]
+
+
+def base_url() -> str:
+    """Path below which the files are served, without a slash at its end."""
+    prefix = str(config.get_option("server.baseUrlPath") or "").strip("/")
+    return f"{f'/{prefix}' if prefix else ''}/logprobe-assets/{fingerprint()}"
+
+
+async def _serve(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in (*_MODULES, _PLOTLY):
+        return Response("there is no such file", status_code=404, media_type="text/plain")
+    headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(_content(name), media_type="text/javascript", headers=headers)
+    return Response(_compressed(name), media_type="text/javascript", headers=headers | {"Content-Encoding": "gzip"})
+
+
+def routes() -> list[Route]:
+    """Routes to mount beside Streamlit's own."""
+    return [Route("/logprobe-assets/{fingerprint}/{name}", _serve)]

@@ -1,0 +1,49 @@
+"""Panels drawn in the browser: one `st.components.v2` component, one JavaScript module per kind of panel.
+
+A module is fetched once from `logprobe.app.dashboard.assets` and kept by the browser; a rerun sends data only. A panel stays
+mounted as long as its key does, and with it the reader's zoom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import streamlit as st
+
+from logprobe.app.dashboard.assets import base_url
+
+_FOLDER: Final = files("logprobe.app.dashboard.browser")
+
+
+def _nothing() -> None:
+    """A trigger needs a callback to be listened to; the rerun it causes is all that is wanted."""
+
+
+@cache
+def _component() -> Callable[..., Any]:
+    loader = _FOLDER.joinpath("loader.js").read_text(encoding="utf-8")
+    component: Callable[..., Any] = st.components.v2.component("logprobe.panel", js=loader, isolate_styles=False)
+    return component
+
+
+def panel(kind: str, key: str, data: dict[str, Any], *, triggers: tuple[str, ...] = ()) -> Any:
+    """Mount, or bring up to date, the panel `key` with `data` (JSON).
+
+    `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes.
+    """
+    listeners = {f"on_{name}_change": _nothing for name in triggers}
+    return _component()(key=key, data={"panel": kind, "assets": base_url(), **data}, **listeners)
+
+
+def stylesheet() -> str:
+    """All of our CSS, for one ``st.html``."""
+    sheets = sorted((each for each in _FOLDER.iterdir() if each.name.endswith(".css")), key=lambda each: each.name)
+    return "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
+
+
+def icon() -> str:
+    """The page's icon, as SVG text; a named icon would be fetched from the internet."""
+    return _FOLDER.joinpath("icon.svg").read_text(encoding="utf-8")

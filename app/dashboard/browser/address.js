@@ -1,0 +1,15 @@
+// The page's address holds what is looked at, so that a link opens the same view. What only the browser needs to know
+// (zoom, scales) is put there without asking the server; it reads the whole address at its next run.
+
+export const asked = (name) => new URLSearchParams(location.search).get(name);
+
+// Puts `state` (name → value) into the address; null, undefined or "" takes a name out.
+export function put(state) {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(state)) {
+    if (value === null || value === undefined || value === "") query.delete(name);
+    else query.set(name, value);
+  }
+  const text = query.toString();
+  if (text !== location.search.slice(1)) history.replaceState(history.state, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
+}

@@ -1,0 +1,1 @@
+"""Charts and tiles: columns in, plain data for the browser out. Pure."""

@@ -1,0 +1,108 @@
+"""Which metrics the dashboard shows, in which order. Names, units and words come from the metric catalog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from logprobe.app.dashboard.theme import DASHES
+from logprobe.monitor.metrics.catalog import metric
+
+PAIRS: Final = ("backend", "update", "total")
+PAIR_WORDS: Final = {
+    "backend": "trainer − rollout: do engine and trainer agree about the same tokens?",
+    "update": "current − trainer: how far the optimizer moved within the step",
+    "total": "current − rollout: what a bypassed old policy sees; backend + update",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series of a panel. `role` decides its colour; `name` and `dash` set it apart within its panel."""
+
+    metric: str
+    role: str
+    name: str
+    dash: str = "solid"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One row of the linked figure. The first line is the one that matters: tile, title and tooltip are its."""
+
+    lines: tuple[Line, ...]
+    title: str
+    scale: Literal["linear", "log", "auto"] = "linear"  # auto: logarithmic once values span decades
+    from_zero: bool = False  # its axis begins at 0: a share or a count, where the distance to 0 is what matters
+    height: int = 76  # of the plot area, pixels
+
+    @property
+    def metric(self) -> str:
+        """The metric that names the panel."""
+        return self.lines[0].metric
+
+    @property
+    def words(self) -> str:
+        """Tooltip: what it is, how it is computed."""
+        declared = metric(self.metric)
+        return f"{declared.words}\n{declared.formula}"
+
+    @property
+    def unit(self) -> str:
+        """Unit, as a label shows it."""
+        return metric(self.metric).unit
+
+
+def _pairs(key: str, title: str, *, scale: Literal["linear", "log", "auto"] = "linear", height: int = 76) -> Panel:
+    return Panel(
+        tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, scale=scale, height=height
+    )
+
+
+def _backend(key: str, title: str) -> Panel:
+    return Panel((Line(f"backend.{key}", "backend", "backend"),), title)
+
+
+OVERVIEW: Final[tuple[Panel, ...]] = (
+    _pairs("k3_kl", "KL (k3)", scale="log", height=120),
+    _pairs("kl", "KL (k1)"),
+    _pairs("chi2_token", "χ²", scale="auto"),
+    _pairs("ess", "ESS"),
+    _backend("log_ppl_diff", "Log-PPL difference"),
+    Panel(
+        (
+            Line("backend.clip_fraction_high", "backend", "above"),
+            Line("backend.clip_fraction_low", "backend", "below", "dot"),
+        ),
+        "Clip fraction",
+        from_zero=True,
+    ),
+    _backend("ratio_deviation_1e4", "ρ deviation ×10⁴"),
+    Panel(
+        (Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")),
+        "Weight lag",
+        from_zero=True,
+    ),
+    Panel((Line("entropy", "neutral", "trainer"), Line("entropy_sampled", "backend", "sampled", "dot")), "Entropy"),
+    Panel((Line("reward", "neutral", "mean"),), "Reward"),
+)
+
+COVERAGE: Final = tuple(f"{pair}.coverage" for pair in PAIRS)
+
+
+def metrics_of(panels: tuple[Panel, ...]) -> tuple[str, ...]:
+    """Every metric the panels need, coverage included, each once."""
+    return tuple(dict.fromkeys([*(line.metric for panel in panels for line in panel.lines), *COVERAGE]))
+
+
+def why_missing(key: str) -> str:
+    """What would have to be recorded for a metric that has no value, in a few words."""
+    needs = metric(key).needs
+    if needs:
+        return f"needs {', '.join(needs)}"
+    pair = key.partition(".")[0]
+    return {
+        "backend": "needs rollout and trainer log-probs of the same tokens",
+        "update": "needs current_logprobs",
+        "total": "needs current_logprobs and rollout log-probs",
+    }.get(pair, "not recorded")

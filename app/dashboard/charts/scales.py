@@ -1,0 +1,68 @@
+"""Which y axis a panel gets: linear or logarithmic, and from where to where when a few extreme points would flatten the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from logprobe.app.dashboard.charts.panels import Panel
+from logprobe.app.dashboard.data.series import Floats, RunSeries
+
+_AUTO_POSITIVE: Final = 0.98  # share of values a logarithm must be able to show before it is chosen
+_AUTO_DECADES: Final = 2.0  # and the span from which on a linear axis hides the beginning of growth
+_LOW_QUANTILE: Final = 0.02
+_FAR_DECADES: Final = 1.5  # below that quantile: such points are left below the axis
+_ROOM_DECADES: Final = 0.75
+_PADDING: Final = 0.05
+_PLAIN_DECADES, _SHORT_DECADES, _LABELS = 0.35, 1.6, 4
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`range` (decades) is None where plotly may choose; `hidden` counts steps of the first line that cannot be seen."""
+
+    log: bool
+    range: tuple[float, float] | None = None
+    decades: float = 0.0
+    unplaced: int = 0  # 0 and below, on a logarithmic axis
+    below: int = 0  # under the axis' lower end
+
+
+def scale_of(run: RunSeries, panel: Panel) -> Scale:
+    """The scale of a panel for what is known of the run so far."""
+    columns = [run.column(line.metric) for line in panel.lines]
+    values = np.concatenate(columns)
+    values = values[np.isfinite(values)]
+    drawn = np.log10(values[values > 0])
+    if not _wants_log(panel, values, drawn):
+        return Scale(log=False)
+    first = columns[0]
+    unplaced = int(np.count_nonzero(first <= 0))
+    if not len(drawn):
+        return Scale(log=True, unplaced=unplaced)
+    low, high = float(drawn.min()), float(drawn.max())
+    usual_low = float(np.quantile(drawn, _LOW_QUANTILE))
+    if low >= usual_low - _FAR_DECADES:
+        return Scale(log=True, decades=high - low, unplaced=unplaced)
+    bottom = usual_low - _ROOM_DECADES
+    below = int(np.count_nonzero((first > 0) & (first < 10**bottom)))
+    top = high + _PADDING * (high - bottom)
+    return Scale(log=True, range=(bottom, top), decades=top - bottom, unplaced=unplaced, below=below)
+
+
+def _wants_log(panel: Panel, values: Floats, drawn: Floats) -> bool:
+    if panel.scale != "auto":
+        return panel.scale == "log"
+    if len(drawn) < max(1.0, _AUTO_POSITIVE * len(values)):
+        return False
+    return float(drawn.max() - np.quantile(drawn, _LOW_QUANTILE)) >= _AUTO_DECADES
+
+
+def log_ticks(decades: float) -> str | int | None:
+    """Plotly's `dtick` of a logarithmic axis of so many decades: 1-2-5 on short ones, None leaves it to plotly."""
+    if decades < _PLAIN_DECADES:
+        return None
+    return "D2" if decades < _SHORT_DECADES else math.ceil(decades / _LABELS)

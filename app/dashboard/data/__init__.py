@@ -1,0 +1,1 @@
+"""What the dashboard holds of a run, and how it reads it."""

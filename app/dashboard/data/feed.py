@@ -1,0 +1,188 @@
+"""What the dashboard reads, through a `Reader`, and what it remembers of it.
+
+One `Feed` serves all sessions of the app: sessions that look at the same run share its columns and one read per second.
+When the service does not answer the last values stay, with the time since when they are old.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from logprobe.alerts.liveness import Liveness, Writer, judge
+from logprobe.app.dashboard.charts.panels import OVERVIEW, metrics_of
+from logprobe.app.dashboard.data.events import Event, events_of, marks_of
+from logprobe.app.dashboard.data.judgement import Judgement, read_judgement
+from logprobe.app.dashboard.data.series import RunSeries, merge
+from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor.reader import Reader
+
+_FRESH_SECONDS: Final = 1.0  # sessions asking within it share one read
+METRICS: Final = metrics_of(OVERVIEW)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line of the run picker."""
+
+    name: str
+    liveness: Liveness
+    steps: int
+    last_step: int | None
+    tokens: int
+    sequences: int
+    revision: int
+    last_record: datetime | None
+    news: str | None = None  # becomes another when the run is diagnosed, an alert moves, its correction is acted upon
+
+
+@dataclass(frozen=True)
+class RunView:
+    """Everything the pages show of one run. `news`: of the run when `marks` and `judgement` were read."""
+
+    series: RunSeries
+    events: tuple[Event, ...] = ()
+    medians: Mapping[str, float] = field(default_factory=dict)
+    marks: tuple[Event, ...] = ()
+    judgement: Judgement | None = None
+    news: str | None = None
+
+    @property
+    def version(self) -> str:
+        """Another one whenever anything of it is."""
+        return f"{self.series.run}@{self.series.revision} {self.news}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """The outcome of one look: the newest known state, and what was wrong with getting it.
+
+    `away_since` is set while the service does not answer, `problem` (one line) for whatever else failed; what is shown
+    beside them is the last that was read.
+    """
+
+    runs: tuple[Run, ...] | None = None  # None: never read yet
+    view: RunView | None = None
+    status: Mapping[str, Any] = field(default_factory=dict)
+    away_since: datetime | None = None
+    problem: str | None = None
+
+    def run(self, name: str | None) -> Run | None:
+        """The run of that name."""
+        return next((run for run in self.runs or () if run.name == name), None)
+
+
+class Feed:
+    """Reads a home for all sessions. Thread-safe; never raises for a service that is away or a query that fails."""
+
+    def __init__(
+        self, connect: Callable[[], Reader], *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """`connect` is called at the first look and again until it succeeds."""
+        self._connect = connect
+        self._now = now
+        self._reader: Reader | None = None
+        self._lock = threading.Lock()
+        self._looks: dict[str | None, tuple[float, Look]] = {}
+        self._views: dict[str, RunView] = {}
+        self._last = Look()
+
+    def look(self, name: str | None) -> Look:
+        """The runs, and everything about the run called `name` where there is one."""
+        with self._lock:
+            asked, look = self._looks.get(name, (float("-inf"), Look()))
+            if time.monotonic() - asked >= _FRESH_SECONDS:
+                look = self._try(name)
+                self._looks[name] = (time.monotonic(), look)
+            return look
+
+    def read(self, name: str, **params: Any) -> pa.Table:
+        """The rows of one stored query, as they are now. Raises as `Reader.read` does."""
+        with self._lock:
+            if self._reader is None:
+                self._reader = self._connect()
+            reader = self._reader
+        return reader.read(name, **params)
+
+    def _try(self, name: str | None) -> Look:
+        kept = replace(self._last, view=self._views.get(name or ""), problem=None)
+        try:
+            look = self._read(name)
+        except ServiceUnavailableError:
+            # The service's own word for it may name a path; since when is what a reader of the page can use.
+            self._last = replace(kept, away_since=kept.away_since or self._now())
+            return self._last
+        except LogprobeError as error:
+            return replace(kept, away_since=None, problem=str(error).partition("\n")[0])
+        self._last = look
+        return look
+
+    def _read(self, name: str | None) -> Look:
+        if self._reader is None:
+            self._reader = self._connect()
+        status = self._reader.status()
+        runs = runs_of(self._reader.read("app_runs"), self._now())
+        look = Look(runs=runs, status=status)
+        run = look.run(name)
+        return look if run is None else replace(look, view=self._read_view(self._reader, run))
+
+    def _read_view(self, reader: Reader, run: Run) -> RunView:
+        view = self._views.get(run.name) or RunView(RunSeries(run.name))
+        if run.revision < view.series.revision:  # the store was made anew
+            view = RunView(RunSeries(run.name))
+        if run.revision > view.series.revision:
+            view = _grown(reader, view)
+        if run.news != view.news:
+            view = _judged(reader, view, run.news)
+        self._views[run.name] = view
+        return view
+
+
+def _grown(reader: Reader, view: RunView) -> RunView:
+    # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
+    changed = {"run": view.series.run, "since": view.series.revision}
+    summaries = reader.read("app_steps", **changed)
+    points = reader.read("app_points", **changed, metrics=list(METRICS))
+    medians = reader.read("app_medians", run=view.series.run, metrics=list(METRICS))
+    events = events_of(reader.read("app_events", run=view.series.run))
+    series = merge(view.series, summaries, points)
+    return replace(view, series=series, events=events, medians=_column_pairs(medians, "metric", "median"))
+
+
+def _judged(reader: Reader, view: RunView, news: str | None) -> RunView:
+    reconfigured = any(event.kind == "config" for event in view.events)
+    judgement = read_judgement(reader, view.series, reconfigured=reconfigured)
+    marks = marks_of(reader.read("app_marks", run=view.series.run))
+    return replace(view, judgement=judgement, marks=marks, news=news)
+
+
+def _column_pairs(table: pa.Table, key: str, value: str) -> dict[str, float]:
+    return dict(zip(table[key].to_pylist(), table[value].to_pylist(), strict=True))
+
+
+def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
+    """Rows of `app_runs`, in their order, each judged at time `now`."""
+    return tuple(_run(row, now) for row in rows.to_pylist())
+
+
+def _run(row: Mapping[str, Any], now: datetime) -> Run:
+    writers = [Writer(**writer) for writer in row["writers"]]
+    return Run(
+        name=row["run"],
+        liveness=judge(
+            now=now, last_record=row["last_record_at"], median_step_seconds=row["step_seconds"], writers=writers
+        ),
+        steps=row["steps"],
+        last_step=row["last_step"],
+        tokens=row["tokens"] or 0,
+        sequences=row["sequences"] or 0,
+        revision=row["revision"],
+        last_record=row["last_record_at"],
+        news=row["news"],
+    )

@@ -1,0 +1,1 @@
+"""What stands on each page, as blocks of words and tables. Pure."""

@@ -1,0 +1,106 @@
+"""The top bar's data: runs, what the chosen one is doing, how far behind the service is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from logprobe.app.dashboard.data.feed import Look, Run
+from logprobe.app.numbers import duration
+
+_NOTICEABLE_SECONDS: Final = 0.05
+_EXACT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the dashboard: its path ("" for the first one) and its name."""
+
+    path: str
+    title: str
+
+
+def bar_of(
+    look: Look,
+    run: Run | None,
+    *,
+    asked: str | None,
+    now: datetime,
+    interval: float,
+    pages: Sequence[Page] = (),
+    page: str = "",
+) -> dict[str, Any]:
+    """Data of `browser/bar.js`. `asked`: the run the address names; `interval`: seconds until the bar asks for news.
+
+    `pages`: of the dashboard, in the order of their tabs; `page`: path of the one that is open.
+    """
+    away = None if look.away_since is None else _age(now, look.away_since)
+    return {
+        "runs": [_run(each, now) for each in look.runs or ()],
+        "selected": None if run is None else run.name,
+        "lag": ingest_lag(look.status),
+        "away": away,
+        "notices": [*_away(look, away), *_problem(look), *_unknown(run, asked)],
+        "interval": interval,
+        "pages": [_tab(each, run, open=each.path == page) for each in pages],
+    }
+
+
+def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
+    return {"path": page.path, "title": page.title, "open": open, "href": link(page.path, run)}
+
+
+def link(path: str, run: Run | None) -> str:
+    """Address of a page about `run`, relative to any page of the dashboard."""
+    named = {"page": path, "run": None if run is None else run.name}
+    return f"./?{urlencode({name: value for name, value in named.items() if value}, quote_via=quote)}"
+
+
+def _run(run: Run, now: datetime) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "state": run.liveness.state.value,
+        "reason": run.liveness.reason,
+        "steps": run.steps,
+        "step": run.last_step,
+        "age": None if run.last_record is None else _age(now, run.last_record),
+        "tokens": run.tokens,
+        "sequences": run.sequences,
+    }
+
+
+def _age(now: datetime, then: datetime) -> float:
+    return round(max(0.0, (now - then).total_seconds()), 1)
+
+
+def _away(look: Look, away: float | None) -> list[dict[str, Any]]:
+    if away is None or look.runs is None:  # with nothing to show, the page itself says so
+        return []
+    text = "The monitor service has not answered"
+    return [{"kind": "away", "text": text, "age": away, "hint": "showing the last values · trying again every 2 s"}]
+
+
+def _problem(look: Look) -> list[dict[str, Any]]:
+    return [] if look.problem is None else [{"kind": "error", "text": look.problem, "hint": "showing the last values"}]
+
+
+def _unknown(run: Run | None, asked: str | None) -> list[dict[str, Any]]:
+    if run is None or asked in {None, run.name}:
+        return []
+    return [{"kind": "info", "text": f"There is no run called {asked} here", "hint": f"showing the newest, {run.name}"}]
+
+
+def ingest_lag(status: Mapping[str, Any]) -> str | None:
+    """How long records wait until they are in the store, as the service says; None where it does not."""
+    progress = ((status.get("jobs") or {}).get("ingest") or {}).get("progress") or {}
+    backlog = status.get("backlog") or {}
+    if "lag_seconds" not in progress and "oldest_seconds" not in backlog:
+        return None
+    # Null: nothing was, or is, waiting.
+    seconds = max(progress.get("lag_seconds") or 0.0, backlog.get("oldest_seconds") or 0.0)
+    if seconds < _NOTICEABLE_SECONDS:
+        return "none"
+    return f"{seconds:.1f} s" if seconds < _EXACT_SECONDS else duration(seconds)

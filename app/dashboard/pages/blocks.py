@@ -1,0 +1,33 @@
+"""Blocks of words and tables, as `browser/report.js` draws them. Pure; all values are text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Block = dict[str, Any]
+
+
+def heading(text: str, note: str = "") -> Block:
+    """A title; `note` beside it in small print."""
+    return {"type": "heading", "text": text, "note": note}
+
+
+def text(words: str, tone: str = "") -> Block:
+    """A paragraph; what stands between backticks is code. `tone`: a severity or verdict that colours it."""
+    return {"type": "text", "text": words, "tone": tone}
+
+
+def facts(items: Sequence[tuple[str, str]]) -> Block:
+    """Names and values, one pair per line."""
+    return {"type": "facts", "items": [list(item) for item in items]}
+
+
+def table(name: str, head: Sequence[str], rows: Sequence[Block], *, empty: str) -> Block:
+    """A table; `empty` says what it means that there are no rows. See `row`."""
+    return {"type": "table", "name": name, "head": list(head), "rows": list(rows), "empty": empty}
+
+
+def row(cells: Sequence[str], *, tone: str = "", actions: Sequence[Block] = ()) -> Block:
+    """A line of a table; `actions` stand in its last cell."""
+    return {"cells": list(cells), "tone": tone, "actions": list(actions)}

@@ -1,0 +1,56 @@
+"""Actions: the correction of a run, and switching it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import streamlit as st
+
+from logprobe.alerts.controller.job import ACTION
+from logprobe.app.commands.mis import describe, foresee
+from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.pages.actions import actions_blocks
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
+from logprobe.app.dashboard.views.page import live, report
+from logprobe.app.dashboard.views.session import feed, guarded, home, kept
+from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.monitor.home import Home
+
+_KEY: Final = "actions"
+
+
+def actions() -> None:
+    """Draws the page."""
+    live("actions", _run)
+
+
+def _run(run: Run, _: RunView) -> None:
+    place = f"{_KEY} {run.name}"
+    with guarded(_KEY):
+        document = kept(place, lambda: _read(run.name))
+        if document is not None:
+            foreseen = st.session_state.get(_foreseen(run.name))
+            blocks = [*said(place), *actions_blocks(document, foreseen, blocked=blocked(run.name))]
+            wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "actions", "blocks": blocks})
+            attempt(place, wanted, lambda asked: _do(run.name, asked))
+
+
+def _read(run: str) -> dict[str, Any]:
+    """Only through the service: a file held open by a page would keep the service from starting again."""
+    if feed().look(run).away_since is not None:
+        raise ServiceUnavailableError("the monitor service does not answer")
+    return describe(Home(home()), run)
+
+
+def _foreseen(run: str) -> str:
+    return f"preview {run}"
+
+
+def _do(run: str, asked: Mapping[str, Any]) -> str:
+    """Does what was confirmed; says what came of it. Raises `LogprobeError`."""
+    if asked.get("id") == "preview":
+        st.session_state[_foreseen(run)] = foresee(Home(home()), run)
+        return "Computed; nothing was switched."
+    done = ask(ACTION, {"run": run, "command": asked.get("command"), "by": asked.get("by"), "force": False})
+    return " ".join(action["words"] for action in done["actions"]) or "Nothing to do: it is so already."

@@ -1,0 +1,35 @@
+"""Overview: is the run healthy, since when not, which layer, what to do; then its newest values, and how they came about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logprobe.app.dashboard.browser import panel
+from logprobe.app.dashboard.charts.panels import OVERVIEW
+from logprobe.app.dashboard.charts.steps_chart import chart_of
+from logprobe.app.dashboard.charts.tiles import tiles_of
+from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.pages.bar import link
+from logprobe.app.dashboard.pages.verdict import banner
+from logprobe.app.dashboard.views.page import PAGES, live, report
+from logprobe.app.dashboard.views.session import guarded, theme
+
+
+def overview() -> None:
+    """Draws the page."""
+    live("", _run)
+
+
+def _run(run: Run, view: RunView) -> None:
+    colors = theme()
+    version = f"{view.version} {colors.mode}"
+    with guarded("verdict"):
+        report("verdict", {"version": version, "label": "verdict", "blocks": [banner(view) | {"links": _links(run)}]})
+    with guarded("tiles"):
+        panel("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
+    with guarded("chart"):
+        panel("chart", "chart", {"version": version, **chart_of(view, OVERVIEW, colors)})
+
+
+def _links(run: Run) -> list[dict[str, Any]]:
+    return [{"path": page.path, "title": page.title, "href": link(page.path, run)} for page in PAGES[1:]]

@@ -1,0 +1,90 @@
+"""What every page shares: the bar with runs and tabs, the live part below it, and going from page to page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import streamlit as st
+
+from logprobe.app.dashboard.browser import panel
+from logprobe.app.dashboard.data.feed import Look, Run, RunView
+from logprobe.app.dashboard.pages.bar import Page, bar_of
+from logprobe.app.dashboard.views.session import asked, choose, chosen, home, looked, pace, put
+from logprobe.app.dashboard.views.words import ABSENT_RUN, BEGINNING, no_service, recording_snippet
+
+PAGES: Final = (
+    Page("", "Overview"),
+    Page("diagnosis", "Diagnosis"),
+    Page("alerts", "Alerts"),
+    Page("actions", "Actions"),
+)
+
+Draw = Callable[[Run, RunView], None]
+
+
+def live(path: str, draw: Draw) -> None:
+    """The page at `path`: bar, and what `draw` makes of the run that is looked at.
+
+    All of it is one fragment: the bar asks for the next look by itself, see `browser/bar.js`.
+    """
+    st.fragment(_live)(path, draw)
+
+
+def current() -> str:
+    """Path of the page that the address names; the first page for one that there is not."""
+    path = asked("page") or ""
+    return path if path in {page.path for page in PAGES} else ""
+
+
+def go(path: str) -> None:
+    """Opens another page about what the address names."""
+    put({"page": path})
+    st.rerun()
+
+
+def report(key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
+    """Draws blocks of `browser/report.js`; what somebody confirmed on it, or None. Links are followed."""
+    return show("report", key, data)
+
+
+def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
+    """Draws the panel of `browser/<kind>.js`; what somebody confirmed on it, or None.
+
+    Links (`go`) are followed; what somebody chose to look at (`set`) goes into the address, and the page is drawn anew.
+    """
+    sent = panel(kind, key, data, triggers=("go", "do", "set"))
+    if sent.set:
+        put(sent.set)
+        st.rerun(scope="fragment")
+    if sent.go:
+        go(sent.go.strip("/"))
+    wanted: Mapping[str, Any] | None = sent.do
+    return wanted
+
+
+def _live(path: str, draw: Draw) -> None:
+    look, run = looked()
+    if run is not None and chosen() is None:
+        choose(run.name)  # a run that starts later must not take the place of the one being looked at
+    now = datetime.now(UTC)
+    bar = bar_of(look, run, asked=chosen(), now=now, interval=pace(look, run), pages=PAGES, page=path)
+    sent = panel("bar", "bar", bar, triggers=("tick", "pick", "go"))
+    if sent.pick:
+        choose(sent.pick)
+        st.rerun(scope="fragment")
+    if sent.go:
+        go(sent.go.strip("/"))
+    _below(look, run, draw)
+
+
+def _below(look: Look, run: Run | None, draw: Draw) -> None:
+    if run is None:
+        (no_service if look.runs is None else recording_snippet)(home())
+    elif look.view is None:
+        st.caption(ABSENT_RUN)
+    elif not len(look.view.series.steps):
+        st.caption(BEGINNING)
+    else:
+        draw(run, look.view)

@@ -1,0 +1,119 @@
+"""What a page needs of its session: the shared feed, the chosen run, the theme, and how often to look."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import streamlit as st
+
+from logprobe.alerts.liveness import State
+from logprobe.app.dashboard.data.feed import Feed, Look, Run
+from logprobe.app.dashboard.theme import Theme, theme_for
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
+from logprobe.monitor.reader import connect
+
+T = TypeVar("T")
+
+_LOGGER: Final = logging.getLogger("logprobe.app")
+_SECONDS: Final = {
+    State.LIVE: 2.0,
+    State.IDLE: 5.0,
+    State.NO_DATA: 2.0,
+    State.STALE: 10.0,
+    State.ENDED: 10.0,
+    State.FAILED: 10.0,
+}
+_RETRY_SECONDS: Final = 2.0
+
+
+def home() -> Path:
+    """The home this app was started for. Raises `ConfigurationError` when nobody said."""
+    path = os.environ.get("LOGPROBE_HOME")
+    if not path:
+        raise ConfigurationError("which home? start the dashboard with `logprobe up --home DIR`, or set LOGPROBE_HOME")
+    return Path(path)
+
+
+@cache
+def _feed(path: str) -> Feed:
+    return Feed(lambda: connect(path))
+
+
+def feed() -> Feed:
+    """One feed for all sessions of this process."""
+    return _feed(str(home()))
+
+
+def theme() -> Theme:
+    """Light or dark, as the browser shows the page."""
+    return theme_for(st.context.theme.type)
+
+
+def chosen() -> str | None:
+    """The run the address names; None: the newest."""
+    return asked("run")
+
+
+def choose(name: str) -> None:
+    """Puts a run into the address, so that the link opens the same view."""
+    put({"run": name})
+
+
+def asked(name: str) -> str | None:
+    """What the address says of `name`; None: nothing."""
+    value: str | None = st.query_params.get(name)
+    return value
+
+
+def put(state: Mapping[str, Any]) -> None:
+    """Puts what is looked at into the address, so that the link opens the same view; None or "" takes a name out."""
+    for name, value in state.items():
+        if value is None or value == "":
+            st.query_params.pop(name, None)
+        elif st.query_params.get(name) != str(value):
+            st.query_params[name] = str(value)
+
+
+def looked() -> tuple[Look, Run | None]:
+    """A look at the chosen run, or at the newest when none is chosen or the chosen one does not exist."""
+    look = feed().look(chosen())
+    run = look.run(chosen())
+    if run is None and look.runs:
+        run = look.runs[0]
+        look = feed().look(run.name)
+    return look, run
+
+
+def kept(key: str, read: Callable[[], T]) -> T | None:
+    """What `read` returns, or what it returned last in this session while the service does not answer. Raises what else it does."""
+    with suppress(ServiceUnavailableError):  # the bar says so
+        st.session_state[key] = read()
+    value: T | None = st.session_state.get(key)
+    return value
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """The boundary of one panel: an error nobody expected is logged, and one line here instead of a page that is gone."""
+    try:
+        yield
+    except LogprobeError as error:
+        st.error(str(error).partition("\n")[0])
+    except Exception as error:
+        _LOGGER.exception("%s could not be drawn", what)
+        st.error(
+            f"The {what} could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details."
+        )
+
+
+def pace(look: Look, run: Run | None) -> float:
+    """Seconds until the next look."""
+    if look.away_since is not None or run is None:
+        return _RETRY_SECONDS
+    return _SECONDS[run.liveness.state]

@@ -1,0 +1,224 @@
+"""The feed reads a real store through its named SQL, remembers what it read, and says how old that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from synthetic_run import SEQUENCES, SyntheticRun
+
+from logprobe.alerts.liveness import State
+from logprobe.app.dashboard.data import feed
+from logprobe.app.dashboard.data.feed import Feed, Look
+from logprobe.app.dashboard.pages.bar import bar_of, ingest_lag
+from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.reader import Reader, connect
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+
+class StoreReader(Reader):
+    """Reads the very store that the test writes: no second process, the same SQL."""
+
+    source = "file"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.away = False
+        self.reads: list[str] = []
+
+    def query(self, sql: str, params: Any = None) -> pa.Table:
+        raise NotImplementedError("the app has no SQL of its own")
+
+    def read(self, name: str, **params: Any) -> pa.Table:
+        self.status()
+        self.reads.append(name)
+        return self._store.read(name, **params)
+
+    def status(self) -> dict[str, Any]:
+        if self.away:
+            raise ServiceUnavailableError("nobody answers")
+        return {"running": True, "jobs": {"ingest": {"progress": {"lag_seconds": 0.25}}}}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    opened = Store.open(Home(home).create())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_sharing_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "_FRESH_SECONDS", 0.0)
+
+
+def ingest(store: Store) -> None:
+    Ingester(store).run_once()
+    StepJob(store).run_once()
+
+
+def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> None:
+    reader = StoreReader(store)
+    feed = Feed(lambda: reader)
+    assert feed.look(None).runs == ()
+
+    with Recorder(home, "grows") as recorder:
+        run = SyntheticRun(recorder)
+        run.record(5)
+        ingest(store)
+        first = feed.look("grows")
+        assert first.view is not None
+        assert first.problem is None
+        assert first.view.series.steps.tolist() == [0, 1, 2, 3, 4]
+
+        reader.reads.clear()
+        unchanged = feed.look("grows")
+        assert reader.reads == ["app_runs"]
+        assert unchanged.view is first.view
+
+        run.record(3)
+        ingest(store)
+        grown = feed.look("grows")
+    assert grown.view is not None
+    series = grown.view.series
+    assert series.steps.tolist() == list(range(8))
+    assert series.revision > first.view.series.revision
+    assert (series.tokens == SEQUENCES * 24).all()
+    for metric in ("backend.k3_kl", "update.k3_kl", "total.k3_kl", "backend.coverage", "entropy", "reward"):
+        assert np.isfinite(series.column(metric)).all(), metric
+    np.testing.assert_allclose(series.column("entropy"), 2.0 * 0.99 ** np.arange(8), rtol=1e-6)
+    newest_apart = np.median(series.column("backend.k3_kl")[:-1])
+    assert grown.view.medians["backend.k3_kl"] == pytest.approx(newest_apart)
+    assert {event.step for event in grown.view.events if event.kind == "weights"} == set(range(8))
+
+
+def test_runs_are_newest_first_and_judged(home: Path, store: Store) -> None:
+    with Recorder(home, "older") as recorder:
+        SyntheticRun(recorder).record(2)
+    ingest(store)
+    with Recorder(home, "newer") as recorder:
+        SyntheticRun(recorder, full=False).record(2)
+        ingest(store)
+        look = Feed(lambda: StoreReader(store)).look("newer")
+        later = Feed(lambda: StoreReader(store), now=lambda: datetime.now(UTC) + timedelta(hours=1)).look("newer")
+    assert look.runs is not None
+    assert later.runs is not None
+    assert [(run.name, run.liveness.state) for run in look.runs] == [("newer", State.LIVE), ("older", State.ENDED)]
+    assert later.runs[0].liveness.state is State.STALE
+    wrong = bar_of(look, look.runs[0], asked="no-such-run", now=datetime.now(UTC), interval=2.0)
+    assert wrong["notices"][0]["text"] == "There is no run called no-such-run here"
+    assert look.runs[0].steps == 2
+    assert look.runs[0].last_step == 1
+
+
+def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
+    with Recorder(home, "changes") as recorder:
+        recorder.config({"cache": True})
+        run = SyntheticRun(recorder, full=False)
+        run.record(2)
+        recorder.config({"cache": False})
+        run.record(2)
+    ingest(store)
+    view = Feed(lambda: StoreReader(store)).look("changes").view
+    assert view is not None
+    assert [(event.kind, event.words, event.step) for event in view.events] == [("config", "engine_config changed", 2)]
+
+
+def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store) -> None:
+    with Recorder(home, "stays") as recorder:
+        SyntheticRun(recorder, full=False).record(2)
+    ingest(store)
+    reader, clock = StoreReader(store), datetime(2026, 1, 1, tzinfo=UTC)
+    feed = Feed(lambda: reader, now=lambda: clock)
+    seen = feed.look("stays")
+    reader.away = True
+    away = feed.look("stays")
+    assert away.away_since == clock
+    clock += timedelta(minutes=3)
+    still = feed.look("stays")
+    assert still.away_since == clock - timedelta(minutes=3)
+    assert still.view is seen.view
+    assert still.runs == seen.runs
+    bar = bar_of(still, still.run("stays"), asked="stays", now=clock, interval=2.0)
+    assert bar["away"] == 180.0
+    assert bar["notices"][0]["text"] == "The monitor service has not answered"
+    reader.away = False
+    assert feed.look("stays").away_since is None
+
+
+def test_without_a_service_there_is_nothing_to_show_and_it_is_said_so(home: Path) -> None:
+    feed = Feed(lambda: connect(home))
+    look = feed.look(None)
+    assert look.runs is None
+    assert look.view is None
+    assert look.away_since is not None
+    assert look.problem is None
+
+
+def test_a_failing_query_is_one_line_beside_the_last_values(home: Path, store: Store) -> None:
+    with Recorder(home, "breaks") as recorder:
+        run = SyntheticRun(recorder, full=False)
+        run.record(2)
+        ingest(store)
+        feed = Feed(lambda: StoreReader(store))
+        seen = feed.look("breaks")
+        run.record(1)
+    ingest(store)
+    with store.transaction() as cursor:
+        cursor.execute("ALTER TABLE step_metrics RENAME TO step_metrics_gone")
+    broken = feed.look("breaks")
+    assert broken.view is seen.view
+    assert broken.problem is not None
+    assert "step_metrics" in broken.problem
+    assert "\n" not in broken.problem
+
+
+def test_a_store_made_anew_is_read_anew(home: Path, store: Store, tmp_path: Path) -> None:
+    with Recorder(home, "again") as recorder:
+        SyntheticRun(recorder, full=False).record(4)
+    ingest(store)
+    other = Store.open(Home(tmp_path / "other").create())
+    with Recorder(tmp_path / "other", "again") as recorder:
+        SyntheticRun(recorder, full=False).record(2)
+    ingest(other)
+    reader = StoreReader(store)
+    feed = Feed(lambda: reader)
+    feed.look("again")
+    reader._store = other
+    view = feed.look("again").view
+    assert view is not None
+    assert view.series.steps.tolist() == [0, 1]
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"jobs": {"ingest": {"progress": {"lag_seconds": 1.234}}}}, "1.2 s"),
+        ({"jobs": {"ingest": {"progress": {"lag_seconds": None}}}}, "none"),
+        ({"jobs": {"ingest": {"progress": {"lag_seconds": 0.2}}}, "backlog": {"oldest_seconds": 40.0}}, "40 s"),
+        ({"jobs": {"ingest": {"progress": {}}}}, None),
+        ({}, None),
+    ],
+)
+def test_ingest_lag_in_words(status: dict[str, Any], words: str | None) -> None:
+    assert ingest_lag(status) == words
+
+
+def test_a_page_without_runs_asks_again() -> None:
+    bar = bar_of(Look(runs=()), None, asked=None, now=datetime.now(UTC), interval=2.0)
+    assert bar["runs"] == []
+    assert bar["selected"] is None
+    assert bar["notices"] == []

@@ -1,0 +1,193 @@
+"""Figures are valid plotly figures, honest about what is missing, and small enough to send."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from logprobe.app.dashboard.charts.downsample import MAX_POINTS
+from logprobe.app.dashboard.charts.figures import steps_figure
+from logprobe.app.dashboard.charts.panels import OVERVIEW, metrics_of, why_missing
+from logprobe.app.dashboard.charts.scales import log_ticks, scale_of
+from logprobe.app.dashboard.charts.steps_chart import chart_of
+from logprobe.app.dashboard.charts.tiles import change, tiles_of
+from logprobe.app.dashboard.data.events import Event
+from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.theme import DARK, LIGHT, Theme, theme_for
+
+
+def run_of(n: int, *, without: tuple[str, ...] = (), **columns: Any) -> RunSeries:
+    rng = np.random.default_rng(0)
+    values = {metric: np.abs(rng.normal(1e-3, 1e-4, n)) for metric in metrics_of(OVERVIEW) if metric not in without}
+    values |= {f"{pair}.coverage": np.ones(n) for pair in ("backend", "update", "total")}
+    values |= {metric.replace("__", "."): np.asarray(column, dtype=np.float64) for metric, column in columns.items()}
+    return RunSeries("v1-initial", n, np.arange(n), np.full(n, 100.0), values)
+
+
+def drawn(figure: dict[str, Any], row: str, line: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    (trace,) = [t for t in figure["data"] if t.get("meta") == {"row": row, "line": line}]
+    x, y = (np.frombuffer(base64.b64decode(trace[axis]["bdata"]), dtype="<f8") for axis in "xy")
+    return x, y
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+@pytest.mark.parametrize("n", [1, 2, 300, 5000])
+def test_plotly_accepts_the_figure(theme: Theme, n: int) -> None:
+    events = [Event("weights", step, f"weights {step}") for step in range(min(n, 50))] + [
+        Event("config", 1, "engine changed"),
+        Event("weights", None, "later"),
+    ]
+    figure = steps_figure(run_of(n), OVERVIEW, events, theme)
+    go.Figure(figure)  # raises on unknown properties and values
+    assert json.loads(json.dumps(figure)) == figure
+    assert figure["layout"]["uirevision"] == "v1-initial"
+
+
+def test_rows_share_one_x_axis_and_do_not_overlap() -> None:
+    figure = steps_figure(run_of(50), OVERVIEW, [], LIGHT)
+    assert {trace.get("xaxis", "x") for trace in figure["data"]} == {"x"}
+    domains = sorted(axis["domain"] for name, axis in figure["layout"].items() if name.startswith("yaxis"))
+    assert len(domains) == len(OVERVIEW) + 1
+    assert all(below[1] < above[0] for below, above in itertools.pairwise(domains))
+    assert figure["layout"]["yaxis2"]["type"] == "log"  # K3
+
+
+def test_null_values_are_gaps_and_a_lonely_point_is_visible() -> None:
+    k3 = [1e-4, np.nan, 2e-4, np.nan, 1e-4, 1e-4]
+    figure = steps_figure(run_of(6, backend__k3_kl=k3), OVERVIEW, [], LIGHT)
+    np.testing.assert_array_equal(drawn(figure, "y2")[1], k3)
+    (trace,) = [t for t in figure["data"] if t.get("meta") == {"row": "y2", "line": 0}]
+    assert trace["connectgaps"] is False
+    assert trace["marker"]["size"] == [4, 0, 4, 0, 0, 0]
+
+
+def test_long_runs_are_thinned_behind_an_envelope() -> None:
+    k3 = np.full(50_000, 1e-4)
+    k3[33_333] = 1.0
+    figure = steps_figure(run_of(50_000, backend__k3_kl=k3), OVERVIEW, [], LIGHT)
+    x, y = drawn(figure, "y2")
+    assert len(x) <= MAX_POINTS
+    assert y.max() == 1.0
+    bands = [t for t in figure["data"] if t.get("fill") == "tonexty" and t["yaxis"] == "y2"]
+    assert len(bands) == 3  # one per pair
+    assert len(json.dumps(figure)) < 1_500_000
+
+
+def test_weight_updates_are_thinned_and_drawn_through_only_while_few() -> None:
+    updates = [Event("weights", step, "") for step in range(5000)]
+    figure = steps_figure(run_of(5000), OVERVIEW, [*updates, Event("config", 7, "engine changed")], LIGHT)
+    (ticks,) = [t for t in figure["data"] if t.get("name") == "weight updates"]
+    assert len(ticks["x"]) <= MAX_POINTS
+    assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [7]
+    few = steps_figure(run_of(10), OVERVIEW, updates[:3], LIGHT)
+    assert [shape["x0"] for shape in few["layout"]["shapes"]] == [0, 1, 2]
+
+
+def test_the_chart_says_what_it_does_not_show() -> None:
+    missing = ("weight_lag_mean", "weight_lag_max", *(m for m in metrics_of(OVERVIEW) if m.startswith("update.")))
+    series = run_of(4, without=missing, backend__k3_kl=[0.0, 1e-4, 1e-4, 1e-4], backend__coverage=[1, 1, 0.5, 1])
+    chart = chart_of(RunView(series), OVERVIEW, LIGHT)
+    assert "Weight lag" not in {row["title"] for row in chart["rows"]}
+    assert chart["absent"] == "Weight lag: not measured, needs weight_version, spans"
+    assert chart["rows"][0]["note"] == "1 step at 0 or below, not drawn"
+    assert chart["note"] == "backend: incomplete at 1 step"
+    assert [entry["name"] for entry in chart["legend"]] == ["backend", "total"]
+
+
+def test_headings_and_traces_name_the_same_rows() -> None:
+    chart = chart_of(RunView(run_of(30, without=("entropy", "reward"))), OVERVIEW, LIGHT)
+    traces = {(t["meta"]["row"], t["meta"]["line"]) for t in chart["figure"]["data"] if "meta" in t}
+    assert traces == {(row["axis"], line["line"]) for row in chart["rows"] for line in row["lines"]}
+
+
+def test_alt_text_has_the_newest_values_and_their_range() -> None:
+    chart = chart_of(RunView(run_of(3, backend__k3_kl=[1e-4, 4e-4, 2e-4])), OVERVIEW, LIGHT)
+    assert chart["alt"].startswith(
+        "Metrics of run v1-initial over 3 steps. KL (k3) (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4."
+    )
+
+
+def test_tiles_show_the_newest_value_against_the_median() -> None:
+    view = RunView(run_of(3, backend__k3_kl=[1e-4, 1e-4, 3e-4]), medians={"backend.k3_kl": 1e-4})
+    tile = tiles_of(view, OVERVIEW, LIGHT)[0]
+    assert (tile["value"], tile["unit"], tile["change"], tile["note"]) == ("3.00e-4", "nats", "3.00× median", "")
+    assert tile["spark"] == [0.0, 0.0, 1.0]
+
+
+def test_a_tile_never_makes_something_up() -> None:
+    series = run_of(3, without=("reward",), backend__kl=[1.0, 2.0, np.nan], backend__coverage=[1, 1, 0.99999])
+    tiles = {tile["key"]: tile for tile in tiles_of(RunView(series), OVERVIEW, LIGHT)}
+    assert tiles["reward"]["value"] == "–"
+    assert tiles["reward"]["note"] == "not measured · needs rewards"
+    assert tiles["backend.kl"]["value"] == "2"
+    assert tiles["backend.kl"]["change"].endswith("step 1")
+    assert tiles["backend.ess"]["note"] == "99.99 % of tokens measured"  # never rounded up to 100
+
+
+@pytest.mark.parametrize(
+    ("value", "median", "log", "words"),
+    [
+        (3e-3, 1e-3, True, "3.00× median"),
+        (5e-2, 1e-3, True, "50× median"),
+        (1e-3, 1e-3, True, "= median"),
+        (0.0, 1e-3, True, "−0.001 vs median"),
+        (0.91, 0.95, False, "−0.04 vs median"),
+        (0.0, 0.0, False, "= median"),
+        (None, 1.0, False, ""),
+        (1.0, None, True, ""),
+    ],
+)
+def test_change_in_words(value: float | None, median: float | None, log: bool, words: str) -> None:
+    assert change(value, median, log=log) == words
+
+
+def test_every_panel_has_words_and_a_reason() -> None:
+    for panel in OVERVIEW:
+        assert panel.words
+        assert why_missing(panel.metric)
+
+
+def test_log_ticks() -> None:
+    assert [log_ticks(decades) for decades in (0.1, 1.0, 3.0, 9.0)] == [None, "D2", 1, 3]
+
+
+def test_themes() -> None:
+    assert theme_for("dark") is DARK
+    assert theme_for(None) is LIGHT
+
+
+K3, CHI2 = OVERVIEW[0], OVERVIEW[2]
+
+
+def test_one_point_far_below_does_not_flatten_the_rest() -> None:
+    k3 = np.full(100, 1e-3)
+    k3[0] = 1e-12
+    run = run_of(100, backend__k3_kl=k3)
+    scale = scale_of(run, K3)
+    assert scale.range is not None
+    assert scale.range[0] > -5
+    assert scale.below == 1
+    assert chart_of(RunView(run), OVERVIEW, LIGHT)["rows"][0]["note"] == "1 step below the axis; zoom in to see"
+    assert steps_figure(run, OVERVIEW, [], LIGHT)["layout"]["yaxis2"]["range"] == list(scale.range)
+    assert scale_of(run_of(100), K3).range is None
+
+
+def test_an_automatic_scale_is_logarithmic_once_values_span_decades() -> None:
+    assert not scale_of(run_of(100), CHI2).log
+    assert scale_of(run_of(100, backend__chi2_token=np.geomspace(1e-3, 400, 100)), CHI2).log
+    noise = np.random.default_rng(0).normal(0, 1e-3, 100)
+    noise[-1] = 400.0
+    assert not scale_of(run_of(100, backend__chi2_token=noise), CHI2).log  # a logarithm would hide half of it
+
+
+def test_a_value_that_stopped_coming_says_so() -> None:
+    late = [1.0, 2.0, *[np.nan] * 8]
+    tile = next(tile for tile in tiles_of(RunView(run_of(10, reward=late)), OVERVIEW, LIGHT) if tile["key"] == "reward")
+    assert tile["note"] == "last measured at step 1"
