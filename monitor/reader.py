@@ -39,14 +39,23 @@ class Reader(ABC):
     source: str  # "service" | "file"
 
     @abstractmethod
-    def query(self, sql: str, params: Parameters = None) -> pa.Table:
-        """The rows of one read-only statement. `params`: a list for ``?``, a mapping for ``$name``.
+    def query(
+        self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
+    ) -> pa.Table:
+        """The rows of one read-only statement.
+
+        Args:
+            sql: one statement.
+            params: a list for ``?``, a mapping for ``$name``.
+            first: only so many rows, fewer where those are larger than 16 MiB; the schema's metadata has `queries.MORE` when there
+                are others.
+            label: by which `stop` knows it.
 
         Raises `QueryError` when the statement is refused or fails, `ServiceUnavailableError` when nobody answers.
         """
 
     @abstractmethod
-    def read(self, name: str, **params: Any) -> pa.Table:
+    def read(self, name: str, /, **params: Any) -> pa.Table:
         """The rows of one stored query (``monitor/sql/<name>.sql``). Raises as `query` does."""
 
     @abstractmethod
@@ -101,17 +110,23 @@ class FlightReader(Reader):
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
 
-    def query(self, sql: str, params: Parameters = None) -> pa.Table:
+    def query(
+        self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
+    ) -> pa.Table:
         """See `Reader.query`."""
-        return self._get(Request(sql=sql, params=params))
+        return self._get(Request(sql=sql, params=params, first=first, label=label))
 
-    def read(self, name: str, **params: Any) -> pa.Table:
+    def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""
         return self._get(Request(name=name, params=params))
 
     def status(self) -> dict[str, Any]:
         """See `Reader.status`."""
         return self._act("status", _STATUS_SECONDS)
+
+    def stop(self, label: str) -> bool:
+        """Ends the queries that run under `label`: whoever waits for one gets a `QueryError`. Whether there was one."""
+        return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> dict[str, Any]:
         """Has the service ingest what lies in the spool now; returns its report once that is visible to readers."""
@@ -210,11 +225,13 @@ class FileReader(Reader):
             )
         self._store = Store.open(home, read_only=True)
 
-    def query(self, sql: str, params: Parameters = None) -> pa.Table:
-        """See `Reader.query`."""
-        return self._interruptible(lambda: self._store.query(sql, params))
+    def query(
+        self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
+    ) -> pa.Table:
+        """See `Reader.query`; nobody can stop it but Ctrl-C, whatever its `label`."""
+        return self._interruptible(lambda: self._store.query(sql, params, first=first))
 
-    def read(self, name: str, **params: Any) -> pa.Table:
+    def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""
         return self._interruptible(lambda: self._store.read(name, **params))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,16 +26,20 @@ from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
 from logprobe.monitor.metrics.catalog import KEYS, evaluate, metric
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, StepSums
-from logprobe.monitor.reader import Reader
 from logprobe.monitor.route_counts import ROUTE_COLUMNS
-from logprobe.monitor.store import Store
 
-Source: TypeAlias = Reader | Store
 Labels = list[str | None]  # a slice's name per sequence [S]; None: unknown
 Steps = tuple[int | None, int | None]
 
 TAG: Final = "tag:"
 EXACT_LAG: Final = 16  # larger lags are bucketed by powers of two
+
+
+class Source(Protocol):
+    """What stored queries are read from: a `Reader`, a `Store`, or whatever hands them on."""
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        """The rows of one stored query. Raises as `Reader.query` does."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Feed:
                 self._looks[name] = (time.monotonic(), look)
             return look
 
-    def read(self, name: str, **params: Any) -> pa.Table:
+    def read(self, name: str, /, **params: Any) -> pa.Table:
         """The rows of one stored query, as they are now. Raises as `Reader.read` does."""
         with self._lock:
             if self._reader is None:
