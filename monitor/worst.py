@@ -12,9 +12,15 @@ Pair = Literal["backend", "update", "total"]
 
 
 def sequences(
-    source: Source, run: str, *, steps: Steps = (None, None), count: int = 10, pair: Pair = "backend"
+    source: Source,
+    run: str,
+    *,
+    steps: Steps = (None, None),
+    count: int = 10,
+    pair: Pair = "backend",
+    sample: str | None = None,
 ) -> pa.Table:
-    """The `count` worst sequences of each step, from statistics: every step of the run has them.
+    """The `count` worst sequences of each step, and those of `sample`, from statistics: every step of the run has them.
 
     Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What stands beside them
     (replica, weight spans, cached prefix, …) is null where no rollout record was joined; see ``sql/slice_worst_sequences.sql``.
@@ -22,7 +28,9 @@ def sequences(
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    return source.read("slice_worst_sequences", run=run, first=steps[0], last=steps[1], count=count, pair=pair)
+    return source.read(
+        "slice_worst_sequences", run=run, first=steps[0], last=steps[1], count=count, pair=pair, sample=sample
+    )
 
 
 def tokens(source: Source, run: str, *, steps: Steps, count: int = 10) -> pa.Table:

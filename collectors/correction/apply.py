@@ -95,7 +95,7 @@ def correct(
     }
     batch = batch_of(logprobs, mask, advantages)
     tokens = tokens_of(config, batch)
-    outcome = _outcome(config, tokens, group)
+    outcome = outcome_of(config, tokens, group)
     changed = batch.masked(outcome.keep)
     return Correction(
         weights=batch.layout.restore(outcome.weights),
@@ -106,7 +106,8 @@ def correct(
     )
 
 
-def _outcome(config: CorrectionConfig, tokens: Tokens, group: Any) -> Outcome:
+def outcome_of(config: CorrectionConfig, tokens: Tokens, group: Any = None) -> Outcome:
+    """What becomes of every token, and by which of the rules; arguments as for `correct`."""
     xp = tokens.xp
     ratio = tokens.at(config.is_level or "token")
     lower = None if config.is_mode == "truncate" else config.is_lower
