@@ -44,8 +44,8 @@ TURN_TOKENS: Final = 5
 DECILES: Final = 10
 PROBABILITIES: Final = (0.0, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 0.999)
 _GAMMA: Final = (1 + ERROR) / (1 - ERROR)
-_LOG_GAMMA: Final = float(np.log(_GAMMA))
-LARGEST_BIN: Final = int(np.ceil(np.log(1e4 / SMALLEST) / _LOG_GAMMA))  # |d| up to 1e4; sentinels below that are broken
+LOG_GAMMA: Final = float(np.log(_GAMMA))
+LARGEST_BIN: Final = int(np.ceil(np.log(1e4 / SMALLEST) / LOG_GAMMA))  # |d| up to 1e4; sentinels below that are broken
 CHUNK: Final = 262_144  # tokens at a time: enough for the tables of their steps to be cheap beside them
 _FINEST: Final = 10_000  # every end in PROBABILITIES is a multiple of its inverse
 _PROBABILITY_BUCKETS: Final = (
@@ -184,7 +184,7 @@ def log_ratio_bucket(d: Floats) -> Buckets:
     """± number of the bin of |d|, 0 below `SMALLEST`."""
     size = np.abs(d)
     with np.errstate(divide="ignore"):
-        number = np.ceil(np.log(size / SMALLEST) / _LOG_GAMMA)
+        number = np.ceil(np.log(size / SMALLEST) / LOG_GAMMA)
     number = np.clip(number, 1, LARGEST_BIN)
     return np.where(size < SMALLEST, 0, np.copysign(number, d)).astype(np.int32)
 

@@ -7,6 +7,8 @@ and need no raw tokens. What is reported for a whole step only (scalars of the t
 
     with open_reader(home) as reader:
         table = slices.by(reader, "my-run", "weight_lag", steps=(500, 799), metrics=["backend.k3_kl"])
+
+Several tables of the same sequences: `load` them once, and `split` them each way.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class _Sequences:
+class Sequences:
     """Sequences of a run [S], and their statistics, one row per sequence and pair [R]."""
 
     table: pa.Table  # [S]
@@ -93,17 +95,38 @@ def by(
         ConfigurationError: there is no such dimension or metric.
         QueryError: the store refused; see `Reader.read`.
     """
-    label = _dimension(dimension)
+    _dimension(dimension)
     for key in metrics or ():
         metric(key)
-    sequences = _load(source, run, steps)
-    slices = _grouped(label(sequences), sequences.table["step"].to_numpy() if per_step else None)
-    sums = _sums(sequences, slices.groups)
-    values = evaluate(sums)
-    return _result(slices, sums, {key: values[key] for key in (KEYS if metrics is None else metrics)})
+    return split(load(source, run, steps), dimension, metrics=metrics, per_step=per_step)
 
 
-def _dimension(name: str) -> Callable[[_Sequences], Labels]:
+def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
+    """The sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see `Reader.read`."""
+    rows = source.read("slice_sequences", run=run, first=steps[0], last=steps[1])
+    _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
+    table = rows.take(pa.array(first))
+    records = source.read("step_weights", run=run).to_pylist()
+    versions = Versions.from_records(WeightRecord(**record) for record in records)
+    return Sequences(table, rows, of_row.astype(np.intp), _lag_rows(table, versions))
+
+
+def split(
+    sequences: Sequences, dimension: str, *, metrics: Sequence[str] | None = None, per_step: bool = False
+) -> pa.Table:
+    """What `by` returns, of sequences that were loaded. Raises `ConfigurationError` as it does."""
+    slices = sliced(sequences, dimension, per_step=per_step)
+    return _result(slices, evaluate(slices.sums, KEYS if metrics is None else metrics))
+
+
+def sliced(sequences: Sequences, dimension: str, *, per_step: bool = False) -> Sliced:
+    """Sums of the slices of sequences that were loaded. Raises `ConfigurationError`: there is no such dimension."""
+    labels = _dimension(dimension)(sequences)
+    groups, names = _grouped(labels, sequences.table["step"].to_numpy() if per_step else None)
+    return Sliced(names, _sums(sequences, groups))
+
+
+def _dimension(name: str) -> Callable[[Sequences], Labels]:
     if name in DIMENSIONS:
         return DIMENSIONS[name]
     if name.startswith(TAG) and name != TAG:
@@ -117,7 +140,7 @@ def _dimension(name: str) -> Callable[[_Sequences], Labels]:
 # --- Which slice a sequence belongs to ---
 
 
-def _by_weight_lag(sequences: _Sequences) -> Labels:
+def _by_weight_lag(sequences: Sequences) -> Labels:
     rows, size = sequences.lag, sequences.table.num_rows
     lag = rows.lags["versions"]
     # One token of unknown age is enough for the age of the sequence to be unknown: NaN passes through the sum.
@@ -131,7 +154,7 @@ def _lag_label(lag: int) -> str:
     return str(lag) if lag <= EXACT_LAG else _power_of_two(lag - 1, shift=1)
 
 
-def _by_length(sequences: _Sequences) -> Labels:
+def _by_length(sequences: Sequences) -> Labels:
     return [_power_of_two(n) for n in sequences.table["sequence_tokens"].to_pylist()]
 
 
@@ -143,20 +166,20 @@ def _power_of_two(value: int, *, shift: int = 0) -> str:
     return str(low + shift) if low == 1 else f"{low + shift}–{2 * low - 1 + shift}"
 
 
-def _by_cached_prefix(sequences: _Sequences) -> Labels:
+def _by_cached_prefix(sequences: Sequences) -> Labels:
     cached = sequences.table["cached_prefix_tokens"].to_pylist()
     return [None if tokens is None else "yes" if tokens > 0 else "no" for tokens in cached]
 
 
-def _column(name: str) -> Callable[[_Sequences], Labels]:
+def _column(name: str) -> Callable[[Sequences], Labels]:
     return lambda sequences: list(pc.cast(sequences.table[name], pa.string()).to_pylist())
 
 
-def _tag(name: str) -> Callable[[_Sequences], Labels]:
+def _tag(name: str) -> Callable[[Sequences], Labels]:
     return lambda sequences: [dict(tags or ()).get(name) for tags in sequences.table["tags"].to_pylist()]
 
 
-DIMENSIONS: Final[Mapping[str, Callable[[_Sequences], Labels]]] = MappingProxyType(
+DIMENSIONS: Final[Mapping[str, Callable[[Sequences], Labels]]] = MappingProxyType(
     {
         "weight_lag": _by_weight_lag,
         "length": _by_length,
@@ -174,17 +197,19 @@ DIMENSIONS: Final[Mapping[str, Callable[[_Sequences], Labels]]] = MappingProxyTy
 
 
 @dataclass(frozen=True)
-class _Slices:
-    groups: Groups  # of the sequences
-    names: list[tuple[int | None, str | None]]  # step and slice of each group
+class Sliced:
+    """Slices [G] and their sums. `names`: step (None: the whole window) and slice (None: unknown) of each."""
+
+    names: list[tuple[int | None, str | None]]
+    sums: StepSums
 
 
-def _grouped(labels: Labels, steps: NDArray[np.int64] | None) -> _Slices:
+def _grouped(labels: Labels, steps: NDArray[np.int64] | None) -> tuple[Groups, list[tuple[int | None, str | None]]]:
     of_step = [None] * len(labels) if steps is None else steps.tolist()
     keys = list(zip(of_step, labels, strict=True))
     names = sorted(set(keys), key=lambda key: (key[0] or 0, _rank(key[1])))
     place = {name: index for index, name in enumerate(names)}
-    return _Slices(Groups(np.array([place[key] for key in keys], np.intp), len(names)), names)
+    return Groups(np.array([place[key] for key in keys], np.intp), len(names)), names
 
 
 def _rank(label: str | None) -> tuple[int, float, str]:
@@ -198,7 +223,7 @@ def _rank(label: str | None) -> tuple[int, float, str]:
         return (1, 0.0, label)
 
 
-def _sums(sequences: _Sequences, groups: Groups) -> StepSums:
+def _sums(sequences: Sequences, groups: Groups) -> StepSums:
     table, lag = sequences.table, sequences.lag
     result = StepSums(
         groups=groups,
@@ -238,15 +263,6 @@ def _floats(table: pa.Table, name: str) -> Floats:
     return pc.fill_null(pc.cast(table[name], pa.float64()), np.nan).to_numpy()  # type: ignore[no-any-return]
 
 
-def _load(source: Source, run: str, steps: Steps) -> _Sequences:
-    rows = source.read("slice_sequences", run=run, first=steps[0], last=steps[1])
-    _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
-    table = rows.take(pa.array(first))
-    records = source.read("step_weights", run=run).to_pylist()
-    versions = Versions.from_records(WeightRecord(**record) for record in records)
-    return _Sequences(table, rows, of_row.astype(np.intp), _lag_rows(table, versions))
-
-
 def _lag_rows(table: pa.Table, versions: Versions) -> _LagRows:
     lists = table["versions"].combine_chunks()
     flat = lists.flatten()
@@ -260,7 +276,8 @@ def _lag_rows(table: pa.Table, versions: Versions) -> _LagRows:
     )
 
 
-def _result(slices: _Slices, sums: StepSums, values: Mapping[str, Floats]) -> pa.Table:
+def _result(slices: Sliced, values: Mapping[str, Floats]) -> pa.Table:
+    sums = slices.sums
     columns: dict[str, pa.Array] = {
         "step": pa.array([step for step, _ in slices.names], pa.int64()),
         "slice": pa.array([name for _, name in slices.names], pa.string()),

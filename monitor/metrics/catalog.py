@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
@@ -35,9 +35,9 @@ def metric(key: str) -> Metric:
     return _BY_KEY[key]
 
 
-def evaluate(step: StepSums) -> dict[str, Floats]:
-    """Every metric of every group: `KEYS` → array [G], NaN for null. Infinite values are null, too."""
-    return {key: _evaluate(key, declared, step) for key, declared in _BY_KEY.items()}
+def evaluate(step: StepSums, keys: Iterable[str] = KEYS) -> dict[str, Floats]:
+    """Metrics of every group: key → array [G], NaN for null. Infinite values are null, too."""
+    return {key: _evaluate(key, _BY_KEY[key], step) for key in keys}
 
 
 def _evaluate(key: str, declared: PairMetric | StepMetric, step: StepSums) -> Floats:

@@ -1,0 +1,170 @@
+"""How tokens spread over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that fits a screen.
+
+Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, `MERGED` of the profile's bins
+each, and one row around 0.
+
+Dimensions: ``_C`` columns, ``_B`` rows of the grid from the most negative d to the largest, ``_Q`` quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.monitor.profiles import LOG_GAMMA, SMALLEST
+from logprobe.monitor.slices import Source
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+MERGED: Final = 10  # bins of the profile in one row: |d| grows by a factor 1.22 from row to row
+COLUMNS: Final = 240
+DECADES: Final = 6  # of |d| on either side; what is smaller lies in the row around 0
+_NEAR_ZERO: Final = 0.02  # share of the tokens with d ≠ 0 that may lie in the row around 0 without need
+_PER_DECADE: Final = math.log(10) / (MERGED * LOG_GAMMA)  # rows
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Steps `first` to `last` of a run, `width` of them per column; the number of columns is C."""
+
+    first: int
+    last: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return (self.last - self.first) // self.width + 1
+
+
+@dataclass(frozen=True)
+class Density:
+    """Tokens per column and row.
+
+    Attributes:
+        columns: which steps they stand for.
+        floor: |d| at and below which tokens lie in the middle row.
+        ceiling: |d| at the outer end of the outermost rows.
+        tokens_CB: valid tokens; B is odd.
+        broken_C: tokens under the mask that are broken.
+        steps_C: finished steps.
+        profiled_C: of these, with a profile.
+        kept_C: of these, whose raw tokens were there to be profiled.
+        expected_C: tokens under the mask.
+        seen_C: of these, whose raw tokens were there.
+    """
+
+    columns: Columns
+    floor: float
+    ceiling: float
+    tokens_CB: Counts
+    broken_C: Counts
+    steps_C: Counts
+    profiled_C: Counts
+    kept_C: Counts
+    expected_C: Counts
+    seen_C: Counts
+
+    @property
+    def side(self) -> int:
+        """Rows on either side of the middle one."""
+        return int(self.tokens_CB.shape[1]) // 2
+
+    def edges(self) -> Floats:
+        """Ends of the rows in d [B + 1], ascending; the middle row reaches from −floor to floor."""
+        outwards = self.floor * np.exp(MERGED * LOG_GAMMA * np.arange(self.side + 1))
+        return np.concatenate([-outwards[::-1], outwards])
+
+    def place(self, d: float) -> float:
+        """Where a log-ratio lies, in rows from the lower end of the grid, logarithmic beyond the floor and linear within."""
+        beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _PER_DECADE
+        return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
+
+    def quantiles(self, q: Sequence[float]) -> Floats:
+        """Quantiles of d per column, in rows as `place` counts them [C, Q]; evenly spread within a row. NaN: no valid token."""
+        tokens_C1 = self.tokens_CB.sum(axis=1, keepdims=True)
+        reached_CB = np.cumsum(self.tokens_CB, axis=1)
+        ranks_CQ = np.array(q) * tokens_C1
+        row_CQ = np.sum(reached_CB[:, None, :] < ranks_CQ[:, :, None], axis=2)
+        row_CQ = np.minimum(row_CQ, self.tokens_CB.shape[1] - 1)
+        inside = np.take_along_axis(self.tokens_CB, row_CQ, axis=1)
+        before = np.take_along_axis(reached_CB, row_CQ, axis=1) - inside
+        share = np.divide(ranks_CQ - before, inside, out=np.full(ranks_CQ.shape, 0.5), where=inside > 0)
+        return np.where(tokens_C1 > 0, row_CQ + np.clip(share, 0, 1), np.nan)
+
+
+def columns_of(steps: NDArray[np.int64], first: int, last: int, *, most: int = COLUMNS) -> Columns:
+    """The columns for a range of steps: at most `most`, and none narrower than the usual distance of the `steps` there are.
+
+    >>> columns_of(np.arange(0, 1000, 10), 0, 999)
+    Columns(first=0, last=999, width=10)
+    >>> columns_of(np.arange(1000), 0, 999).size
+    200
+    """
+    inside = steps[(steps >= first) & (steps <= last)]
+    usual = int(np.median(np.diff(inside))) if len(inside) > 1 else 1
+    return Columns(first, last, max(1, usual, -(-(last - first + 1) // most)))
+
+
+def read(source: Source, run: str, pair: str, columns: Columns) -> Density:
+    """The density of a pair's log-ratios. Raises `QueryError`, see `Reader.read`."""
+    place = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
+    cells = source.read("app_mismatch_density", pair=pair, merge=MERGED, **place)
+    known = source.read("app_mismatch_columns", **place)
+    valid = cells.filter(cells["bin"].is_valid())
+    broken = cells.filter(cells["bin"].is_null())
+    column, number, tokens = (valid[name].to_numpy().astype(np.int64) for name in ("column", "bin", "tokens"))
+    low, high = _span(number, tokens)
+    return Density(
+        columns=columns,
+        floor=_size(low),
+        ceiling=_size(high),
+        tokens_CB=_grid(column, _row(number, low, high), tokens, (columns.size, 2 * (high - low) + 1)),
+        broken_C=_spread(broken, "tokens", columns.size),
+        **{
+            f"{name}_C": _spread(known, name, columns.size)
+            for name in ("steps", "profiled", "kept", "expected", "seen")
+        },
+    )
+
+
+def _size(number: int) -> float:
+    """Outer end of a bin in |d|."""
+    return SMALLEST * math.exp(number * MERGED * LOG_GAMMA)
+
+
+def _span(number: Counts, tokens: Counts) -> tuple[int, int]:
+    """Bins of |d| at which the middle row ends, and the grid."""
+    size = np.abs(number)
+    counts = np.bincount(size[size > 0], tokens[size > 0])
+    if not counts.any():
+        return 0, 1
+    high = len(counts) - 1
+    usual = int(np.searchsorted(np.cumsum(counts), _NEAR_ZERO * counts.sum()))
+    low = max(usual - 1, high - math.ceil(DECADES * _PER_DECADE))
+    return max(0, min(low, high - 1)), high
+
+
+def _row(number: Counts, low: int, high: int) -> Counts:
+    row: Counts = (high - low) + np.sign(number) * np.clip(np.abs(number) - low, 0, high - low)
+    return row
+
+
+def _grid(column: Counts, row: Counts, tokens: Counts, shape: tuple[int, int]) -> Counts:
+    grid = np.zeros(shape, np.int64)
+    np.add.at(grid, (column, row), tokens)
+    return grid
+
+
+def _spread(table: pa.Table, name: str, size: int) -> Counts:
+    """A column of a table with `column`, 0 for columns of the grid that it lacks."""
+    values = np.zeros(size, np.int64)
+    values[table["column"].to_numpy()] = table[name].to_numpy()
+    return values

@@ -1,0 +1,103 @@
+"""The grid of log-ratios: every token stands in it once, columns merge by adding, and quantiles are those of the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from recorded_home import ingest_recorded
+from segments import RUN, records, sampled, trained
+
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor import log_ratio_density as density
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.log_ratio_density import Columns
+from logprobe.monitor.profile_job import ProfileJob
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+Q = (0.01, 0.5, 0.99)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A recorded run with profiles of all of its 40 steps."""
+    home = tmp_path_factory.mktemp("density") / "home"
+    ingest_recorded(home, "v1-initial", before_step=40)
+    with Store.open(Home(home)) as store:
+        ProfileJob(store).run_once()
+        yield store
+
+
+def read(store: Store, width: int, pair: str = "backend") -> density.Density:
+    return density.read(store, "v1-initial", pair, Columns(0, 39, width))
+
+
+def test_every_token_stands_in_the_grid_once(recorded: Store) -> None:
+    grid = read(recorded, 1)
+    wanted = recorded.query("SELECT tokens FROM step_summaries WHERE run = 'v1-initial' ORDER BY step")
+    assert (grid.tokens_CB.sum(axis=1) + grid.broken_C).tolist() == wanted["tokens"].to_pylist()
+    assert (grid.seen_C == grid.expected_C).all()
+    assert grid.profiled_C.tolist() == grid.steps_C.tolist() == [1] * 40
+
+
+def test_wide_columns_are_the_sums_of_narrow_ones(recorded: Store) -> None:
+    narrow, wide = read(recorded, 1), read(recorded, 8)
+    assert narrow.floor == wide.floor
+    assert (narrow.tokens_CB.reshape(5, 8, -1).sum(axis=1) == wide.tokens_CB).all()
+    assert wide.steps_C.tolist() == [8] * 5
+
+
+def test_quantiles_lie_in_the_row_of_the_tokens_own(recorded: Store) -> None:
+    grid = read(recorded, 40)
+    d = recorded.query("SELECT log_ratio AS d FROM tokens WHERE run = 'v1-initial' AND mask AND log_ratio IS NOT NULL")
+    rows = np.array([grid.place(value) for value in np.quantile(d["d"].to_numpy(), Q, method="lower")])
+    assert np.abs(grid.quantiles(Q)[0] - rows) == pytest.approx(
+        0, abs=1.05
+    )  # a row, and the error of the profile's bins
+
+
+def test_a_place_says_the_row_and_edges_its_ends(recorded: Store) -> None:
+    grid = read(recorded, 40)
+    edges = grid.edges()
+    assert len(edges) == grid.tokens_CB.shape[1] + 1
+    assert (np.diff(edges) > 0).all()
+    assert [grid.place(edge) for edge in edges] == pytest.approx(range(len(edges)), abs=1e-6)
+    assert grid.place(0.0) == grid.side + 0.5
+
+
+def test_what_was_not_profiled_is_no_empty_density(store: Store) -> None:
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    writer.write("training", records("training", trained("s", step=3), trained("t", step=5)))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+    StepJob(store).run_once()
+    grid = density.read(store, RUN, "update", Columns(3, 6, 1))
+    assert grid.steps_C.tolist() == [1, 0, 1, 0]
+    assert not grid.profiled_C.any()
+    assert np.isnan(grid.quantiles(Q)).all()
+
+
+def test_broken_tokens_are_counted_beside_the_grid(store: Store) -> None:
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    row = trained("s", step=1)
+    row["trainer_logprobs"] = [float("nan"), *row["trainer_logprobs"][1:]]
+    writer.write("rollout", records("rollout", sampled("s")))
+    writer.write("training", records("training", row))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+    StepJob(store).run_once()
+    ProfileJob(store).run_once()
+    grid = density.read(store, RUN, "backend", Columns(1, 1, 1))
+    assert grid.broken_C.tolist() == [1]
+    assert grid.tokens_CB.sum() + 1 == grid.expected_C.sum()
+
+
+def test_columns_are_no_narrower_than_steps_are_apart() -> None:
+    steps = np.arange(0, 5000, 25)
+    assert density.columns_of(steps, 0, 4999).width == 25
+    assert density.columns_of(steps, 0, 4999, most=10).size == 10
+    assert density.columns_of(steps, 75, 75) == Columns(75, 75, 1)

@@ -1,0 +1,63 @@
+"""A slice stands out when its K3 is that of other sequences many times over, and not by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from recorded_home import ingest_recorded
+
+from logprobe.monitor import slices
+from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.slice_gaps import against_rest
+
+REPLICAS = "replica_divergence"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A home with a run of which one replica computes something else, and a healthy one."""
+    home = tmp_path_factory.mktemp("gaps") / "home"
+    ingest_recorded(home, f"faults/{REPLICAS}", "faults/healthy")
+    with open_reader(home) as reader:
+        yield reader
+
+
+def rows(reader: Reader, run: str, dimension: str) -> dict[str | None, dict[str, object]]:
+    table = against_rest(slices.load(reader, run), dimension, "backend")
+    return {row["slice"]: row for row in table.to_pylist()}
+
+
+def test_the_diverging_replica_stands_out_and_no_other(recorded: Reader) -> None:
+    found = rows(recorded, f"faults/{REPLICAS}", "replica")
+    k3 = {
+        row["slice"]: row["backend.k3_kl"] for row in slices.by(recorded, f"faults/{REPLICAS}", "replica").to_pylist()
+    }
+    assert [name for name, row in found.items() if row["worse"]] == [max(k3, key=lambda name: k3[name])]
+    assert sum(row["k3_share"] for row in found.values()) == pytest.approx(1)
+
+
+def test_times_the_rest_is_the_ratio_of_pooled_means(recorded: Reader) -> None:
+    run = f"faults/{REPLICAS}"
+    sums = recorded.query(
+        "SELECT r.replica, sum(s.n) AS n, sum(s.sum_k3) AS k3 FROM statistics AS s "
+        "JOIN training_sequences AS t USING (run, step, segment_id, row) "
+        "JOIN rollout_sequences AS r ON r.run = t.run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row "
+        "WHERE s.run = ? AND s.pair = 'backend' GROUP BY ALL", [run],
+    ).to_pylist()  # fmt: skip
+    n, k3 = (float(sum(row[name] for row in sums)) for name in ("n", "k3"))
+    found = rows(recorded, run, "replica")
+    for row in sums:
+        rest = (k3 - row["k3"]) / (n - float(row["n"]))
+        assert found[row["replica"]]["times_rest"] == pytest.approx(row["k3"] / float(row["n"]) / rest)
+        assert found[row["replica"]]["tokens"] == row["n"]
+
+
+@pytest.mark.parametrize("dimension", ["replica", "finish_reason", "cached_prefix"])
+def test_nothing_stands_out_of_a_healthy_run(recorded: Reader, dimension: str) -> None:
+    assert not any(row["worse"] for row in rows(recorded, "faults/healthy", dimension).values())
+
+
+def test_one_slice_alone_has_nothing_to_be_held_against(recorded: Reader) -> None:
+    (row,) = rows(recorded, "faults/healthy", "rank").values()
+    assert (row["k3_share"], row["times_rest"], row["z"], row["worse"]) == (pytest.approx(1), None, None, None)
