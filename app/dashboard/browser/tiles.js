@@ -19,7 +19,7 @@ function tile(data) {
   );
 }
 
-function spark(values, color) {
+export function spark(values, color) {
   const x = (index) => (index / (values.length - 1)) * (WIDTH - 4) + 2;
   const y = (value) => HEIGHT - 2 - value * (HEIGHT - 4);
   let path = "";

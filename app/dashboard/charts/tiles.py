@@ -41,7 +41,7 @@ def _tile(view: RunView, panel: Panel, theme: Theme) -> dict[str, Any]:
         "note": _late(view, step) or _incomplete(view, line),
         "change": _with_step(change(value, median, log=panel.scale == "log"), view, step),
         "change_help": f"newest value against the median of the earlier steps, {quantity(median, unit_beside_label(line.metric))}",
-        "spark": _spark(view.series.column(line.metric)[-_SPARK_STEPS:], log=panel.scale == "log"),
+        "spark": spark(view.series.column(line.metric)[-_SPARK_STEPS:], log=panel.scale == "log"),
         "color": theme.color(line.role),
     }
 
@@ -98,7 +98,7 @@ def coverage_key(key: str) -> str | None:
     return candidate if candidate in COVERAGE else None
 
 
-def _spark(column: Floats, *, log: bool) -> list[float | None]:
+def spark(column: Floats, *, log: bool) -> list[float | None]:
     """Values scaled to 0…1 for drawing; None is a gap."""
     values = np.log(np.where(column > 0, column, np.nan)) if log else column
     known = values[np.isfinite(values)]
