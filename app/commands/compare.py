@@ -1,7 +1,7 @@
 """`logprobe compare RUN… --baseline RUN`: is a run the same as, better or worse than a baseline, metric by metric.
 
-A RUN is a run of the home, ``HOME:RUN``, or a folder with a recorded run; no service is needed. Exit code 0 whatever the verdicts are. The
-JSON form is public API, one document, unknown is null:
+A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bundle; no service is needed. Exit code 0 whatever the verdicts
+are. The JSON form is public API, one document, unknown is null:
 
     {"baseline": {"run", "steps", "growth": {"verdict", "since_step", …}}, "align",
      "runs": [{"run", "steps", "common", "leaves_at", "growth", "cell",

@@ -1,6 +1,6 @@
 """`logprobe report RUN [--html FILE]`: an incident report of one run, as one HTML file that needs no network.
 
-A RUN is a run of the home, ``HOME:RUN``, or a folder with a recorded run; no service is needed.
+A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bundle; no service is needed.
 """
 
 from __future__ import annotations

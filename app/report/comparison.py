@@ -10,9 +10,9 @@ from logprobe.app.report.chart import COLOURS, Chart, Line, figure, legend
 from logprobe.app.report.html import Markup, badge, element, joined, listing, page, section, table
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.axes import AXES
+from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.diagnosis.onset import Growth
 from logprobe.monitor.diagnosis.parity import Setting
-from logprobe.monitor.diagnosis.parity_trajectories import Trajectory
 
 TONES: Final = {"worse": "bad", "better": "good", "same": "good", "differs": "unsure", "unknown": "unsure"}
 # Of a table of verdicts, here and on the command line.
@@ -121,27 +121,17 @@ def _ratios(comparison: Comparison, colours: dict[str, int]) -> Iterator[Markup]
 
 
 def _ratio(run: str, item: MetricVerdict, colour: int, width: float, comparison: Comparison) -> Chart | None:
-    points, band = ratio_to_baseline(item.trajectory, width)
-    if not points:
+    found = ratios(item.trajectory, width)
+    if not found:
         return None
     alt = f"{item.label} of {run} over that of {comparison.baseline}: {item.verdict}. {item.reason}"
     return Chart(
         item.label.partition(", distance")[0],
         alt,
-        [Line(run, points, colour)],
+        [Line(run, [(ratio.at, ratio.value) for ratio in found], colour)],
         x_label=AXES[comparison.axis],
-        band=band,
+        band=[(ratio.at, ratio.low, ratio.high) for ratio in found],
     )
-
-
-def ratio_to_baseline(
-    found: Trajectory, width: float = 1.0
-) -> tuple[list[tuple[float, float]], list[tuple[float, float, float]]]:
-    """Ratio per block, and the band as ratios, at the blocks' middles; blocks whose baseline is 0 have none."""
-    blocks = [(width * (block.first_step + block.last_step) / 2, block) for block in found.blocks if block.reference]
-    points = [(x, block.value / block.reference) for x, block in blocks]
-    edges = [(x, *sorted((block.low / block.reference, block.high / block.reference))) for x, block in blocks]
-    return points, [(x, low, high) for x, low, high in edges]
 
 
 def _settings(pairing: Pairing, baseline: str) -> Markup:

@@ -6,8 +6,9 @@ with Places(home) as places:
     print(compare([places.find("v1")], places.find("v0")).document())
 """
 
-from logprobe.monitor.compare.comparison import Comparison, Pairing, compare
+from logprobe.monitor.compare.comparison import Comparison, Pairing, compare, compared
+from logprobe.monitor.compare.history import History, history
 from logprobe.monitor.compare.places import Place, Places
 from logprobe.monitor.compare.verdicts import MetricVerdict
 
-__all__ = ["Comparison", "MetricVerdict", "Pairing", "Place", "Places", "compare"]
+__all__ = ["Comparison", "History", "MetricVerdict", "Pairing", "Place", "Places", "compare", "compared", "history"]

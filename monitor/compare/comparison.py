@@ -98,14 +98,26 @@ def compare(
         ConfigurationError: no such metric, or a run that cannot be aligned on `axis`.
         QueryError: a store refused; see `Reader.read`.
     """
-    recipe = recipe or parity_recipe.shipped()
     reference, *others = [history(place, metrics) for place in (baseline, *runs)]
+    return compared(others, reference, axis=axis, metrics=metrics, recipe=recipe)
+
+
+def compared(
+    others: Sequence[History],
+    reference: History,
+    *,
+    axis: Axis = "step",
+    metrics: Sequence[str] = METRICS,
+    recipe: Recipe | None = None,
+) -> Comparison:
+    """The same, of runs that have been read. Pure; raises `ConfigurationError` as `compare` does."""
+    recipe = recipe or parity_recipe.shipped()
     widths = tuple(_width(run, reference, axis) for run in others)
     pairings = tuple(
         pair(run, reference, axis=axis, width=width, metrics=metrics, recipe=recipe)
         for run, width in zip(others, widths, strict=True)
     )
-    return Comparison(baseline.label, axis, pairings, (reference, *others), widths)
+    return Comparison(reference.label, axis, pairings, (reference, *others), widths)
 
 
 def pair(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
+import pyarrow as pa
+
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.diagnosis.onset import Growth, judge
 from logprobe.monitor.diagnosis.parity import courses
@@ -45,19 +47,25 @@ class History:
 
 def history(place: Place, metrics: Iterable[str]) -> History:
     """Reads one run. Raises `QueryError` as the source does."""
-    rows = place.source.read("app_steps", run=place.run, since=-1).to_pylist()
-    steps = tuple(row["step"] for row in rows)
-    times = {row["step"]: row["time"] for row in rows if row["time"] is not None}
-    begun = min(times.values(), default=None)
+    rows = place.source.read("app_steps", run=place.run, since=-1)
+    steps = tuple(rows["step"].to_pylist())
     found = courses(place.source, place.run, {*metrics, K3})
     changes = place.source.read("diagnosis_config_changes", run=place.run)["step"].to_pylist()
     known = found.get(K3, {})
     return History(
         label=place.label,
         steps=steps,
-        tokens=dict(zip(steps, accumulate(float(row["tokens"] or 0) for row in rows), strict=True)),
-        seconds={} if begun is None else {step: (time - begun).total_seconds() for step, time in times.items()},
+        tokens=dict(zip(steps, accumulate(float(tokens or 0) for tokens in rows["tokens"].to_pylist()), strict=True)),
+        seconds=_seconds(steps, rows["time"]),
         courses=found,
         growth=judge(steps, [known.get(step) for step in steps], config_changes=changes),
         facts=facts_of(place.source, place.run),
     )
+
+
+def _seconds(steps: Iterable[int], times: pa.ChunkedArray) -> dict[int, float]:
+    """Since the first time known. As whole microseconds: to make datetimes of them, pyarrow would load pandas."""
+    ends = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist()
+    known = {step: end for step, end in zip(steps, ends, strict=True) if end is not None}
+    begun = min(known.values(), default=0)
+    return {step: (end - begun) / 1e6 for step, end in known.items()}

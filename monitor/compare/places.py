@@ -1,6 +1,6 @@
-"""Where a run to look at lies: in the home asked, in another home (``HOME:RUN``), or in a folder as `RecordedRun` reads it.
+"""Where a run to look at lies: in the home asked, in another home (``HOME:RUN``), in a folder as `RecordedRun` reads it, or in a bundle.
 
-A recorded run goes through the real ingest and join into a store of its own in a temporary folder, so its numbers come about as those of
+A run in files goes through the real ingest and join into a store of its own in a temporary folder, so its numbers come about as those of
 a live run do.
 """
 
@@ -10,18 +10,15 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
 from logprobe.monitor.reader import Reader, open_reader
-from logprobe.monitor.recorded import MANIFEST, RecordedRun
+from logprobe.monitor.recorded import MANIFEST
 from logprobe.monitor.slices import Source
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+
+_BUNDLE: Final = ".logprobe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Place:
 
 
 class Places:
-    """Opens every home and every recorded run at most once, and closes them all; a context manager. For one thread."""
+    """Opens every home and every run in files at most once, and closes them all; a context manager. For one thread."""
 
     def __init__(self, home: str | None) -> None:
         """`home`: where plain names are looked for; None: there is none."""
@@ -56,14 +53,14 @@ class Places:
             ServiceUnavailableError: its service does not answer.
             SegmentError: a recorded run that cannot be trusted.
         """
-        if (Path(name) / MANIFEST).is_file():
-            return self._from_folder(Path(name).resolve())
+        if (Path(name) / MANIFEST).is_file() or (name.endswith(_BUNDLE) and Path(name).is_file()):
+            return self._from_files(Path(name).resolve())
         folder, colon, run = name.rpartition(":")
         if colon and Path(folder).is_dir():
             return Place(name, run, self._reader(folder))
         if self._home is None:
             raise ConfigurationError(
-                f"where is the run {name!r}? pass --home DIR, HOME:RUN, or a folder with {MANIFEST} in it"
+                f"where is the run {name!r}? pass --home DIR, HOME:RUN, a folder with {MANIFEST} in it, or a bundle NAME{_BUNDLE}"
             )
         return Place(name, name, self._reader(self._home))
 
@@ -73,27 +70,17 @@ class Places:
             self._readers[home.path] = self._stack.enter_context(open_reader(home))
         return self._readers[home.path]
 
-    def _from_folder(self, folder: Path) -> Place:
-        if folder not in self._recorded:
-            recorded = RecordedRun(folder)
+    def _from_files(self, path: Path) -> Place:
+        from logprobe.monitor.compare import unpacked  # noqa: PLC0415 -- ingest loads slowly, and runs of homes need none
+
+        if path not in self._recorded:
             scratch = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="logprobe-"))
-            store = self._stack.enter_context(_ingested(recorded, Path(scratch)))
-            self._recorded[folder] = Place(folder.name, recorded.run, store)
-        return self._recorded[folder]
+            run, store = (unpacked.folder if path.is_dir() else unpacked.bundle)(path, Path(scratch))
+            self._recorded[path] = Place(path.name, run, self._stack.enter_context(store))
+        return self._recorded[path]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
-
-
-def _ingested(recorded: RecordedRun, folder: Path) -> Store:
-    writer = SpoolWriter(folder, recorded.run, "recorded")
-    for kind in recorded.kinds:
-        writer.write(kind, recorded.table(kind))
-    store = Store.open(Home(folder))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
-    StepJob(store).run_once()
-    return store

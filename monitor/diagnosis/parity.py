@@ -186,8 +186,10 @@ def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> I
 def courses(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Course]:
     """What was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
     found: dict[str, dict[int, float]] = {}
-    for row in source.read("app_points", run=run, since=-1, metrics=list(metrics)).to_pylist():
-        found.setdefault(row["metric"], {})[row["step"]] = row["value"]
+    rows = source.read("app_points", run=run, since=-1, metrics=list(metrics))
+    columns = (rows[name].to_pylist() for name in ("metric", "step", "value"))
+    for metric, step, value in zip(*columns, strict=True):
+        found.setdefault(metric, {})[step] = value
     return found
 
 

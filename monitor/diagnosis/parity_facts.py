@@ -33,13 +33,15 @@ _TRAINER_HEAD: Final = ("trainer.lm_head_dtype", "trainer.head_dtype")
 def facts_of(source: Source, run: str) -> Facts:
     """All facts of a run. Raises `QueryError` as the source does."""
     found: dict[str, list[Any]] = {}
-    for name, value in _recorded(source.read("diagnosis_configs", run=run).to_pylist()):
+    # No column of times below: to make datetimes of them, pyarrow would load pandas.
+    configs = source.read("diagnosis_configs", run=run).drop_columns("time").to_pylist()
+    for name, value in _recorded(configs):
         values = found.setdefault(name, [])
         if value not in values:
             values.append(value)
     facts = {name: tuple(values) for name, values in found.items()}
-    rows = source.read("diagnosis_weights", run=run).to_pylist()
-    records = (WeightRecord(**{name: value for name, value in row.items() if name != "time"}) for row in rows)
+    rows = source.read("diagnosis_weights", run=run).drop_columns("time").to_pylist()
+    records = (WeightRecord(**row) for row in rows)
     return {**facts, **_heads(facts), **_updates(Weights(tuple(records)))}
 
 

@@ -30,7 +30,7 @@ from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.rows import BadRowError, Row
 from logprobe.monitor.importers.source import Format, Place, Unit, files
-from logprobe.monitor.reader import Reader
+from logprobe.monitor.slices import Source
 
 PIECE_UNITS: Final = 256
 # What a value of an unexpected type or shape provokes in a format's reading of it.
@@ -66,7 +66,7 @@ class ImportReport:
 class Importer:
     """Imports files of one format into one run."""
 
-    def __init__(self, home: Home, run: str, form: Format, reader: Reader) -> None:
+    def __init__(self, home: Home, run: str, form: Format, reader: Source) -> None:
         """Reads what was imported before; the spool has to be ingested. Raises what the reader raises."""
         self._home, self._run, self._form = home, run, form
         self._writer = f"import-{form.name}"

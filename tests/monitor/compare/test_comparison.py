@@ -11,6 +11,9 @@ from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison, Places, compare
+from logprobe.monitor.exporters.bundle import export_bundle
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
 
 MISMATCH = (
     "backend.k3_kl",
@@ -74,6 +77,27 @@ def test_a_folder_and_another_home_are_compared_as_runs_of_a_home_are(tmp_path: 
         assert both.pairings[0].common == both.pairings[0].steps > 0
         ours, theirs = (run.course("backend.k3_kl") for run in both.histories)
         assert ours == pytest.approx(theirs)
+
+
+def test_a_bundle_is_compared_as_the_run_it_was_made_of(tmp_path: Path) -> None:
+    home, bundle = tmp_path / "home", tmp_path / "run.logprobe"
+    ingest_recorded(home, "faults/healthy")
+    with open_reader(Home(home)) as reader:
+        export_bundle(reader, "faults/healthy", bundle, version="test")
+    with Places(str(home)) as places:
+        packed = places.find(str(bundle))
+        assert (packed.label, packed.run) == ("run.logprobe", "faults/healthy")
+        both = compare([packed], places.find("faults/healthy"), metrics=["backend.k3_kl"])
+        ours, theirs = (run.course("backend.k3_kl") for run in both.histories)
+        assert ours == pytest.approx(theirs)
+        assert both.pairings[0].relevant == both.pairings[0].differences == ()
+
+
+def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
+    broken = tmp_path / "run.logprobe"
+    broken.write_bytes(b"PK")
+    with Places(None) as places, pytest.raises(ConfigurationError, match="no bundle of logprobe"):
+        places.find(str(broken))
 
 
 def test_a_name_without_a_home_is_refused() -> None:

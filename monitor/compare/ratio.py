@@ -1,0 +1,40 @@
+"""A run's metric over its baseline's, block by block, with the band that noise and margin explain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from logprobe.monitor.diagnosis.parity_trajectories import Block, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One block: its middle on the axis, run over baseline there, and the band as ratios (`low` ≤ `high`)."""
+
+    at: float
+    value: float
+    low: float
+    high: float
+
+
+def ratios(found: Trajectory, width: float = 1.0) -> tuple[Ratio, ...]:
+    """Ratio and band of each block; a block whose baseline is 0 and has no floor has none.
+
+    Args:
+        found: of one metric.
+        width: of a cell, as `Comparison.widths` has it.
+    """
+    known = (_ratio(block, width) for block in found.blocks)
+    return tuple(ratio for ratio in known if ratio is not None)
+
+
+def _ratio(block: Block, width: float) -> Ratio | None:
+    reference, value = block.reference, block.value
+    if 0 <= reference < block.low:  # the band stands around a floor: smaller values are compared, and drawn, as that
+        reference = math.sqrt(block.low * block.high)
+        value = max(value, reference)
+    if not reference:
+        return None
+    low, high = sorted((block.low / reference, block.high / reference))
+    return Ratio(width * (block.first_step + block.last_step) / 2, value / reference, low, high)
