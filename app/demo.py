@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.replay import Replay
 from logprobe.app.stack import Stack, free_port, require_extras, say
 from logprobe.app.supervisor import stop_on_signals
@@ -32,7 +33,7 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
     require_extras()
     runs = find_runs(Path(data) if data else None, names)
     with demo_home(home) as place, stop_on_signals() as stop:
-        stack = Stack(place, address=_ADDRESS, port=choose_port(port))
+        stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port))
         say(f"replaying {', '.join(recorded.run for recorded in runs)} at {speed:g} steps/s into {place.path}")
         with _playing([Replay(recorded, place.path) for recorded in runs], speed, stop):
             stack.run(stop)

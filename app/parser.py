@@ -50,7 +50,19 @@ def _up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=port, default=8501, help="of the dashboard; 0: any free one (default: %(default)s)"
     )
-    parser.add_argument("--address", default="127.0.0.1", help="that the dashboard listens on (default: %(default)s)")
+    parser.add_argument(
+        "--address",
+        "--host",
+        default="127.0.0.1",
+        help="that the dashboard listens on; other machines that reach it may look, and act with the token of `logprobe token` "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--public-url",
+        metavar="URL",
+        help="what browsers call the dashboard when a reverse proxy stands in front of it, e.g. https://host/logprobe (docs/security.md)",
+    )
+    parser.add_argument("--read-only", action="store_true", help="nothing can be done from the dashboard")
     parser.add_argument("--no-app", action="store_true", help="the monitor service only")
     parser.add_argument(
         "--keep-gib",
@@ -70,6 +82,10 @@ def _up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--health-port", type=port, metavar="PORT", help="of the service's /healthz (default: any free one)"
     )
+
+
+def _token(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--new", action="store_true", help="make another one; who typed the old one has to type it")
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
@@ -151,7 +167,7 @@ def _parity(parser: argparse.ArgumentParser) -> None:
 
 def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", metavar="RUN", nargs="+", help="a run of the home, HOME:RUN, or a recorded run's folder"
+        "names", metavar="RUN", nargs="+", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle"
     )
     parser.add_argument(
         "--baseline", metavar="RUN", required=True, help="what they are compared with, named the same way"
@@ -168,7 +184,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="RUN", help="a run of the home, HOME:RUN, or a recorded run's folder")
+    parser.add_argument("name", metavar="RUN", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle")
     parser.add_argument("--html", metavar="FILE", help="where to (default: RUN.html in the working directory)")
 
 
@@ -231,6 +247,7 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 
 _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
     "up": ("run the monitor service and the dashboard", _up),
+    "token": ("show what has to be typed to act from a dashboard that other machines reach", _token),
     "demo": ("replay recorded runs live through the whole pipeline", _demo),
     "runs": ("list the runs of a home", _runs),
     "status": (

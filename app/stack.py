@@ -11,6 +11,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.dashboard.access.sign_in import FILE, load
 from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.supervisor import Child, Supervisor
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
@@ -36,7 +38,7 @@ def require_extras(*, app: bool = True) -> None:
 
 
 class Stack:
-    """A home's service and, unless `app` is False, its dashboard at `address`:`port` (0: any free port).
+    """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access` lets in.
 
     `options`: further arguments of the service, see `logprobe.app.service`.
     """
@@ -45,7 +47,7 @@ class Stack:
         self,
         home: Home,
         *,
-        address: str = "127.0.0.1",
+        access: Access = Access(),  # noqa: B008 - immutable
         port: int = 8501,
         app: bool = True,
         options: Sequence[str] = (),
@@ -56,29 +58,53 @@ class Stack:
         if owner is not None:
             raise HomeBusyError(f"{home.path} is in use by {owner}; stop it, or choose another home")
         self._home = home.create()
-        self._address = address
-        self._port = free_port(address, port) if app else 0
+        self._access = access
+        self._port = free_port(access.address, port) if app else 0
         self._app = app
         self._options = options
+        if app:
+            self._check_sign_in()
 
     @property
     def url(self) -> str:
-        """Where a browser finds the dashboard."""
-        host = "127.0.0.1" if self._address in _ANY else self._address
-        return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
+        """Where a browser on this machine finds the dashboard."""
+        host = "127.0.0.1" if self._access.address in _ANY else self._access.address
+        base = f"/{self._access.base_path}" if self._access.base_path else ""
+        return f"http://[{host}]:{self._port}{base}" if ":" in host else f"http://{host}:{self._port}{base}"
+
+    @property
+    def public_url(self) -> str:
+        """Where everybody else finds it."""
+        return self._access.public_url or self.url
+
+    def _check_sign_in(self) -> None:
+        """A mistake has to show now, and not when nobody can sign in."""
+        sign_in = load(self._home.path)
+        if sign_in is None:
+            return
+        if importlib.util.find_spec("authlib") is None:
+            raise MissingExtraError("signing in needs the package 'authlib'; pip install 'logprobe[oidc]'")
+        pages = {self.public_url, self.public_url.replace("//127.0.0.1:", "//localhost:")}
+        if sign_in.redirect_uri not in {f"{page}/oauth2callback" for page in pages}:
+            raise ConfigurationError(
+                f"{self._home.path / FILE}: redirect_uri has to be {self.public_url}/oauth2callback, with the dashboard's "
+                "address as browsers call it (--public-url, --port)"
+            )
 
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
         """Runs until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
 
         def announce() -> None:
             say(f"dashboard at {self.url} (Ctrl-C stops)" if self._app else f"serving {self._home.path} (Ctrl-C stops)")
+            if self._app and not self._access.local and not self._access.read_only:
+                say(f"to act from other machines: logprobe token --home {self._home.path}")
             on_ready()
 
         children = [self._service(), *([self._dashboard()] if self._app else [])]
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
-        page = ["--page", self.url] if self._app else []
+        page = ["--page", self.public_url] if self._app else []
         command = [sys.executable, "-m", "logprobe.app.service", "--home", str(self._home.path), *page, *self._options]
         return Child("monitor service", command, ready=self._serving)
 
@@ -89,15 +115,20 @@ class Stack:
 
     def _dashboard(self) -> Child:
         options = {
-            "server.address": self._address,
+            "server.address": self._access.address,
             "server.port": str(self._port),
+            "server.baseUrlPath": self._access.base_path,
+            "server.corsAllowedOrigins": self._access.origin or "",
+            "server.maxUploadSize": "1",  # MB; nothing is uploaded
+            # No other: one in a home directory or a working directory belongs to another app.
+            "secrets.files": str(self._home.path / FILE),
             "global.developmentMode": "false",
             **streamlit_options(),
         }
         script = Path(__file__).parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-m", "streamlit", "run", str(script), *arguments]
-        environment = {"LOGPROBE_HOME": str(self._home.path)}
+        environment = {"LOGPROBE_HOME": str(self._home.path), **self._access.environment()}
         return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 
     def _answering(self) -> bool:

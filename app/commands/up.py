@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from logprobe.app.arguments import home_path
+from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.stack import Stack, say
 from logprobe.app.supervisor import stop_on_signals
 from logprobe.monitor.home import Home
@@ -14,7 +15,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns after Ctrl-C or SIGTERM."""
     stack = Stack(
         Home(home_path(arguments)),
-        address=arguments.address,
+        access=_access(arguments),
         port=arguments.port,
         app=not arguments.no_app,
         options=_service_options(arguments),
@@ -23,6 +24,11 @@ def run(arguments: argparse.Namespace) -> int:
         stack.run(stop)
     say("stopped")
     return 0
+
+
+def _access(arguments: argparse.Namespace) -> Access:
+    public_url = None if arguments.public_url is None else checked_url(arguments.public_url)
+    return Access(address=arguments.address, public_url=public_url, read_only=arguments.read_only)
 
 
 def _service_options(arguments: argparse.Namespace) -> list[str]:

@@ -7,11 +7,15 @@ goes to the log of the process.
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import streamlit as st
+from starlette.middleware import Middleware
 from streamlit.starlette import App
 
+from logprobe.app.dashboard.access.guard import Guard
+from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.assets import routes
 from logprobe.collectors.errors import LogprobeError
 
@@ -28,4 +32,9 @@ def _say(error: Exception) -> bool:
     return True
 
 
-app = App(Path(__file__).with_name("shell.py"), routes=routes(), on_script_error=_say)
+app = App(
+    Path(__file__).parent / "views" / "shell.py",
+    routes=routes(),
+    middleware=[Middleware(Guard, access=Access.of(os.environ))],
+    on_script_error=_say,
+)

@@ -48,8 +48,12 @@ def fingerprint() -> str:
 
 def base_url() -> str:
     """Path below which the files are served, without a slash at its end."""
-    prefix = str(config.get_option("server.baseUrlPath") or "").strip("/")
-    return f"{f'/{prefix}' if prefix else ''}/logprobe-assets/{fingerprint()}"
+    return f"{_prefix()}/logprobe-assets/{fingerprint()}"
+
+
+def _prefix() -> str:
+    path = str(config.get_option("server.baseUrlPath") or "").strip("/")
+    return f"/{path}" if path else ""
 
 
 async def _serve(request: Request) -> Response:
@@ -64,4 +68,4 @@ async def _serve(request: Request) -> Response:
 
 def routes() -> list[Route]:
     """Routes to mount beside Streamlit's own."""
-    return [Route("/logprobe-assets/{fingerprint}/{name}", _serve)]
+    return [Route(_prefix() + "/logprobe-assets/{fingerprint}/{name}", _serve)]

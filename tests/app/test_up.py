@@ -13,6 +13,7 @@ import psutil
 import pytest
 from processes import connected, end, eventually, record
 
+from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.stack import Stack, free_port
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.recorder import Recorder
@@ -90,7 +91,7 @@ def test_what_cannot_run_says_so_at_once(home, tmp_path) -> None:
         ):
             Stack(Home(tmp_path / "second"), port=port)
         other.kill()
-    assert Stack(Home(tmp_path / "third"), address="::1", port=0).url.startswith("http://[::1]:")
+    assert Stack(Home(tmp_path / "third"), access=Access(address="::1"), port=0).url.startswith("http://[::1]:")
 
 
 def _taken(port: int) -> bool:

@@ -17,10 +17,11 @@ _EXACT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the dashboard: its path ("" for the first one) and its name."""
+    """A page of the dashboard: its path ("" for the first one), its name, and whether something can be done from it."""
 
     path: str
     title: str
+    acts: bool = False
 
 
 def bar_of(

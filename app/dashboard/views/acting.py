@@ -1,42 +1,75 @@
-"""Doing something from a page: only through the running service, only what was confirmed, and each confirmation once."""
+"""Doing something from a page: only by whom it is granted, only through the running service, only what was confirmed, and once."""
 
 from __future__ import annotations
 
-import ipaddress
+import logging
+import os
+import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import streamlit as st
-from streamlit import config
 
+from logprobe.app.dashboard.access import token
+from logprobe.app.dashboard.access.permission import Permission, Visitor, is_direct, permission
+from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.dashboard.access.tries import Tries
+from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.pages.blocks import Block, text
+from logprobe.app.dashboard.views.login import person
 from logprobe.app.dashboard.views.session import feed, home
-from logprobe.collectors.errors import LogprobeError
+from logprobe.app.numbers import duration
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 
+_LOGGER: Final = logging.getLogger("logprobe.app")
 _SAID: Final = "said"
 _DONE: Final = "done"
+_MARK: Final = "token"  # of the token that this session was opened with, never the token itself
+_DOOR: Final = "door"
+_TRIES: Final = Tries()
+_AUTHORS: Final = ("by", "author")  # what actions call the person who asked
+
+
+@cache
+def _access() -> Access:
+    return Access.of(os.environ)
 
 
 def blocked(run: str) -> str:
     """Why nothing can be done from this page; "": it can."""
     if feed().look(run).away_since is not None:
         return "the monitor service does not answer"
-    return "" if _local() else "this dashboard can be reached from other machines; use the command line"
+    return granted().value
 
 
-def _local() -> bool:
-    address = str(config.get_option("server.address") or "")
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
+def granted() -> Permission:
+    """Whether this session may act, and why not."""
+    someone = person()
+    visitor = Visitor(
+        may_act=None if someone is None else someone.may_act,
+        direct=is_direct(st.context.ip_address, st.context.headers),
+        unlocked=_MARK in st.session_state
+        and token.same(st.session_state[_MARK], token.mark(token.read(Home(home())))),
+    )
+    return permission(_access(), visitor)
 
 
 def ask(action: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Has the service do it. Raises `LogprobeError` as the action does, `ServiceUnavailableError` when nobody answers."""
+    """Has the service do it; who signed in is its author, whatever the page says.
+
+    Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does, `ServiceUnavailableError` when nobody
+    answers.
+    """
+    allowed = granted()
+    if allowed is not Permission.GRANTED:
+        raise ConfigurationError(f"nothing was done: {allowed.value}")
+    someone = person()
+    stated = {} if someone is None else {name: someone.email for name in _AUTHORS if name in document}
     with connect(home()) as reader:
-        return reader.act(action, document)
+        return reader.act(action, {**document, **stated})
 
 
 def attempt(place: str, wanted: Mapping[str, Any] | None, do: Callable[[Mapping[str, Any]], str]) -> None:
@@ -55,3 +88,31 @@ def said(place: str) -> list[Block]:
     """What came of the last thing done there in this session."""
     words = st.session_state.get(f"{_SAID} {place}")
     return [] if words is None else [text(*words)]
+
+
+def door() -> None:
+    """Where the home's token is typed; nothing where this session needs none, or none would help."""
+    if granted() is not Permission.LOCKED:
+        return
+    sent = panel("door", "door", {"said": st.session_state.get(_DOOR, "")}, triggers=("do",))
+    if sent.do and sent.do.get("at") != st.session_state.get(_DONE):
+        st.session_state[_DONE] = sent.do.get("at")
+        st.session_state[_DOOR] = _opened(str(sent.do.get("token", "")).strip())
+        st.rerun(scope="fragment")
+
+
+def _opened(given: str) -> str:
+    """Remembers that the right token was typed; else why it does not open."""
+    address, now = st.context.ip_address or "this machine", time.monotonic()
+    wait = _TRIES.wait(address, now)
+    if wait:
+        return f"Too many wrong tries: wait {duration(wait)} and try again."
+    expected = token.read(Home(home()))
+    if not token.same(given, expected):
+        wrong = _TRIES.failed(address, now)
+        _LOGGER.warning("wrong token typed at %s, %d in a row", address, wrong)
+        return "That is not the home's token. `logprobe token` shows it."
+    wrong = _TRIES.passed(address)
+    _LOGGER.info("the token was typed at %s, after %d wrong tries", address, wrong)
+    st.session_state[_MARK] = token.mark(expected)
+    return ""

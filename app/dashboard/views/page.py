@@ -11,14 +11,15 @@ import streamlit as st
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.data.feed import Look, Run, RunView
 from logprobe.app.dashboard.pages.bar import Page, bar_of
-from logprobe.app.dashboard.views.session import asked, choose, chosen, home, looked, pace, put
+from logprobe.app.dashboard.views.acting import door
+from logprobe.app.dashboard.views.session import asked, choose, chosen, guarded, home, looked, pace, put
 from logprobe.app.dashboard.views.words import ABSENT_RUN, BEGINNING, no_service, recording_snippet
 
 PAGES: Final = (
     Page("", "Overview"),
     Page("diagnosis", "Diagnosis"),
-    Page("alerts", "Alerts"),
-    Page("actions", "Actions"),
+    Page("alerts", "Alerts", acts=True),
+    Page("actions", "Actions", acts=True),
 )
 
 Draw = Callable[[Run, RunView], None]
@@ -76,6 +77,9 @@ def _live(path: str, draw: Draw) -> None:
         st.rerun(scope="fragment")
     if sent.go:
         go(sent.go.strip("/"))
+    if any(each.acts for each in PAGES if each.path == path):
+        with guarded("field for the token"):
+            door()
     _below(look, run, draw)
 
 

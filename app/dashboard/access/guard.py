@@ -1,0 +1,88 @@
+"""What every request passes first: called by a name of ours, from a page of ours, answered with the headers that keep it so.
+
+Streamlit looks at the Host header of its websocket only, and only when told to; without that a page somewhere else can point a name
+of its own at this machine (DNS rebinding) and read the dashboard through the browser of whoever looks at it. It also lets pages of
+other local servers in, and asks a server on the internet for this machine's address before it refuses anybody. Neither happens here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from logprobe.app.dashboard.access.settings import Access, host_names, is_address, is_loopback
+
+_HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_POLICY_VIOLATION: Final = 1008  # RFC 6455, 7.4.1
+# Streamlit's page has one inline script, styles itself in place, and imports a component's script from a blob it made.
+_POLICY: Final = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' blob:; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
+)
+HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "SAMEORIGIN",
+    "referrer-policy": "same-origin",  # addresses carry names of runs
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware around the whole dashboard."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._origin = access.origin
+        self._names = host_names(access)
+        self._any_address = not is_loopback(access.address)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, or refuses it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        wrong = self._wrong(scope)
+        if wrong is None:
+            await self._app(scope, receive, _with_headers(send))
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": wrong})
+        else:
+            await PlainTextResponse(f"{wrong}\n", status_code=403, headers=HEADERS)(scope, receive, send)
+
+    def _wrong(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._ours(host):
+            return "not a name of this dashboard; start it with --public-url as browsers call it"
+        origin = headers.get("origin")
+        acts = scope["type"] == "websocket" or scope["method"] not in _HARMLESS
+        if acts and origin is not None and not self._same(origin, host):
+            return "asked for by another page; start the dashboard with --public-url as browsers call it"
+        return None
+
+    def _ours(self, host: str) -> bool:
+        """No name can be rebound to an IP address in the Host header; names have to be known."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        return name in self._names or (self._any_address and is_address(name))
+
+    def _same(self, origin: str, host: str) -> bool:
+        return origin.lower() == self._origin or origin.lower().partition("://")[2] == host.lower()
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sent

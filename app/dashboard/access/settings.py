@@ -1,0 +1,87 @@
+"""How far a dashboard can be reached, as `logprobe up` was told; travels to the dashboard's process in its environment."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from logprobe.collectors.errors import ConfigurationError
+
+VARIABLE: Final = "LOGPROBE_DASHBOARD"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`address`: that the dashboard listens on; `public_url`: what browsers call it, when something stands in front of it."""
+
+    address: str = "127.0.0.1"
+    public_url: str | None = None
+    read_only: bool = False
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Access:
+        """As `environment` hands it on; the narrowest one when nothing was handed on."""
+        text = environment.get(VARIABLE)
+        return cls(**json.loads(text)) if text else cls()
+
+    def environment(self) -> dict[str, str]:
+        """What `of` reads."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it, and nothing is said to stand in front of it."""
+        return self.public_url is None and is_loopback(self.address)
+
+    @property
+    def base_path(self) -> str:
+        """Path below which the dashboard lies, without slashes at its ends; "" for none."""
+        return urlsplit(self.public_url or "").path.strip("/")
+
+    @property
+    def origin(self) -> str | None:
+        """Scheme, host and port of the public address, as browsers send them; None without one."""
+        if self.public_url is None:
+            return None
+        parts = urlsplit(self.public_url)
+        return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+def checked_url(text: str) -> str:
+    """`text` without a slash at its end. Raises `ConfigurationError` when it is no address that a browser can open."""
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ConfigurationError(
+            f"--public-url {text!r} is no address of a page; write it as browsers see it, e.g. https://host/logprobe"
+        )
+    return text.rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address means this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_address(host: str) -> bool:
+    """Whether `host` is an IP address and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def host_names(access: Access) -> frozenset[str]:
+    """Names, in lower case, under which the dashboard may be called; for one that listens beyond this machine, its own as well."""
+    public = urlsplit(access.public_url or "").hostname
+    own = () if is_loopback(access.address) else (socket.gethostname(), socket.getfqdn())
+    names = ("localhost", "127.0.0.1", "::1", access.address, public, *own)
+    return frozenset(name.lower() for name in names if name)

@@ -1,0 +1,117 @@
+"""Sign-in with OpenID Connect, as the home's ``secrets.toml`` sets it up; absent file or section: nobody has to sign in.
+
+[auth]                  as Streamlit's `st.login` has it: redirect_uri, cookie_secret, and one provider or several [auth.NAME]
+[access]                ours: e-mail addresses, "*@example.org" for all of a domain
+read = ["*@example.org"]
+act = ["ada@example.org"]       # default: nobody
+"""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.errors import ConfigurationError
+
+FILE: Final = "secrets.toml"
+_CALLBACK: Final = "/oauth2callback"
+_NEEDED: Final = ("client_id", "client_secret", "server_metadata_url")
+_SHORTEST_SECRET: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """`providers`: by name, None for the unnamed one; `readers`, `actors`: who may look and act."""
+
+    providers: tuple[str | None, ...]
+    readers: tuple[str, ...]
+    actors: tuple[str, ...]
+    redirect_uri: str
+
+    def may_read(self, email: str) -> bool:
+        """Whether this person may look. Whoever may act may look."""
+        return listed(email, self.readers) or listed(email, self.actors)
+
+    def may_act(self, email: str) -> bool:
+        """Whether this person may act."""
+        return listed(email, self.actors)
+
+
+def listed(email: str, patterns: Sequence[str]) -> bool:
+    """Whether an address is among `patterns`, which are addresses or ``*@domain``.
+
+    >>> listed("Ada@Example.org", ["*@example.org"]), listed("ada@sub.example.org", ["*@example.org"])
+    (True, False)
+    """
+    name, at, domain = email.lower().rpartition("@")
+    return bool(name and at) and any(pattern.lower() in {email.lower(), f"*@{domain}"} for pattern in patterns)
+
+
+def email_of(user: Mapping[str, Any]) -> str | None:
+    """The e-mail address that the provider vouches for; None when it has none, or says itself that nobody verified it."""
+    email = user.get("email")
+    verified = str(user.get("email_verified", True)).lower() == "true"
+    return email if isinstance(email, str) and verified else None
+
+
+def load(home: Path) -> SignIn | None:
+    """As the home's file has it; None: nobody has to sign in.
+
+    Raises `ConfigurationError`, with what to do, when the file cannot be read, others may read it, or it would let in nobody or anybody.
+    """
+    file = home / FILE
+    try:
+        with file.open("rb") as opened:
+            document = tomllib.load(opened)
+            mode = stat.S_IMODE(file.stat().st_mode)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{file}: cannot be read ({error})") from error
+    if "auth" not in document:
+        return None
+    if mode & (stat.S_IRWXO | stat.S_IWGRP):
+        raise ConfigurationError(f"{file} holds secrets, and others may read or change it; run: chmod 600 {file}")
+    return _checked(file, document)
+
+
+def _checked(file: Path, document: Mapping[str, Any]) -> SignIn:
+    auth = document["auth"]
+    providers = _providers(file, auth)
+    redirect_uri = str(auth.get("redirect_uri", ""))
+    if not redirect_uri.endswith(_CALLBACK):
+        raise ConfigurationError(f"{file}: [auth] redirect_uri has to be the dashboard's address and {_CALLBACK}")
+    if len(str(auth.get("cookie_secret", ""))) < _SHORTEST_SECRET:
+        raise ConfigurationError(
+            f"{file}: [auth] cookie_secret needs {_SHORTEST_SECRET} characters or more, e.g. of `openssl rand -hex 32`"
+        )
+    access = document.get("access", {})
+    readers, actors = (_patterns(file, access, name) for name in ("read", "act"))
+    if not readers and not actors:
+        raise ConfigurationError(
+            f'{file}: who may look? add a section [access] with e.g. read = ["*@example.org"], act = ["ada@example.org"]'
+        )
+    return SignIn(providers, readers, actors, redirect_uri)
+
+
+def _providers(file: Path, auth: Mapping[str, Any]) -> tuple[str | None, ...]:
+    named = {name: section for name, section in auth.items() if isinstance(section, Mapping) and "client_id" in section}
+    sections: dict[str | None, Mapping[str, Any]] = {**named} if "client_id" not in auth else {None: auth, **named}
+    if not sections:
+        raise ConfigurationError(f"{file}: [auth] names no provider; it needs {', '.join(_NEEDED)}")
+    for name, section in sections.items():
+        missing = [key for key in _NEEDED if not section.get(key)]
+        if missing:
+            raise ConfigurationError(f"{file}: [auth{f'.{name}' if name else ''}] lacks {', '.join(missing)}")
+    return tuple(sections)
+
+
+def _patterns(file: Path, access: Any, name: str) -> tuple[str, ...]:
+    values = access.get(name, []) if isinstance(access, Mapping) else None
+    if not isinstance(values, list) or not all(isinstance(value, str) and "@" in value for value in values):
+        raise ConfigurationError(f"{file}: [access] {name} has to be a list of e-mail addresses")
+    return tuple(values)

@@ -1,0 +1,64 @@
+"""The home's token for people: typed into a page that other machines can reach, before anything can be done from it.
+
+It stands in ``<home>/token`` (mode 0600), stays the same over restarts, and is another secret than the one that programs show to the
+service (``LOGPROBE_TOKEN``): that one reads everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.home import Home
+
+_BYTES: Final = 24
+
+
+def path(home: Home) -> Path:
+    """Where it stands."""
+    return home.path / "token"
+
+
+def read(home: Home) -> str:
+    """The token; made when there is none yet. Raises `ConfigurationError` when others may read it, or when it cannot be read or made."""
+    place = path(home)
+    try:
+        if place.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{place}: others may read it; make a new one with `logprobe token --new`")
+        text = place.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return renew(home)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{place}: cannot be read ({error}); make a new one with `logprobe token --new`"
+        ) from None
+    return text or renew(home)
+
+
+def renew(home: Home) -> str:
+    """A new token; whoever typed the old one has to type this one. Raises `ConfigurationError` when it cannot be written."""
+    token = secrets.token_urlsafe(_BYTES)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=home.path, prefix=".token.")  # mkstemp creates with mode 0600
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(token + "\n")
+        Path(name).replace(path(home))
+    except OSError as error:
+        raise ConfigurationError(f"{path(home)}: cannot be written ({error.strerror})") from error
+    return token
+
+
+def mark(token: str) -> str:
+    """What a session keeps instead of the token it was opened with."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def same(given: str, expected: str) -> bool:
+    """Whether two secrets are the same; takes as long when they differ early as when they differ late."""
+    return hmac.compare_digest(given.encode(), expected.encode())

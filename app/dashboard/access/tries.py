@@ -1,0 +1,53 @@
+"""Wrong tries at the token: counted, and each makes its address wait twice as long for the next. `now` is in seconds of any clock."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+_FIRST_SECONDS: Final = 1.0
+_LONGEST_SECONDS: Final = 60.0
+_ADDRESSES: Final = 1_000  # remembered; the one heard of longest ago is forgotten first
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    wrong: int
+    until: float
+
+
+class Tries:
+    """Of all sessions of one process. From any thread.
+
+    >>> tries = Tries()
+    >>> tries.failed("10.0.0.1", now=0.0), tries.wait("10.0.0.1", now=0.25), tries.wait("10.0.0.2", now=0.25)
+    (1, 0.75, 0.0)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._addresses: dict[str, _Address] = {}
+
+    def wait(self, address: str, now: float) -> float:
+        """Seconds before `address` may try again; 0: now."""
+        with self._lock:
+            known = self._addresses.get(address)
+        return 0.0 if known is None else max(0.0, known.until - now)
+
+    def failed(self, address: str, now: float) -> int:
+        """Counts a wrong try; returns how many there were from `address`."""
+        with self._lock:
+            before = self._addresses.pop(address, None)
+            wrong = 1 + (before.wrong if before else 0)
+            pause = min(_FIRST_SECONDS * 2.0 ** min(wrong - 1, 10), _LONGEST_SECONDS)
+            self._addresses[address] = _Address(wrong, now + pause)
+            if len(self._addresses) > _ADDRESSES:
+                del self._addresses[next(iter(self._addresses))]
+        return wrong
+
+    def passed(self, address: str) -> int:
+        """Forgets `address`; returns how many wrong tries came before."""
+        with self._lock:
+            known = self._addresses.pop(address, None)
+        return known.wrong if known else 0
