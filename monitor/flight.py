@@ -1,6 +1,7 @@
 """The service's Arrow Flight endpoint: read-only queries and a few actions, for one home.
 
     do_get     ticket  {"sql": …, "params": …} or {"name": …, "params": {…}}   → record batches
+                       with "sql": "first" rows only; "label", by which the action "stop_query" knows it
     do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown";
                and the actions of the service's parts, which take a JSON object as their body
 
@@ -45,8 +46,11 @@ _ERRORS: Final[dict[str, type[LogprobeError]]] = {
 class Endpoint(Protocol):
     """What the server needs from the service. Called from many threads at once."""
 
-    def query(self, sql: str, params: Parameters) -> pa.Table:
+    def query(self, request: Request) -> pa.Table:
         """The rows of one read-only statement."""
+
+    def stop_query(self, label: str) -> bool:
+        """Ends the queries of that label; whether there was one."""
 
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
         """The rows of one stored query."""
@@ -63,15 +67,20 @@ class Endpoint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query."""
+    """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query.
+
+    Of free SQL, `first`: only so many rows; `label`: so that somebody else can stop it.
+    """
 
     sql: str | None = None
     name: str | None = None
     params: Parameters = None
+    first: int | None = None
+    label: str | None = None
 
     def ticket(self) -> flight.Ticket:
         """Raises `QueryError` when a parameter cannot travel as JSON."""
-        fields = {"sql": self.sql, "name": self.name, "params": self.params}
+        fields = {name: getattr(self, name) for name in self.__slots__}
         return flight.Ticket(encode({key: value for key, value in fields.items() if value is not None}))
 
     @classmethod
@@ -79,13 +88,15 @@ class Request:
         """Raises `QueryError` on anything that is not a request."""
         try:
             fields = json.loads(ticket.ticket)
-            request = cls(sql=fields.get("sql"), name=fields.get("name"), params=fields.get("params"))
+            request = cls(**{name: fields.get(name) for name in cls.__slots__})
         except (ValueError, AttributeError) as error:
             raise QueryError('not a request; send {"sql": …} or {"name": …, "params": {…}} as JSON') from error
         if (request.sql is None) == (request.name is None):
             raise QueryError("a request names either `sql` or `name`")
         if request.name is not None and not isinstance(request.params, Mapping | None):
             raise QueryError("a stored query takes named parameters: a JSON object")
+        if request.first is not None and (not isinstance(request.first, int) or request.first < 1):
+            raise QueryError("`first` is a number of rows")
         return request
 
 
@@ -155,6 +166,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._endpoint = endpoint
         self._actions = {
             "status": Action("state of the service, its jobs and its backlog", lambda _: endpoint.status()),
+            "stop_query": Action("end the queries of a label", self._stop_query),
             "ingest": Action("ingest what lies in the spool now", lambda _: endpoint.ingest()),
             "shutdown": Action("finish the batch in hand and stop", self._shutdown),
             **(actions or {}),
@@ -163,6 +175,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def _shutdown(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         self._endpoint.shutdown()
         return {}
+
+    def _stop_query(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"stopped": self._endpoint.stop_query(str(asked.get("label")))}
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         """One read."""
@@ -174,7 +189,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _answer(self, request: Request) -> pa.Table:
         if request.sql is not None:
-            return self._endpoint.query(request.sql, request.params)
+            return self._endpoint.query(request)
         params = request.params if isinstance(request.params, Mapping) else {}
         return self._endpoint.read(str(request.name), params)
 

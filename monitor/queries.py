@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError
 
+MORE: Final = b"logprobe.more"  # in the schema of a result of which there are more rows
+_BEGINNING_BYTES: Final = 16 << 20
 # DESCRIBE, SHOW and SUMMARIZE are SELECTs to DuckDB's parser. EXPLAIN ANALYZE runs its statement, hence the read-only
 # transaction around everything.
 _READING: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -49,6 +51,23 @@ def limited(reader: pa.RecordBatchReader, max_rows: int | None) -> pa.Table:
             raise QueryError(f"the result has more than {max_rows} rows; aggregate, or add a LIMIT")
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)
+
+
+def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
+    """The first `first` rows of `reader`, fewer where those are larger than 16 MiB; the rest is never computed.
+
+    The schema's metadata has `MORE` when there are others.
+    """
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in reader:
+        batches.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows > first or size > _BEGINNING_BYTES:
+            break
+    kept = min(first, rows, max(1, rows * _BEGINNING_BYTES // max(size, 1)))
+    table = pa.Table.from_batches(batches, reader.schema).slice(0, kept)
+    return table.replace_schema_metadata({MORE: b"true"}) if kept < rows else table
 
 
 def one_line(error: BaseException) -> str:

@@ -226,7 +226,12 @@ class FileReader(Reader):
         self._store = Store.open(home, read_only=True)
 
     def query(
-        self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
+        self,
+        sql: str,
+        params: Parameters = None,
+        *,
+        first: int | None = None,
+        label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
         """See `Reader.query`; nobody can stop it but Ctrl-C, whatever its `label`."""
         return self._interruptible(lambda: self._store.query(sql, params, first=first))

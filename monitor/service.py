@@ -11,8 +11,8 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from logprobe.collectors.errors import (
 from logprobe.collectors.settings import TOKEN_VARIABLE
 from logprobe.monitor import account, healthz, scrape
 from logprobe.monitor.action import Action
-from logprobe.monitor.flight import FlightServer, Parameters
+from logprobe.monitor.flight import FlightServer, Request
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.jobs import LOGGER, Job, Schedule
 from logprobe.monitor.part import Part, PartMaker
@@ -87,6 +87,7 @@ class Service:
         self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started = utc_now()
         self._jobs: dict[str, Job] = {}
+        self._queries: list[tuple[str, threading.Event]] = []  # those under way that can be stopped
         self._store: Store
 
     def run(self) -> None:
@@ -179,10 +180,37 @@ class Service:
         """Asks for the end and returns at once. Safe in signal handlers and from any thread."""
         self._end_asked.put(None)
 
-    def query(self, sql: str, params: Parameters) -> pa.Table:
+    def query(self, request: Request) -> pa.Table:
         """One read-only statement, bounded in time and rows. Raises `QueryError`."""
         self._refuse_when_stopping()
-        return self._store.query(sql, params, timeout=_QUERY_SECONDS, max_rows=_QUERY_ROWS)
+        with self._stoppable(request.label) as stop:
+            return self._store.query(
+                str(request.sql),
+                request.params,
+                timeout=_QUERY_SECONDS,
+                max_rows=_QUERY_ROWS,
+                first=request.first,
+                stop=stop,
+            )
+
+    @contextmanager
+    def _stoppable(self, label: str | None) -> Iterator[threading.Event | None]:
+        if label is None:
+            yield None
+            return
+        stop = threading.Event()
+        self._queries.append((label, stop))
+        try:
+            yield stop
+        finally:
+            self._queries.remove((label, stop))
+
+    def stop_query(self, label: str) -> bool:
+        """Ends the queries of that label; whether there was one."""
+        stops = [stop for name, stop in list(self._queries) if name == label]
+        for stop in stops:
+            stop.set()
+        return bool(stops)
 
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
         """One stored query. Raises `QueryError`."""

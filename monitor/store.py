@@ -9,7 +9,9 @@ opens the file anew, and raises `StoreError` for the transaction that was lost, 
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +24,7 @@ from logprobe.collectors.errors import QueryError, StoreError
 from logprobe.monitor import views
 from logprobe.monitor.home import Home
 from logprobe.monitor.migrations import check_not_newer, current_version, migrate
-from logprobe.monitor.queries import check_read_only, limited, one_line
+from logprobe.monitor.queries import beginning, check_read_only, limited, one_line
 from logprobe.monitor.raw_files import write_empty_files
 from logprobe.monitor.retired_files import RetiredFiles
 from logprobe.monitor.sql_files import migrations, statement
@@ -34,6 +36,8 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 _STORAGE: Final = {"storage_compatibility_version": "v1.5.0"}
 
 _READ_ATTEMPTS: Final = 5
+_FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be computed in vain
+_WATCH_SECONDS: Final = 0.1
 
 
 class Store:
@@ -106,7 +110,14 @@ class Store:
                 self._local.writing = False
 
     def query(
-        self, sql: str, params: Parameters = None, *, timeout: float | None = None, max_rows: int | None = None
+        self,
+        sql: str,
+        params: Parameters = None,
+        *,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+        first: int | None = None,
+        stop: threading.Event | None = None,
     ) -> pa.Table:
         """The rows of one read-only statement (SELECT, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE), seen on one snapshot.
 
@@ -115,12 +126,19 @@ class Store:
             params: a sequence for ``?``, a mapping for ``$name``.
             timeout: seconds after which the statement is interrupted.
             max_rows: a result with more rows raises instead of filling the memory.
+            first: only so many rows, see `queries.beginning`.
+            stop: interrupts the statement as soon as somebody sets it.
 
         Raises:
             QueryError: refused or failed; the message is one line.
             StoreError: the store itself is unusable.
         """
-        return self._read(lambda cursor: self._checked(cursor, sql, params, max_rows), timeout)
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+            check_read_only(cursor, sql)
+            return _fetch(cursor, sql, params, max_rows, first)
+
+        return self._read(work, timeout, stop)
 
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """The rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
@@ -131,11 +149,11 @@ class Store:
 
         def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
             if incoming is None:
-                return _fetch(cursor, sql, params or None, None)
+                return _fetch(cursor, sql, params or None)
             with _registered(cursor, incoming):
-                return _fetch(cursor, sql, params or None, None)
+                return _fetch(cursor, sql, params or None)
 
-        return self._read(work, None)
+        return self._read(work)
 
     def execute(
         self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
@@ -200,34 +218,35 @@ class Store:
         created = self.query("SELECT sql FROM duckdb_views() WHERE view_name = 'raw_training'")["sql"].to_pylist()
         return any(views.literal(f"{self.home.path}/") in sql for sql in created)
 
-    def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
+    def _read(
+        self,
+        work: Callable[[duckdb.DuckDBPyConnection], T],
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> T:
         """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
         with self._files.reading():
             for _ in range(_READ_ATTEMPTS - 1):
                 with suppress(_MovedError):
-                    return self._attempt(work, timeout)
-            return self._attempt(work, timeout)
+                    return self._attempt(work, timeout, stop)
+            return self._attempt(work, timeout, stop)
 
-    def _attempt(self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None) -> T:
+    def _attempt(
+        self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None, stop: threading.Event | None
+    ) -> T:
         cursor = self._cursor("reader")
-        with _deadline(cursor, timeout) as expired:
+        with _ended_by(cursor, timeout, stop) as why:
             try:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 return work(cursor)
             except duckdb.Error as error:
-                if expired.is_set():
-                    raise QueryError(f"the query took longer than {timeout:g} s and was stopped") from None
+                if why:
+                    raise QueryError(f"the query {why[0]}") from None
                 if self._recover(cursor) or _is_file_gone(error):
                     raise _MovedError(one_line(error)) from None
                 raise QueryError(one_line(error)) from None
             finally:
                 _rollback(cursor)
-
-    def _checked(
-        self, cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters, max_rows: int | None
-    ) -> pa.Table:
-        check_read_only(cursor, sql)
-        return _fetch(cursor, sql, params, max_rows)
 
     def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
         """This thread's cursor for `role`. Readers and writers differ: a read inside a transaction must not join it."""
@@ -312,24 +331,33 @@ class _MovedError(QueryError):
 
 
 @contextmanager
-def _deadline(cursor: duckdb.DuckDBPyConnection, seconds: float | None) -> Iterator[threading.Event]:
-    """Interrupts what runs on `cursor` after `seconds`; the event says whether that has happened."""
-    expired = threading.Event()
-    if seconds is None:
-        yield expired
+def _ended_by(
+    cursor: duckdb.DuckDBPyConnection, seconds: float | None, stop: threading.Event | None
+) -> Iterator[list[str]]:
+    """Interrupts what runs on `cursor` after `seconds`, or once `stop` is set; says why in the list, which is empty before."""
+    why: list[str] = []
+    if seconds is None and stop is None:
+        yield why
         return
+    done = threading.Event()
+    deadline = time.monotonic() + (math.inf if seconds is None else seconds)
 
-    def stop() -> None:
-        expired.set()
-        cursor.interrupt()
+    def watch() -> None:
+        while not done.wait(_WATCH_SECONDS):
+            if stop is not None and stop.is_set():
+                why.append("was stopped")
+            elif time.monotonic() >= deadline:
+                why.append(f"took longer than {seconds:g} s and was stopped")
+            if why:  # again and again: a statement that has not begun does not hear the first time
+                cursor.interrupt()
 
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
+    watcher = threading.Thread(target=watch, name="logprobe-deadline", daemon=True)
+    watcher.start()
     try:
-        yield expired
+        yield why
     finally:
-        timer.cancel()
+        done.set()
+        watcher.join()  # the next statement on this cursor must not be the one that is interrupted
 
 
 def _is_file_gone(error: duckdb.Error) -> bool:
@@ -343,8 +371,17 @@ def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table) -> Iterat
     cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"
 
 
-def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters, max_rows: int | None) -> pa.Table:
+def _fetch(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    params: Parameters,
+    max_rows: int | None = None,
+    first: int | None = None,
+) -> pa.Table:
     relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
+    if first is not None:
+        with relation.to_arrow_reader(batch_size=_FIRST_BATCH) as reader:
+            return beginning(reader, first)
     with relation.to_arrow_reader() as reader:  # an open result would keep the cursor from being used again
         return limited(reader, max_rows)
 

@@ -18,6 +18,7 @@ from pyarrow import flight
 from logprobe.collectors.errors import QueryError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder import Recorder
 from logprobe.monitor.home import Home
+from logprobe.monitor.queries import MORE
 from logprobe.monitor.reader import FlightReader, connect, open_reader
 
 STEPS = "SELECT count(*) AS n FROM step_summaries WHERE run = $run"
@@ -172,6 +173,33 @@ def test_a_long_query_keeps_neither_ingest_nor_others_waiting(served) -> None:
     with connect(home) as other:
         eventually(lambda: steps_of(other, "beside") == 2, "ingest goes on beside a long query", 20)
     assert outcome == []
+
+
+def test_a_query_is_stopped_by_its_label(served) -> None:
+    _, reader = served
+    outcome = []
+
+    def ask() -> None:
+        with pytest.raises(QueryError) as refused:
+            reader.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", label="mine")
+        outcome.append(str(refused.value))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    assert not reader.stop("another's")
+    eventually(lambda: reader.stop("mine"), "the query is under way", 20)
+    thread.join(20)
+    assert outcome == ["the query was stopped"]
+    assert not reader.stop("mine")
+
+
+def test_the_first_rows_of_many(served) -> None:
+    _, reader = served
+    table = reader.query("SELECT * FROM range(1_000_000_000)", first=10)
+    assert table["range"].to_pylist() == list(range(10))
+    assert MORE in table.schema.metadata
+    with pytest.raises(QueryError, match="number of rows"):
+        reader.query("SELECT 1", first=0)
 
 
 def test_a_second_service_names_the_first(served) -> None:

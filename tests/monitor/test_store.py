@@ -14,6 +14,7 @@ from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.migrations import migrate
+from logprobe.monitor.queries import MORE
 from logprobe.monitor.sql_files import Migration, migrations
 from logprobe.monitor.store import Store
 
@@ -261,6 +262,29 @@ def test_a_query_without_end_is_stopped_and_the_store_goes_on(store: Store):
     with pytest.raises(QueryError, match=r"longer than 0\.2 s"):
         store.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", timeout=0.2)
     assert values(store, "SELECT 1") == [(1,)]
+
+
+def test_a_query_is_stopped_by_whoever_waits_no_longer(store: Store):
+    stop = threading.Event()
+    stop.set()  # before the statement has begun
+    with pytest.raises(QueryError, match="the query was stopped"):
+        store.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", stop=stop)
+    assert values(store, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "first", "rows", "more"),
+    [
+        ("SELECT * FROM range(1_000_000_000_000)", 1000, 1000, True),  # the rest is never computed
+        ("SELECT * FROM range(1000)", 1000, 1000, False),
+        ("SELECT * FROM range(0)", 1000, 0, False),
+        ("DESCRIBE runs", 2, 2, True),
+        ("SELECT range(10_000) AS list FROM range(5000)", 1000, 206, True),  # 80 kB a row
+    ],
+)
+def test_the_beginning_of_a_result_says_whether_there_is_more(store: Store, sql, first, rows, more):
+    table = store.query(sql, first=first)
+    assert (table.num_rows, MORE in (table.schema.metadata or {})) == (rows, more)
 
 
 def test_a_result_without_end_is_refused_and_the_store_goes_on(store: Store):
