@@ -21,7 +21,7 @@ class Notification:
         run: the run that the alert is about.
         rule: name of the rule.
         episode: names one firing of the rule, from its first to its last transition; messages of an episode share a thread.
-        state: ``firing``, ``escalated``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, or another word for people.
+        state: ``firing``, ``escalated``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``, or another word for people.
         severity: ``info``, ``warning`` or ``critical``; decides which channels hear of it.
         step: training step of the transition.
         at: time of the transition, with a time zone.

@@ -39,6 +39,9 @@ def _ack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "episode", metavar="EPISODE", help="as `list` names it; RUN or RUN/RULE: all that fire of those"
     )
+    parser.add_argument(
+        "--for", dest="span", metavar="SPAN", help="snooze: tell again if it still fires after 90s, 10m, 2h or 1d"
+    )
     _who(parser, reason=False)
 
 

@@ -5,7 +5,8 @@
     series:                       # metric, or metric{slice} → values; one per step
       backend.k3_kl: 1x20 3x10 null 1x5
     silences / acknowledgements   # optional
-    transitions:                  # "step rule before>after", in order
+    diagnoses: {7: [raw_logprobs], 9: []}   # optional: findings by the newest step that the diagnosis had seen; `cause@since`
+    transitions:                  # "step rule before>after", in order; of a diagnosis: the step it had seen
     messages:                     # "step rule word"
 
 Values: `1x20` is 20 times 1, `1..2x5` five steps from 1 to 2, `null` is not measured; `same`/`differ` for the metric `identity`.
@@ -20,10 +21,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from logprobe.alerts.rules import evaluation, rule_file
+from logprobe.alerts.rules import evaluation, present, rule_file
+from logprobe.alerts.rules.deadman import Pulse
 from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.rules.mutes import Acknowledgement, Silence
 from logprobe.alerts.rules.observation import StepFacts
+from logprobe.alerts.rules.present import Present
 from logprobe.monitor import identity
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -92,7 +95,9 @@ def context_of(document: dict[str, Any], step: int) -> Context:
         for i, entry in enumerate(document.get("silences", []))
     ]
     acknowledged = {
-        entry["episode"]: Acknowledgement(entry["episode"], "bob", "on it", at(entry["at"]))
+        entry["episode"]: Acknowledgement(
+            entry["episode"], "bob", "on it", at(entry["at"]), at(entry["until"]) if "until" in entry else None
+        )
         for entry in document.get("acknowledgements", [])
         if entry["at"] <= step
     }
@@ -104,9 +109,32 @@ def play(document: dict[str, Any]) -> Iterator[tuple[list[Alert], list[Transitio
     rules = rules_of(document)
     alerts = evaluation.begin(rules)
     for facts in steps(document["series"]):
-        for result in evaluation.through_steps(alerts, rules, [facts], context_of(document, facts.step)):
+        context = context_of(document, facts.step)
+        for result in evaluation.through_steps(alerts, rules, [facts], context):
             alerts = result[0]
             yield result
+        seen, known = diagnosis_at(document, facts.step)
+        if seen is not None:
+            observations = present.observe(rules, known, at(facts.step))
+            alerts, moved = evaluation.look_at_present(alerts, observations, at(facts.step), diagnosed=seen)
+            alerts, told = evaluation.tell(alerts, context, step=facts.step, at=at(facts.step))
+            yield alerts, moved, told
+
+
+def diagnosis_at(document: dict[str, Any], step: int) -> tuple[int | None, Present]:
+    """The newest diagnosis that there is at a step."""
+    seen = max((known for known in document.get("diagnoses", ()) if known <= step), default=None)
+    found = None if seen is None else [_finding(text) for text in document["diagnoses"][seen]]
+    pulse = Pulse(step, at(step), at(step), 60.0, relies_on_engine=0, rollouts=True, writers=[])
+    return seen, Present(pulse, findings=found)
+
+
+def _finding(text: str) -> dict[str, Any]:
+    cause, _, since = text.partition("@")
+    return {
+        "cause": cause, "layer": "semantic", "confidence": 0.9, "explanation": cause, "fix": "mend it",
+        "since_step": int(since) if since else None,
+    }  # fmt: skip
 
 
 def named(alert: Alert) -> str:
@@ -114,10 +142,14 @@ def named(alert: Alert) -> str:
     return alert.rule.name + (f"{{{alert.slice}}}" if alert.slice else "")
 
 
+def _step_of(moved: Transition) -> int | None:
+    return moved.alert.step if moved.step is None else moved.step
+
+
 def outcome(document: dict[str, Any]) -> dict[str, list[str]]:
     """What the scenario came to, as it is written in YAML."""
     transitions, messages = [], []
     for _, moved, told in play(document):
-        transitions += [f"{t.step} {named(t.alert)} {t.before.value}>{t.alert.state.phase.value}" for t in moved]
+        transitions += [f"{_step_of(t)} {named(t.alert)} {t.before.value}>{t.alert.state.phase.value}" for t in moved]
         messages += [f"{m.step} {named(m.alert)} {m.word}" for m in told]
     return {"transitions": transitions, "messages": messages}

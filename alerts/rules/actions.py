@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from logprobe.alerts import audit
 from logprobe.alerts.rules.mutes import FIELDS
 from logprobe.alerts.rules.rule import span
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
@@ -50,25 +51,42 @@ def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"episode": …, "author": …, "reason": …}``; the episode may be named by run, or run and rule, where that says which."""
-    wanted = _text(document, "episode")
-    firing = [
-        row["episode"] for row in store.read("alert_list", run=None).to_pylist() if row["told"] and row["episode"]
-    ]
-    meant = [name for name in firing if name == wanted] or [name for name in firing if name.startswith(f"{wanted}/")]
-    if not meant:
-        raise ConfigurationError(f"no alert {wanted!r} fires; `logprobe alerts list` names those that do")
+    """``{"episode": …, "author": …, "reason": …, "for": "1h"}``; without ``for``, for as long as the episode lasts.
+
+    The episode may be named by run, or run and rule, where that says which.
+    """
+    until = _until(document, now) if document.get("for") else None
+    meant = _meant(store, _text(document, "episode"))
+    author, reason = _text(document, "author"), str(document.get("reason") or ("snoozed" if until else "acknowledged"))
     with store.transaction() as cursor:
         for episode in meant:
             store.execute(
-                cursor,
-                "alert_acknowledge",
-                episode=episode,
-                author=_text(document, "author"),
-                reason=str(document.get("reason") or "acknowledged"),
-                time=now,
+                cursor, "alert_acknowledge", episode=episode, author=author, reason=reason, time=now, until=until
             )
-    return {"acknowledged": meant}
+            done = f"snoozed until {until:%Y-%m-%d %H:%M} UTC" if until else "acknowledged"
+            audit.note(store, cursor, now, author=author, action=done, subject=episode, words=reason)
+    return {"acknowledged": meant, "until": until}
+
+
+def _meant(store: Store, wanted: str) -> list[str]:
+    """The episodes that fire and that `wanted` names. Raises `ConfigurationError` when there is none."""
+    rows = store.read("alert_list", run=None).to_pylist()
+    firing = [row["episode"] for row in rows if row["told"] and row["episode"]]
+    meant = [name for name in firing if name == wanted] or [name for name in firing if name.startswith(f"{wanted}/")]
+    if not meant:
+        raise ConfigurationError(f"no alert {wanted!r} fires; `logprobe alerts list` names those that do")
+    return meant
+
+
+def _until(document: Mapping[str, Any], now: datetime) -> datetime:
+    """The end of what lasts as long as ``for`` says. Raises `ConfigurationError`."""
+    try:
+        until = now + span(_text(document, "for"))
+    except (ValueError, OverflowError) as error:
+        raise ConfigurationError(str(error)) from error
+    if until <= now:
+        raise ConfigurationError("it must last for some time; write 90s, 10m, 2h or 1d")
+    return until
 
 
 def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -78,34 +96,37 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
         raise ConfigurationError(
             f"a silence needs a matcher, such as rule=gap-*; fields are {', '.join(FIELDS)} and labels"
         )
-    try:
-        expires = now + span(_text(document, "for"))
-    except (ValueError, OverflowError) as error:
-        raise ConfigurationError(str(error)) from error
-    if expires <= now:
-        raise ConfigurationError("a silence must last for some time; write 90s, 10m, 2h or 1d")
+    expires = _until(document, now)
+    silence, author, reason = (_text(document, name) for name in ("id", "author", "reason"))
+    patterns = {str(name): str(pattern) for name, pattern in matchers.items()}
     with store.transaction() as cursor:
         store.execute(
             cursor,
             "alert_silence",
-            id=_text(document, "id"),
-            matchers=json.dumps({str(name): str(pattern) for name, pattern in matchers.items()}),
-            author=_text(document, "author"),
-            reason=_text(document, "reason"),
+            id=silence,
+            matchers=json.dumps(patterns),
+            author=author,
+            reason=reason,
             created_at=now,
             expires_at=expires,
         )
-    return {"id": _text(document, "id"), "expires_at": expires}
+        subject = ", ".join(f"{name}={pattern}" for name, pattern in patterns.items())
+        done = f"silenced until {expires:%Y-%m-%d %H:%M} UTC"
+        audit.note(store, cursor, now, author=author, action=done, subject=subject, words=reason)
+    return {"id": silence, "expires_at": expires}
 
 
 def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"id": …}``."""
+    """``{"id": …, "author": …}``."""
     wanted = _text(document, "id")
-    known = [row["id"] for row in store.read("alert_silences", now=now.isoformat()).to_pylist()]
+    known = {row["id"]: row for row in store.read("alert_silences", now=now.isoformat()).to_pylist()}
     if wanted not in known:
         raise ConfigurationError(f"no silence {wanted!r} is in force; `logprobe alerts list` names those that are")
+    author = str(document.get("author") or audit.SOMEBODY)
     with store.transaction() as cursor:
         store.execute(cursor, "alert_unsilence", id=wanted, now=now.isoformat())
+        words = f"{known[wanted]['matchers']}, by {known[wanted]['author']}"
+        audit.note(store, cursor, now, author=author, action="silence ended", subject=wanted, words=words)
     return {"id": wanted, "expires_at": now}
 
 

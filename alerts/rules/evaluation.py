@@ -14,10 +14,11 @@ from typing import Final
 from logprobe.alerts.rules import conditions
 from logprobe.alerts.rules.mutes import Acknowledgement, Silence, Standing, muted_by
 from logprobe.alerts.rules.observation import Memory, Observation, StepFacts
-from logprobe.alerts.rules.rule import PresentCondition, Rule
+from logprobe.alerts.rules.rule import Diagnosed, PresentCondition, Rule
 from logprobe.alerts.rules.states import Phase, Reason, State, advance
 
 MOST_SLICES: Final = 64  # per rule: a tag with a value per sequence must not make a rule per sequence
+REMINDER: Final = "still_firing"
 _WORSE: Final = 2.0  # told again, in place, when the value has moved by this factor
 
 
@@ -46,7 +47,7 @@ class Told:
 class Alert:
     """One rule on one slice of one run, with everything that is remembered of it.
 
-    `step`: the newest that was looked at. `observation`: the newest, None before the first. `muted`: why it is not told.
+    `step`: the newest that was looked at, by the diagnosis where the rule is about one. `observation`: the newest, None before the first. `muted`: why it is not told.
     """
 
     rule: Rule
@@ -119,20 +120,49 @@ def look_at_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert]
 
 
 def look_at_present(
-    alerts: Iterable[Alert], observations: Mapping[str, Observation], now: datetime
+    alerts: Iterable[Alert], observations: Mapping[str, Observation], now: datetime, *, diagnosed: int | None = None
 ) -> tuple[list[Alert], list[Transition]]:
-    """The alerts after a look at how things are now; `observations` by rule name, only of rules that could be looked at."""
+    """The alerts after a look at how things are now.
+
+    Args:
+        alerts: of one run.
+        observations: by rule name, only of rules that could be looked at.
+        now: time of the look.
+        diagnosed: newest step that the diagnosis has seen; None: there is none.
+    """
     after, transitions = [], []
     for alert in alerts:
         observation = observations.get(alert.rule.name)
-        moved, transition = (alert, []) if observation is None else _moved(alert, observation, None, now)
+        if observation is None:
+            after.append(alert)
+            continue
+        step = diagnosed if isinstance(alert.rule.when, Diagnosed) else None
+        steps = 1 if step is None else _stands_for(alert, observation, step)
+        moved, transition = _moved(replace(alert, step=step), observation, None, now, steps)
         after.append(moved)
         transitions += transition
     return after, transitions
 
 
-def _moved(alert: Alert, observation: Observation, step: int | None, at: datetime) -> tuple[Alert, list[Transition]]:
-    state = advance(alert.state, observation, alert.rule, step=step, now=at)
+def _stands_for(alert: Alert, observation: Observation, step: int) -> int:
+    """For how many steps a diagnosis speaks that has seen `step`.
+
+    What goes on has gone on since the diagnosis before. What is new stands since the finding's first step, and not before a
+    diagnosis that did not name it; of an end nothing says where it began.
+    """
+    gone = None if alert.step is None else max(0, step - alert.step)
+    if (alert.state.phase, observation.verdict) in {(Phase.PENDING, "bad"), (Phase.RECOVERING, "good")}:
+        return gone or 0
+    if observation.verdict != "bad":
+        return 1
+    stood = step - (observation.since_step or 0) + 1
+    return max(1, stood if gone is None else min(stood, gone))
+
+
+def _moved(
+    alert: Alert, observation: Observation, step: int | None, at: datetime, steps: int = 1
+) -> tuple[Alert, list[Transition]]:
+    state = advance(alert.state, observation, alert.rule, step=step, now=at, steps=steps)
     moved = replace(alert, state=state, observation=observation)
     changed = state.phase is not alert.state.phase
     return moved, [Transition(moved, alert.state.phase, step, at)] if changed else []
@@ -207,9 +237,12 @@ def _news(alert: Alert, others: Sequence[Standing], context: Context) -> str | N
     if not alert.told.open:
         worse_now = any(other.told and alert.standing.inhibits(other) for other in others)
         return "escalated" if worse_now else "firing"
-    acknowledged = (alert.told.episode or "") in context.acknowledgements
+    said = context.acknowledgements.get(alert.told.episode or "")
+    acknowledged = said is not None and said.in_force(context.now)
     if acknowledged and not alert.told.acknowledged:
         return "acknowledged"
+    if alert.told.acknowledged and not acknowledged:
+        return REMINDER  # a snooze is over
     # Somebody who takes care looks at the numbers anyway.
     return "updated" if not acknowledged and _much_worse(alert) else None
 
@@ -237,7 +270,7 @@ def _told(alert: Alert, word: str, context: Context, step: int | None, at: datet
         open=word != "resolved",
         value=None if alert.observation is None else alert.observation.value,
         count=count,
-        acknowledged=word == "acknowledged" or (not begins and alert.told.acknowledged),
+        acknowledged=word == "acknowledged" or (not begins and word != REMINDER and alert.told.acknowledged),
         since_step=alert.state.started_step if begins else alert.told.since_step,
     )
     after = replace(alert, told=told)

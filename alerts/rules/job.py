@@ -102,8 +102,9 @@ class Evaluator:
         steps = self._look_at_steps(work, rules)
         young = context.now - row["last_arrival"] <= self._book.tell_within
         at = context.now if young else row["last_arrival"]
-        observations = present.observe(rules, present.read(self._store, work.run), at)
-        work.alerts, transitions = evaluation.look_at_present(work.alerts, observations, at)
+        now = present.read(self._store, work.run)
+        observations = present.observe(rules, now, at)
+        work.alerts, transitions = evaluation.look_at_present(work.alerts, observations, at, diagnosed=now.diagnosed)
         work.transitions += transitions
         if not _lags(work):  # half-way through the past a rule that was changed does not know yet how things are
             self._tell(work, step=work.cursor, at=at)

@@ -131,7 +131,8 @@ def silences(source: Source, now: datetime) -> list[Silence]:
 def acknowledgements(source: Source, run: str) -> dict[str, Acknowledgement]:
     """Who takes care of what, by episode."""
     rows = source.read("alert_acknowledged", run=run).to_pylist()
-    return {row["episode"]: Acknowledgement(row["episode"], row["author"], row["reason"], row["time"]) for row in rows}
+    names = ("episode", "author", "reason", "time", "until")
+    return {row["episode"]: Acknowledgement(*(row[name] for name in names)) for row in rows}
 
 
 def _row(run: str, alert: Alert) -> dict[str, Any]:

@@ -33,12 +33,17 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Somebody takes care of an episode."""
+    """Somebody takes care of an episode. `until`: a snooze, after which people are told again; None: as long as it lasts."""
 
     episode: str
     author: str
     reason: str
     at: datetime
+    until: datetime | None = None
+
+    def in_force(self, now: datetime) -> bool:
+        """Whether it still holds."""
+        return self.until is None or now < self.until
 
 
 @dataclass(frozen=True, slots=True)

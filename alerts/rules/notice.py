@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.rules.evaluation import Message
+from logprobe.alerts.rules.evaluation import REMINDER, Message
 from logprobe.alerts.rules.observation import Observation
 from logprobe.alerts.rules.rule import Rule
 
@@ -80,7 +80,11 @@ def _description(rule: Rule, run: str, message: Message) -> str:
 def _summary(rule: Rule, seen: Observation, message: Message) -> str:
     if message.acknowledgement is not None:
         said = message.acknowledgement
+        if said.until is not None:
+            return f"{said.author} snoozed it until {said.until:%Y-%m-%d %H:%M} UTC: {said.reason}"
         return f"{said.author} takes care: {said.reason}"
+    if message.word == REMINDER:
+        return " ".join(filter(None, ("The snooze is over, and it still fires.", _sentence(seen.words))))
     if message.word == "resolved":
         return f"Over. {_sentence(seen.words)}".strip()
     return " ".join(filter(None, (rule.annotations.summary, _sentence(seen.words))))

@@ -23,12 +23,14 @@ class Present:
     Attributes:
         pulse: its signs of life.
         findings: of the newest diagnosis, as `Finding.document` has them; None: there was none yet.
+        diagnosed: newest step that the diagnosis has seen; None: there was none yet.
         control: what the correction's controller remembers of the run; None: nothing.
     """
 
     pulse: Pulse
     findings: Sequence[Mapping[str, Any]] | None = None
     control: Mapping[str, Any] | None = None
+    diagnosed: int | None = None
 
 
 def read(source: Source, run: str) -> Present:
@@ -42,6 +44,7 @@ def read(source: Source, run: str) -> Present:
         pulse=pulse,
         findings=json.loads(diagnosis[0]["document"])["findings"] if diagnosis else None,
         control=json.loads(control[0]["control"]) if control else None,
+        diagnosed=diagnosis[0]["step"] if diagnosis else None,
     )
 
 

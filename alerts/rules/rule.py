@@ -174,7 +174,11 @@ class Exact(_Model):
 
 
 class Diagnosed(_Model):
-    """The diagnosis names one of `causes`, or any cause of `layers`, with at least this confidence."""
+    """The diagnosis names one of `causes`, or any cause of `layers`, with at least this confidence.
+
+    `for` and `keep_firing` count the steps for which it stands: since the finding's first step, and not before a diagnosis that did not
+    name it.
+    """
 
     kind: Literal["diagnosis"]
     causes: tuple[str, ...] = ()
@@ -285,7 +289,8 @@ class Rule(_Model):
             _check_metric(self.metric, self.pair)
         elif self.slice is not None:
             raise ValueError("`slice` goes with a metric")
-        if isinstance(self.when, PresentCondition) and (self.for_ or self.keep_firing):
+        counts = not isinstance(self.when, PresentCondition) or isinstance(self.when, Diagnosed)
+        if not counts and (self.for_ or self.keep_firing):
             raise ValueError(f"`for` and `keep_firing` count steps; a condition of kind {self.when.kind!r} knows none")
         return self
 

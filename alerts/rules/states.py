@@ -72,7 +72,9 @@ class State:
     changed_at: datetime | None = None
 
 
-def advance(state: State, observation: Observation, rule: Rule, *, step: int | None, now: datetime) -> State:
+def advance(
+    state: State, observation: Observation, rule: Rule, *, step: int | None, now: datetime, steps: int = 1
+) -> State:
     """The state after one more observation.
 
     Args:
@@ -81,21 +83,25 @@ def advance(state: State, observation: Observation, rule: Rule, *, step: int | N
         rule: gives `for` and `keep_firing`.
         step: that was observed; None: the observation belongs to none.
         now: time of what was observed, so that looking at it again later gives the same.
+        steps: for which the observation speaks, towards `for` and `keep_firing`.
     """
-    after = _advanced(state, observation, rule, step, now)
+    after = _advanced(state, observation, rule, (step, now), steps)
     return after if after.phase is state.phase else replace(after, changed_at=now)
 
 
-def _advanced(state: State, observation: Observation, rule: Rule, step: int | None, now: datetime) -> State:
+def _advanced(
+    state: State, observation: Observation, rule: Rule, begins: tuple[int | None, datetime], steps: int
+) -> State:
     if observation.verdict in {"missing", "error"}:
         return _blind(state, observation)
     if state.phase.active:
-        return _episode_goes_on(state, observation, rule)
+        return _episode_goes_on(state, observation, rule, steps)
     if observation.verdict != "bad":
         reason = Reason.SUBSIDED if state.phase is Phase.PENDING else Reason.FINE
         return State(Phase.NORMAL, reason, changed_at=state.changed_at)
+    step, now = begins
     begun = state if state.phase is Phase.PENDING else replace(state, streak=0, started_step=step, started_at=now)
-    return _condition_holds(begun, rule)
+    return _condition_holds(begun, rule, steps)
 
 
 def _blind(state: State, observation: Observation) -> State:
@@ -107,16 +113,16 @@ def _blind(state: State, observation: Observation) -> State:
     return State(Phase.NO_DATA, Reason.NOTHING_MEASURED, changed_at=state.changed_at)
 
 
-def _condition_holds(state: State, rule: Rule) -> State:
-    streak = state.streak + 1
+def _condition_holds(state: State, rule: Rule, steps: int) -> State:
+    streak = state.streak + steps
     if streak >= rule.for_:
         return replace(state, phase=Phase.FIRING, reason=Reason.HELD_LONG_ENOUGH, streak=0)
     return replace(state, phase=Phase.PENDING, reason=Reason.CONDITION_HOLDS, streak=streak)
 
 
-def _episode_goes_on(state: State, observation: Observation, rule: Rule) -> State:
+def _episode_goes_on(state: State, observation: Observation, rule: Rule, steps: int) -> State:
     if observation.verdict == "good":
-        streak = state.streak + 1
+        streak = state.streak + steps
         if streak >= rule.keep_firing:
             return State(Phase.NORMAL, Reason.STAYED_CLEAR, changed_at=state.changed_at)
         return replace(state, phase=Phase.RECOVERING, reason=Reason.CLEARED, streak=streak)

@@ -14,6 +14,7 @@ _HEADINGS: Final = {
     "acknowledged": "Acknowledged",
     "no_data": "No data",
     "updated": "Updated",
+    "still_firing": "Still firing",
 }
 _LAYERS: Final = {
     "semantic": "semantic: the engine reports other log-probs than it samples from",

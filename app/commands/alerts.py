@@ -99,17 +99,23 @@ def _document(outcome: backtest.Outcome) -> dict[str, Any]:
 
 
 def _acknowledge(arguments: argparse.Namespace) -> int:
-    document = {"episode": arguments.episode, "author": arguments.author, "reason": arguments.reason}
+    document = {
+        "episode": arguments.episode,
+        "author": arguments.author,
+        "reason": arguments.reason,
+        "for": arguments.span,
+    }
     done = actions.perform(Home(home_path(arguments)), actions.ACKNOWLEDGE, document)
     for episode in done["acknowledged"]:
-        print(f"{tables.harmless(episode)}: acknowledged by {arguments.author}")
+        until = f" until {tables.cell(done['until'])}" if done["until"] else ""
+        print(f"{tables.harmless(episode)}: acknowledged by {arguments.author}{until}")
     return 0
 
 
 def _silence(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     if arguments.end:
-        done = actions.perform(home, actions.UNSILENCE, {"id": arguments.end})
+        done = actions.perform(home, actions.UNSILENCE, {"id": arguments.end, "author": arguments.author})
         print(f"{tables.harmless(done['id'])}: ended")
         return 0
     if not arguments.reason:

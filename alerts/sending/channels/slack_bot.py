@@ -101,8 +101,8 @@ class SlackBot:
     def _post(self, letter: Letter, content: dict[str, Any]) -> Receipt:
         arguments = {"channel": self._channel, "metadata": _metadata(letter.notification.key), **content}
         if letter.thread:
-            # A worse severity must reach those who do not follow the thread.
-            loud = letter.notification.state == "escalated"
+            # A worse severity, and the end of a snooze, must reach those who do not follow the thread.
+            loud = letter.notification.state in {"escalated", "still_firing"}
             arguments |= {"thread_ts": letter.thread["ts"], "reply_broadcast": loud}
         answer = self._call(lambda: self._client.chat_postMessage(**arguments))
         return _receipt(answer["channel"], answer["ts"], letter.notification.key)
