@@ -12,9 +12,9 @@ from logprobe.monitor.diagnosis.measures import correlation
 from logprobe.monitor.diagnosis.siblings import siblings_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
-_UNRELATED = (
-    0.5  # r and t of the same tokens correlate above 0.8 in every other fault we know; of different ones, near 0
-)
+_UNRELATED = 0.5  # r and t of the same tokens correlate above 0.8 in every fault but staleness of many versions
+_OWN = 0.2  # of two very different policies a token's log-probs still correlate by so much more than those of its neighbours
+_NEAR = tuple(by for by in range(-8, 9) if by)
 _SHIFTED = 0.9
 _COMMON = 0.2  # what is left between tokens of one context under a grammar is rounding
 _FEWEST = 200
@@ -26,7 +26,7 @@ def misaligned_tokens(evidence: Evidence) -> Sign | None:
     gap = evidence.gap
     if gap.n < _FEWEST or not unrelated(evidence):
         return None
-    shifts = {} if evidence.tokens is None else {by: _shifted(evidence.tokens, by) for by in (-1, 1)}
+    shifts = {} if evidence.tokens is None else {by: _shifted(evidence.tokens, by) for by in _NEAR}
     best = max(shifts, key=lambda by: shifts[by], default=0)
     offset = best if shifts and shifts[best] > _SHIFTED else None
     told = f"; shifted by {offset} they correlate {shifts[best]:.2f}" if offset is not None else ""
@@ -43,7 +43,8 @@ def misaligned_tokens(evidence: Evidence) -> Sign | None:
 def unrelated(evidence: Evidence) -> bool:
     """Whether r and t have so little in common that they are not of the same tokens.
 
-    A narrow grammar also spoils the correlation; but there, tokens of one context differ by the same on both sides.
+    A narrow grammar also spoils the correlation; but there, tokens of one context differ by the same on both sides. So do policies
+    many updates apart; but there, a token has more in common with itself than with those beside it.
     """
     if (
         not evidence.gap.correlation < _UNRELATED
@@ -51,7 +52,12 @@ def unrelated(evidence: Evidence) -> bool:
     ):
         return False
     tokens = evidence.tokens
-    if tokens is None or max(_shifted(tokens, by) for by in (-1, 1)) > _SHIFTED:
+    if tokens is None:
+        return True
+    beside = max(_shifted(tokens, by) for by in _NEAR)
+    if evidence.gap.correlation > beside + _OWN:
+        return False
+    if beside > _SHIFTED:
         return True
     siblings = siblings_of(tokens)
     return siblings is None or siblings.misfit(1.0) > _COMMON

@@ -179,6 +179,14 @@ def test_misaligned_tokens_and_by_how_much() -> None:
     assert findings[0].evidence["offset"] == -1
 
 
+def test_most_sequences_misaligned_and_the_others_right() -> None:
+    def some(columns: Columns) -> None:
+        most = np.arange(len(columns.r)) % 10 < 8
+        columns.r[most, 1:] = columns.r[most, :-1].copy()
+
+    assert [finding.cause for finding in find(Simulation(change=some).evidence())] == ["misaligned_tokens"]
+
+
 def test_retokenization_and_missing_logprobs_are_counted() -> None:
     evidence = Simulation().evidence()
     other = replace(evidence, joins=replace(evidence.joins, other_ids=40))
