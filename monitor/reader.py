@@ -13,7 +13,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
@@ -242,17 +242,26 @@ class FileReader(Reader):
 
     def _interruptible(self, work: Callable[[], pa.Table]) -> pa.Table:
         """`work` in a thread of its own, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(work)
-            try:
-                while not wait([future], timeout=_INTERRUPT_SECONDS).done:
-                    pass
-                return future.result()
-            except KeyboardInterrupt:
-                while not future.done():  # the statement may not have begun when it is first told to end
-                    self._store.interrupt()
-                    wait([future], timeout=_INTERRUPT_SECONDS)
-                raise
+        task = _Task(work)
+        try:
+            task.start()
+            while not task.ended.wait(_INTERRUPT_SECONDS):
+                pass
+        except KeyboardInterrupt:
+            while not self._stopped(task):
+                pass
+            raise
+        return task.result()
+
+    def _stopped(self, task: _Task) -> bool:
+        """Has `task` end, wherever Ctrl-C struck: its thread may not have begun, or its statement. False: Ctrl-C was pressed again."""
+        try:
+            task.unwanted.set()
+            while task.ident is not None and not task.ended.wait(_INTERRUPT_SECONDS):
+                self._store.interrupt()
+        except KeyboardInterrupt:
+            return False
+        return True
 
     def status(self) -> dict[str, Any]:
         """See `Reader.status`."""
@@ -261,3 +270,27 @@ class FileReader(Reader):
     def close(self) -> None:
         """See `Reader.close`."""
         self._store.close()
+
+
+class _Task(threading.Thread):
+    """One piece of work and what came of it."""
+
+    def __init__(self, work: Callable[[], pa.Table]) -> None:
+        super().__init__(name="logprobe-query", daemon=True)
+        self._work = work
+        self._outcome: Future[pa.Table] = Future()
+        self.unwanted = threading.Event()
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            if not self.unwanted.is_set():
+                self._outcome.set_result(self._work())
+        except BaseException as error:  # noqa: BLE001 -- the waiting thread raises it
+            self._outcome.set_exception(error)
+        finally:
+            self.ended.set()
+
+    def result(self) -> pa.Table:
+        """What the work returned. Raises what it raised."""
+        return self._outcome.result(timeout=0)

@@ -203,6 +203,39 @@ def test_ctrl_c_in_the_middle_of_a_query_is_no_error_message(ingested) -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
+# Asks for what never ends, presses Ctrl-C twice, a little later each time, and says how often that ended it.
+IMPATIENT = """
+import os, signal, sys, threading, time
+from contextlib import suppress
+from logprobe.monitor.reader import open_reader
+
+def press(pause):
+    for _ in range(2):
+        time.sleep(pause)
+        os.kill(os.getpid(), signal.SIGINT)
+
+ended = 0
+with open_reader(sys.argv[1]) as reader:
+    for moment in range(40):
+        presser = threading.Thread(target=press, args=(moment * 5e-4,))
+        try:
+            presser.start()
+            reader.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b")
+        except KeyboardInterrupt:
+            ended += 1
+        while presser.is_alive():
+            with suppress(KeyboardInterrupt):
+                presser.join()
+    print(ended, reader.query("SELECT 7 AS n")["n"].to_pylist())
+"""
+
+
+def test_ctrl_c_pressed_again_while_the_query_is_being_stopped(ingested) -> None:
+    words = [sys.executable, "-c", IMPATIENT, str(ingested)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("40 [7]\n", "", 0)
+
+
 def test_a_closed_pipe_is_no_error_message(ingested) -> None:
     words = [sys.executable, "-m", "logprobe.app.cli", "metrics", "toy-run", "--json", "--home", str(ingested)]
     command = f"{shlex.join(words)} | head -c 10"
