@@ -20,7 +20,7 @@ from datetime import timedelta
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.job import alerts_part
-from logprobe.alerts.sending import delivery
+from logprobe.alerts.sending import dispatch
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.home import Home
 from logprobe.monitor.part import PartMaker
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parts(page: str | None) -> list[PartMaker]:
     """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
-    return [alerts_part(rule_file.for_home, page=page), controller_part, delivery.part]
+    return [alerts_part(rule_file.for_home, page=page), controller_part, dispatch.part]
 
 
 def _policy(gib: float | None, days: float | None) -> RetentionPolicy:

@@ -20,10 +20,14 @@ from logprobe.monitor.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Jobs run at their own pace, each in a thread of its own; actions are named for the client."""
+    """Jobs run at their own pace, each in a thread of its own; actions are named for the client.
+
+    `close` is called once the jobs have ended and before the store is closed, for threads of the part's own.
+    """
 
     jobs: Sequence[Job] = ()
     actions: Mapping[str, Action] = field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
 
 
 # Makes a part for an open store. The event is set when the service is about to stop: long work should then end early.

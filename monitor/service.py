@@ -103,6 +103,8 @@ class Service:
             schedule = Schedule(self._jobs.values())
             stack.callback(self._store.interrupt)  # a long query must not hold up the end
             stack.callback(self._save)
+            for part in parts:
+                stack.callback(part.close)
             stack.callback(schedule.stop)
             stack.callback(self._home.remove_service_info)
             schedule.start()

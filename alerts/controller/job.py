@@ -19,6 +19,7 @@ from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.sight import look
 from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import Notification
+from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
@@ -48,7 +49,7 @@ class Controller:
     def __init__(
         self, store: Store, policies: Callable[[str], Policy], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """`policies`: of a run, by name."""
+        """`policies`: of a run, by name, as it is now."""
         self._store = store
         self._policies = policies
         self._clock = clock
@@ -78,7 +79,7 @@ class Controller:
     def _look_at(self, row: Mapping[str, Any]) -> Sequence[Action] | None:
         """Decides about one run; None: nothing is new, or it rests."""
         run = row["run"]
-        mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists())
+        mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
         ended = row["time"] is not None and self._clock() - row["time"] > _LIVE
         if self._seen.get(run) == mark or ended or self._rest_until.get(run, 0.0) > time.monotonic():
             return None
@@ -158,10 +159,19 @@ class Controller:
 
 
 def controller_part(store: Store, _: threading.Event) -> part.Part:
-    """The controller as a part of the service. Raises `ConfigurationError` when the home's ``correction.yaml`` is wrong."""
-    controller = Controller(store, policy_file.load(store.home.path))
+    """The controller as a part of the service. Raises `ConfigurationError` when the home's ``correction.yaml`` is wrong.
+
+    The file is read again when it changes; wrong, it is not taken over, and the job says so.
+    """
+    home = store.home.path
+    policies = Reloaded(home / policy_file.FILE, lambda: policy_file.load(home))
+
+    def policy(run: str) -> Policy:
+        return policies.current()(run)
+
+    controller = Controller(store, policy)
     return part.Part(
-        jobs=[Job("controller", SECONDS, controller.run_once)],
+        jobs=[Job("controller", SECONDS, lambda: {**controller.run_once(), **policies.report()})],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
             "directives": ServiceAction("what the trainer of a run is told to apply", controller.directives),

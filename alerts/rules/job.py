@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.rules import actions, evaluation, facts, ledger, notice, present
 from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.rules.notice import Surroundings
 from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
-from logprobe.alerts.rules.rule_file import RuleBook
+from logprobe.alerts.rules.rule_file import FILE, RuleBook
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor.home import Home
 from logprobe.monitor.jobs import Job
@@ -54,14 +55,14 @@ class Evaluator:
     def __init__(
         self,
         store: Store,
-        book: RuleBook,
+        book: Callable[[], RuleBook],
         stopping: threading.Event,
         *,
         page: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         quiet: timedelta = QUIET,
     ) -> None:
-        """`book`: the rules. `stopping`: when set, work ends after the steps in hand. `page`: address of the dashboard."""
+        """`book`: the rules as they are now. `stopping`: when set, work ends after the steps in hand. `page`: address of the dashboard."""
         self._store = store
         self._book = book
         self._stopping = stopping
@@ -73,34 +74,31 @@ class Evaluator:
         """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
         counts = {"runs": 0, "steps": 0, "transitions": 0, "messages": 0}
         now = self._clock()
+        book = self._book()
         silences = ledger.silences(self._store, now)
         for row in self._store.read("alert_runs").to_pylist():
             if self._stopping.is_set():
                 break
-            rules = self._book.for_run(row["run"])
-            if not self._may_have_news(row, rules, now):
+            rules = book.for_run(row["run"])
+            if not _may_have_news(row, rules, now, book.tell_within):
                 continue
             context = Context(
                 run=row["run"],
                 now=now,
                 silences=silences,
                 acknowledgements=ledger.acknowledgements(self._store, row["run"]),
-                tell_from=now - self._book.tell_within,
+                tell_from=now - book.tell_within,
             )
-            for name, number in self._look_at(context, row, rules).items():
+            for name, number in self._look_at(context, row, rules, book.tell_within).items():
                 counts[name] += number
         return counts
 
-    def _may_have_news(self, row: Mapping[str, Any], rules: Sequence[Rule], now: datetime) -> bool:
-        """New steps, other rules, something people should hear of later, or a run that may stop any moment."""
-        unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
-        young = now - row["last_arrival"] <= self._book.tell_within
-        return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
-
-    def _look_at(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule]) -> dict[str, int]:
+    def _look_at(
+        self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], news: timedelta
+    ) -> dict[str, int]:
         work = self._begin(context, row, rules)
         steps = self._look_at_steps(work, rules)
-        young = context.now - row["last_arrival"] <= self._book.tell_within
+        young = context.now - row["last_arrival"] <= news
         at = context.now if young else row["last_arrival"]
         now = present.read(self._store, work.run)
         observations = present.observe(rules, now, at)
@@ -197,6 +195,13 @@ class Evaluator:
         )
 
 
+def _may_have_news(row: Mapping[str, Any], rules: Sequence[Rule], now: datetime, news: timedelta) -> bool:
+    """New steps, other rules, something people should hear of later, or a run that may stop any moment."""
+    unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
+    young = now - row["last_arrival"] <= news
+    return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
+
+
 def _fingerprint(rules: Sequence[Rule]) -> str:
     return hashlib.sha256("".join(rule.name + rule.fingerprint for rule in rules).encode()).hexdigest()[:16]
 
@@ -222,10 +227,15 @@ def _differs(alert: Alert, kept: Alert | None) -> bool:
 
 
 def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -> PartMaker:
-    """Alerts as a part of the service. `rules`: reads those of a home, and raises `RuleFileError` when they are wrong."""
+    """Alerts as a part of the service. `rules`: reads those of a home, and raises `RuleFileError` when they are wrong.
+
+    The home's file is read again when it changes; wrong, it is not taken over, and the job says so.
+    """
 
     def make(store: Store, stopping: threading.Event) -> Part:
-        evaluator = Evaluator(store, rules(store.home), stopping, page=page)
-        return Part(jobs=[Job("alerts", SECONDS, evaluator.run_once, patience=PATIENCE)], actions=actions.of(store))
+        book = Reloaded(store.home.path / FILE, lambda: rules(store.home))
+        evaluator = Evaluator(store, book.current, stopping, page=page)
+        work = Job("alerts", SECONDS, lambda: {**evaluator.run_once(), **book.report()}, patience=PATIENCE)
+        return Part(jobs=[work], actions=actions.of(store))
 
     return make

@@ -1,54 +1,30 @@
-"""The sender: takes notifications from the outbox to their channels, one job per channel, so that a slow one delays no other."""
+"""The sender: takes the notifications of the outbox that a channel wants to that channel, with back-off and at its pace."""
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.backoff import GIVE_UP_AFTER, pause
-from logprobe.alerts.sending.channels.building import Route, channels_of
+from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.outbox import Delivery
 from logprobe.collectors.errors import ChannelError
-from logprobe.monitor.jobs import Job
-from logprobe.monitor.part import Part
 from logprobe.monitor.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.alerts")
 Clock = Callable[[], datetime]
 
-_SECONDS: Final = 1.0
 _BUDGET: Final = 30.0  # seconds of one run; what is left waits for the next
 UNDELIVERED: Final = "undelivered"  # rule and label of the notice that a channel has given a message up
-
-
-def part(store: Store, stopping: threading.Event) -> Part:
-    """The sender as a part of the service. Raises `ConfigurationError` when a channel is not configured as it must be."""
-
-    def clock() -> datetime:
-        return datetime.now(UTC)
-
-    routes = channels_of(store.home, environment=os.environ, stopping=stopping, clock=clock)
-    return Part(jobs=jobs(store, routes, clock=clock, random=Random(), stopping=stopping))  # noqa: S311 - jitter
-
-
-def jobs(
-    store: Store, routes: Sequence[Route], *, clock: Clock, random: Random, stopping: threading.Event
-) -> list[Job]:
-    """One job per channel; without channels, one that keeps the outbox from piling up for a channel to come."""
-    senders = [Sender(store, route, routes, clock=clock, random=random, stopping=stopping) for route in routes]
-    if not senders:
-        return [Job("delivery", _SECONDS, lambda: {"notifications": route_new(store, routes, clock())})]
-    return [Job(f"delivery-{sender.name}", _SECONDS, sender.run_once) for sender in senders]
 
 
 def route_new(store: Store, routes: Sequence[Route], now: datetime) -> int:
@@ -86,6 +62,24 @@ class Sender:
         self._failures = 0  # in a row
         self._resume_at: datetime | None = None
         self._last_sent: float | None = None
+        self._why: str | None = None
+        self._limited = 0
+
+    def state(self) -> dict[str, Any]:
+        """What is configured, and whether it rests; safe from any thread.
+
+        ``kind, severities``; ``waits_until`` and ``why``: it rests after a failure, None: it does not; ``limited``: how often the
+        channel asked for fewer messages since the service took it over.
+        """
+        until = self._resume_at
+        resting = until is not None and self._clock() < until
+        return {
+            "kind": self._route.kind,
+            "severities": sorted(self._route.severities),
+            "waits_until": until if resting else None,
+            "why": self._why if resting else None,
+            "limited": self._limited,
+        }
 
     def run_once(self) -> Mapping[str, Any]:
         """Sends what is due, for half a minute at most. After a failure the channel rests, whatever else is due.
@@ -143,6 +137,8 @@ class Sender:
         if error.reason == "refused":
             return self._give_up(delivery, words)
         self._failures += 1
+        self._why = words
+        self._limited += error.reason == "busy"
         if self._failures == 1:  # the outbox counts the others
             LOGGER.warning("channel %s: %s; it will be tried again", self.name, words)
         uncertain = error.reason == "uncertain"

@@ -109,6 +109,16 @@ def dead(store: Store, delivery: Delivery, error: str, now: datetime, telling: N
     _finish(store, delivery, "dead", now, receipt=None, error=error[:_LONGEST_ERROR], telling=telling)
 
 
+def send_again(store: Store, cursor: Any, *, key: str, channel: str, now: datetime) -> None:
+    """Lets a delivery that was given up wait for its channel once more; any other stays as it is. Inside a transaction."""
+    store.execute(cursor, "outbox_again", key=key, channel=channel, now=now)
+
+
+def drop(store: Store, cursor: Any, *, key: str, channel: str, now: datetime) -> None:
+    """Takes a delivery that was given up off the list; any other stays as it is. Inside a transaction."""
+    store.execute(cursor, "outbox_drop", key=key, channel=channel, now=now)
+
+
 def dead_letters(reader: Any) -> list[dict[str, Any]]:
     """Messages that were given up, newest first, from a `Store` or a reader: `key, channel, run, rule, …, attempts, last_error`."""
     rows: list[dict[str, Any]] = reader.read("outbox_dead_letters").to_pylist()
@@ -141,6 +151,7 @@ def _finish(
             now=now,
             receipt=receipt,
             error=error,
+            uncertain_since=delivery.letter.uncertain_since if status == "dead" else None,
         )
         if telling is not None:
             enqueue(store, cursor, telling)
@@ -151,5 +162,6 @@ def _delivery(channel: str, row: Mapping[str, Any]) -> Delivery:
         notification=Notification.from_json(row["document"]),
         thread=json.loads(row["thread"]) if row["thread"] else None,
         uncertain_since=row["uncertain_since"],
+        overtaken=row["overtaken"],
     )
     return Delivery(row["key"], channel, row["attempts"], row["enqueued_at"], row["last_error"], letter)

@@ -76,7 +76,11 @@ def _seen_step(reader: Any, run: str) -> int | None:
 
 def _failing(service: dict[str, Any]) -> dict[str, str]:
     """Jobs whose failures somebody should look at."""
-    return {name: job["last_error"] for name, job in service.get("jobs", {}).items() if job["last_error"]}
+    found = {
+        name: (job["progress"] or {}).get("problem") or job["last_error"]
+        for name, job in service.get("jobs", {}).items()
+    }
+    return {name: error for name, error in found.items() if error}
 
 
 def words(document: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 -- The delivery of $channel to be tried next. Grain: one row or none. Inputs: deliveries, notifications; $now.
 -- Within an episode in the order of its transitions; among episodes the one first that has waited longest, so that a message which
--- fails for its content does not hold up the others. `thread` is the receipt of the episode's first message in the channel.
+-- fails for its content does not hold up the others. `thread` is the receipt of the episode's first message in the channel; `overtaken`: a later one
+-- of the episode has been sent before this one.
 WITH waiting AS (
     SELECT d.key, d.attempts, d.next_at, d.uncertain_since, d.last_error, n.run, n.episode, n.number
     FROM deliveries AS d
@@ -19,13 +20,13 @@ next AS (
     LIMIT 1
 ),
 said AS (
-    SELECT arg_min(d.receipt, n.number) AS thread
+    SELECT arg_min(d.receipt, n.number) AS thread, coalesce(max(n.number) > any_value(x.number), false) AS overtaken
     FROM next AS x
     JOIN notifications AS n ON n.run = x.run AND n.episode = x.episode
     JOIN deliveries AS d ON d.key = n.key
     WHERE d.channel = $channel AND d.status = 'sent'
 )
-SELECT x.key, x.attempts, x.uncertain_since, x.last_error, n.document, n.enqueued_at, said.thread
+SELECT x.key, x.attempts, x.uncertain_since, x.last_error, n.document, n.enqueued_at, said.thread, said.overtaken
 FROM next AS x
 JOIN notifications AS n ON n.key = x.key
 CROSS JOIN said

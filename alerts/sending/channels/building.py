@@ -40,6 +40,7 @@ class Route:
     channel: Channel
     severities: frozenset[str]
     settle: timedelta = timedelta(0)
+    kind: str = ""  # as in the channels file
 
 
 def channels_of(
@@ -47,6 +48,18 @@ def channels_of(
 ) -> list[Route]:
     """The channels that a home is configured with. Raises `ConfigurationError` or `MissingExtraError`."""
     settings = read_settings(home.path / FILE, environment)
+    return routes_of(settings, home, environment=environment, stopping=stopping, clock=clock)
+
+
+def routes_of(
+    settings: Mapping[str, Settings],
+    home: Home,
+    *,
+    environment: Mapping[str, str],
+    stopping: threading.Event,
+    clock: Callable[[], datetime],
+) -> list[Route]:
+    """The channels of `settings`, by name. Raises `ConfigurationError` or `MissingExtraError`."""
     build = _Builder(home.path, environment, stopping, clock)
     return [build.route(name, each) for name, each in settings.items()]
 
@@ -60,7 +73,7 @@ class _Builder:
 
     def route(self, name: str, settings: Settings) -> Route:
         settle = timedelta(seconds=settings.settle if isinstance(settings, SlackBotSettings) else 0.0)
-        return Route(self._channel(name, settings), frozenset(settings.severities), settle)
+        return Route(self._channel(name, settings), frozenset(settings.severities), settle, settings.kind)
 
     def _channel(self, name: str, settings: Settings) -> Channel:
         calls = Calls(settings.timeout, self.stopping)

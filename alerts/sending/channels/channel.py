@@ -20,12 +20,14 @@ class Letter:
     Attributes:
         notification: what to say.
         thread: receipt of the episode's first message in this channel; None: this is the first.
+        overtaken: whether a later message of the episode is there already, whose place this one must not take.
         uncertain_since: when an attempt began of which it is not known whether the message arrived; None: it did not.
     """
 
     notification: Notification
     thread: Receipt | None = None
     uncertain_since: datetime | None = None
+    overtaken: bool = False
 
 
 class Channel(Protocol):

@@ -64,7 +64,7 @@ class SlackBot:
 
     def send(self, letter: Letter) -> Receipt:
         """Posts, unless it has been; then brings the first message up to date."""
-        if letter.thread is not None and letter.notification.state == "updated":
+        if letter.thread is not None and letter.notification.state == "updated" and not letter.overtaken:
             self._edit(letter.thread, letter.notification)  # no news but newer numbers; an edit done twice is one
             return letter.thread
         found = self._find(letter) if letter.uncertain_since else None
@@ -76,7 +76,8 @@ class SlackBot:
             if "thread_not_found" not in str(error):
                 raise
             return self._first(replace(letter, thread=None), None)  # somebody has deleted the first message
-        self._edit(letter.thread, letter.notification)
+        if not letter.overtaken:
+            self._edit(letter.thread, letter.notification)
         return receipt
 
     def check(self) -> list[str]:

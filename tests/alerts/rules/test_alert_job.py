@@ -37,7 +37,7 @@ def book(text: str = HIGH):
 
 def look(store: Store, now, rules=None, **more):
     """One look, by a service that was just started."""
-    return Evaluator(store, rules or book(), threading.Event(), clock=lambda: now, **more).run_once()
+    return Evaluator(store, lambda: rules or book(), threading.Event(), clock=lambda: now, **more).run_once()
 
 
 def transitions(store: Store, run: str | None = None) -> list[tuple]:

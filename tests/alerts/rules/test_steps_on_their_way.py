@@ -92,10 +92,10 @@ def test_an_engine_that_is_always_later_than_the_trainer_raises_no_alert(run: Ru
     for step in range(10):
         run.train(step)
         now = run.computed + timedelta(seconds=5)
-        Evaluator(run.store, book, threading.Event(), clock=lambda now=now: now).run_once()
+        Evaluator(run.store, lambda: book, threading.Event(), clock=lambda now=now: now).run_once()
         run.sample(f"{step}/0", f"{step}/1")
     now = run.computed + timedelta(seconds=5)
-    Evaluator(run.store, book, threading.Event(), clock=lambda: now).run_once()
+    Evaluator(run.store, lambda: book, threading.Event(), clock=lambda: now).run_once()
     assert run.store.read("alert_runs")["cursor"].to_pylist() == [9]
     told = run.store.query("SELECT rule FROM notifications").to_pylist()
     assert not {"coverage-low", "gap-unmeasured", "nonfinite-tokens", "plugin-missing"} & {row["rule"] for row in told}

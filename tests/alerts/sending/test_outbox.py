@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -11,6 +12,7 @@ from random import Random
 from alert_notes import NOTE
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import eventually
 from sending import ALL, Bench
 
 from logprobe.alerts.notification import Notification
@@ -18,7 +20,7 @@ from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.backoff import pause
 from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.channels.channel import Letter, Receipt
-from logprobe.alerts.sending.delivery import jobs
+from logprobe.alerts.sending.dispatch import Dispatcher
 from logprobe.collectors.errors import ChannelError
 from logprobe.monitor.store import Store
 
@@ -85,21 +87,33 @@ def test_a_message_that_fails_for_itself_lets_others_pass(store: Store) -> None:
     assert [letter.uncertain_since is not None for letter in channel.got] == [False, True]
 
 
+@contextmanager
+def dispatching(bench: Bench, routes: list[Route]) -> Iterator[Dispatcher]:
+    """A dispatcher of some channels; at the end nobody sends any more."""
+    dispatcher = Dispatcher(
+        bench.store, lambda: routes, clock=lambda: bench.now, random=Random(1), stopping=bench.stopping
+    )
+    try:
+        yield dispatcher
+    finally:
+        dispatcher.close()
+
+
 def test_channels_get_the_severities_they_want(store: Store) -> None:
     loud, quiet = Recording("loud"), Recording("quiet")
     routes = [Route(loud, frozenset({"critical"})), Route(quiet, frozenset({"info", "critical"}))]
     bench = Bench(store)
     bench.enqueue(transition("e1", "firing"), transition("e2", "firing", "info"), transition("e3", "firing", "warning"))
-    for job in jobs(store, routes, clock=lambda: bench.now, random=Random(1), stopping=bench.stopping):
-        job.run_now()
+    with dispatching(bench, routes) as dispatcher:
+        dispatcher.run_once()
     assert (loud.keys(), quiet.keys()) == (["e1/firing"], ["e1/firing", "e2/firing"])
 
 
 def test_without_channels_nothing_piles_up_for_one_to_come(store: Store) -> None:
     bench = Bench(store)
     bench.enqueue(transition("e1", "firing"))
-    (job,) = jobs(store, [], clock=lambda: bench.now, random=Random(1), stopping=bench.stopping)
-    assert job.run_now()["notifications"] == 1
+    with dispatching(bench, []) as dispatcher:
+        assert dispatcher.run_once()["notifications"] == 1
     late = Recording("late")
     Bench(store, late).run()
     assert late.keys() == []
@@ -137,15 +151,15 @@ def test_a_channel_that_hangs_delays_no_other(store: Store) -> None:
     bench = Bench(store, slow, quick)
     bench.enqueue(transition("e1", "firing"))
     routes = [Route(channel, ALL) for channel in (slow, quick)]
-    first, second = jobs(store, routes, clock=lambda: bench.now, random=Random(1), stopping=bench.stopping)
-    thread = threading.Thread(target=first.run)
-    thread.start()
-    assert reached.wait(60)
-    second.run_now()
-    assert quick.keys() == ["e1/firing"]  # while the other still hangs
-    bench.enqueue(transition("e2", "firing"))  # and transitions go on being written
-    release.set()
-    thread.join()
+    with dispatching(bench, routes) as dispatcher:
+        dispatcher.run_once()
+        assert reached.wait(60)
+        eventually(lambda: quick.keys() == ["e1/firing"], "the other one is served while it still hangs")
+        bench.enqueue(transition("e2", "firing"))  # and transitions go on being written
+        eventually(
+            lambda: dispatcher.run_once() and quick.keys() == ["e1/firing", "e2/firing"], "and goes on being served"
+        )
+        release.set()
     assert slow.keys()[0] == "e1/firing"
 
 

@@ -1,0 +1,60 @@
+"""A file of the home that the service goes by, read again when it changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from logprobe.collectors.errors import LogprobeError
+
+T = TypeVar("T")
+
+LOGGER: Final = logging.getLogger("logprobe.alerts")
+
+
+class Reloaded(Generic[T]):
+    """What a file says: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe from any thread."""
+
+    def __init__(self, file: Path, read: Callable[[], T]) -> None:
+        """Reads it. Raises what `read` raises: nothing is known yet that could be kept."""
+        self._file = file
+        self._read = read
+        self._lock = threading.Lock()
+        self._mark = _mark(file)  # before reading: what changes in between is read again
+        self._value = read()
+        self.problem: str | None = None
+
+    def current(self) -> T:
+        """What it says now. Looking costs one `stat`. Never raises for a bad file: see `problem`."""
+        with self._lock:
+            mark = _mark(self._file)
+            if mark != self._mark:
+                self._mark = mark
+                self._take_over()
+            return self._value
+
+    def report(self) -> dict[str, Any]:
+        """For the progress of a job: why what the file says now is not in force; nothing when it is."""
+        return {} if self.problem is None else {"problem": self.problem}
+
+    def _take_over(self) -> None:
+        try:
+            self._value = self._read()
+        except LogprobeError as error:
+            self.problem = f"{str(error).partition(chr(10))[0]}; what stood there before stays in force"
+            LOGGER.error("%s", self.problem)  # noqa: TRY400 - somebody's typing error: the trace says nothing
+        else:
+            self.problem = None
+            LOGGER.info("%s was read again", self._file)
+
+
+def _mark(file: Path) -> tuple[int, int, int] | None:
+    """Another one whenever the file was written or replaced; None: there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
