@@ -49,7 +49,7 @@ def find(places: Places, name: str) -> Place:
 
 def text(found: Comparison) -> str:
     """The comparison for people: a sentence per run, then what it stands on."""
-    lines = [tables.harmless(html.sentence(pairing)) for pairing in found.pairings]
+    lines = [tables.harmless(html.sentence(pairing, found.axis)) for pairing in found.pairings]
     for pairing in found.pairings:
         lines += ["", *_pairing(pairing, found.baseline)]
     rows = [[run.label, *html.growth_words(run.growth)] for run in found.histories]

@@ -28,9 +28,13 @@ class Theme:
     total: str
     neutral: str
     alarm: str  # where trouble began
+    runs: tuple[str, ...]  # runs side by side, the first one first
 
     def color(self, role: str) -> str:
-        """Colour of a series' role: a pair (`backend`, `update`, `total`), anything else is neutral."""
+        """Colour of a series' role: a pair (`backend`, `update`, `total`), a run (`run 0`, …); anything else is neutral."""
+        name, _, at = role.partition(" ")
+        if name == "run" and at.isdecimal():
+            return self.runs[int(at) % len(self.runs)]
         return {"backend": self.backend, "update": self.update, "total": self.total}.get(role, self.neutral)
 
 
@@ -47,6 +51,7 @@ LIGHT: Final = Theme(
     total="#a0508a",
     neutral="#475463",
     alarm="#b3261e",
+    runs=("#0072b2", "#d55e00", "#007a5a", "#a0508a", "#8a6d00", "#475463"),
 )
 
 DARK: Final = Theme(
@@ -62,6 +67,7 @@ DARK: Final = Theme(
     total="#cc79a7",
     neutral="#b4c0cc",
     alarm="#ff8a80",
+    runs=("#56b4e9", "#e69f00", "#2fc39a", "#cc79a7", "#f0e442", "#b4c0cc"),
 )
 
 DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash"}

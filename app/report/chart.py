@@ -21,7 +21,7 @@ from logprobe.app.report.html import Markup, element, joined
 Points = Sequence[tuple[float, float]]
 
 COLOURS: Final = 6
-_DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
+DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360.0, 190.0, 48.0, 8.0, 8.0, 22.0
 _MOST_POINTS: Final = 600
 _TICKS: Final = 4
@@ -89,7 +89,7 @@ def legend(labels: Mapping[str, int]) -> Markup:
 
 
 def _sample(colour: int) -> Markup:
-    stroke = element("path", d="M0 4H28", class_=f"line c{colour}", stroke_dasharray=_DASHES[colour])
+    stroke = element("path", d="M0 4H28", class_=f"line c{colour}", stroke_dasharray=DASHES[colour])
     return element("svg", stroke, viewBox="0 0 28 8", aria_hidden="true")
 
 
@@ -99,13 +99,14 @@ def _frame(chart: Chart) -> _Frame | None:
         return None
     x = [x for x, _ in points]
     y = np.array([y for _, y in points] + [edge for _, low, high in chart.band for edge in (low, high)])
-    log = _wants_log(y) if chart.log is None else chart.log
+    log = wants_log(y) if chart.log is None else chart.log
     if log:
         y = np.log10(y[y > 0]) if (y > 0).any() else np.zeros(1)
     return _Frame(_padded(min(x), max(x), 0.0), _padded(float(y.min()), float(y.max()), 0.05), log)
 
 
-def _wants_log(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
+def wants_log(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
+    """Whether values span so many decades that a linear axis would hide the small ones."""
     return bool((values > 0).all() and np.log10(values.max() / values.min()) >= _DECADES)
 
 
@@ -143,7 +144,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
         if line.points
         else (np.empty(0),) * 2
     )
-    x, y = thin(*_with_gaps(x, y), max_points=_MOST_POINTS)
+    x, y = thin(*with_gaps(x, y), max_points=_MOST_POINTS)
     words, pen = [], "M"
     for across, up in zip(x.tolist(), y.tolist(), strict=True):
         if not math.isfinite(up):
@@ -153,10 +154,10 @@ def _path(line: Line, frame: _Frame) -> Markup:
         pen = "L"
     lonely = "dot" if len(words) == 1 else "line"  # a single value has no line
     drawn = "".join(words) + ("h0" if lonely == "dot" else "")
-    return element("path", d=drawn, class_=f"{lonely} c{line.colour}", stroke_dasharray=_DASHES[line.colour])
+    return element("path", d=drawn, class_=f"{lonely} c{line.colour}", stroke_dasharray=DASHES[line.colour])
 
 
-def _with_gaps(
+def with_gaps(
     x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """A break where steps are missing: a line across them would claim what nobody measured."""

@@ -9,7 +9,8 @@ from logprobe.app.numbers import number
 from logprobe.app.report.chart import COLOURS, Chart, Line, figure, legend
 from logprobe.app.report.html import Markup, badge, element, joined, listing, page, section, table
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
-from logprobe.monitor.compare.axes import AXES
+from logprobe.monitor.compare.axes import AXES, Axis, where
+from logprobe.monitor.compare.history import K3
 from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.diagnosis.onset import Growth
 from logprobe.monitor.diagnosis.parity import Setting
@@ -27,6 +28,7 @@ COLUMNS: Final = (
     "area",
     "difference [interval]",
 )
+ONSETS: Final = ("run", "K3 leaves the baseline", "by its own past", "since step", "doubles in steps")
 _SHOWN: Final = 4  # metrics in a sentence
 
 
@@ -36,7 +38,7 @@ def report(comparison: Comparison) -> str:
     return page(
         f"Comparison with {comparison.baseline}",
         element("h1", f"Compared with {comparison.baseline}"),
-        listing(sentence(pairing) for pairing in comparison.pairings),
+        listing(sentence(pairing, comparison.axis) for pairing in comparison.pairings),
         section("Verdicts", *(_verdicts(pairing) for pairing in comparison.pairings)),
         section("Onsets", onsets(comparison)),
         section("Curves", legend(colours), element("div", *_overlays(comparison, colours), class_="charts")),
@@ -45,19 +47,33 @@ def report(comparison: Comparison) -> str:
     )
 
 
-def sentence(pairing: Pairing) -> str:
-    """The outcome for one run in a sentence."""
+def sentence(pairing: Pairing, axis: Axis = "step") -> str:
+    """The outcome for one run in a sentence that begins with its name."""
+    return f"{pairing.run}: {outcome(pairing, axis)}"
+
+
+def outcome(pairing: Pairing, axis: Axis = "step") -> str:
+    """The outcome for one run."""
     worse, better, same, unknown = (pairing.of(verdict) for verdict in ("worse", "better", "same", "unknown"))
     parts = [f"{word} in {_names(items)}" for word, items in (("worse", worse), ("better", better)) if items]
     parts += [] if parts else [f"the same in {len(same)} of {len(pairing.metrics)} metrics"]
     parts += [f"unknown in {len(unknown)}"] if unknown else []
-    left = "" if pairing.leaves_at is None else f"; K3 leaves the baseline at {number(pairing.leaves_at)}"
-    return f"{pairing.run}: {', '.join(parts)}{left}"
+    left = "" if pairing.leaves_at is None else f"; K3 leaves the baseline {where(pairing.leaves_at, axis)}"
+    return f"{', '.join(parts)}{left}"
 
 
 def _names(items: Sequence[MetricVerdict]) -> str:
-    names = [item.label for item in items[:_SHOWN]]
+    names = [brief(item.label) for item in items[:_SHOWN]]
     return ", ".join(names) + (f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else "")
+
+
+def brief(label: str) -> str:
+    """A metric's name where space is short: what it is the mean of, and of no pair when it is the usual one.
+
+    >>> brief("ρ, mean (backend), distance from 1"), brief("KL (k3) (update)")
+    ('ρ', 'KL (k3) (update)')
+    """
+    return label.partition(",")[0].removesuffix(" (backend)")
 
 
 def _verdicts(pairing: Pairing) -> Markup:
@@ -76,14 +92,23 @@ def numbers(item: MetricVerdict) -> list[str]:
 
 def onsets(comparison: Comparison) -> Markup:
     """When each run's K3 left the baseline, and when it began to grow by its own past."""
+    return table("K3 of each run", ONSETS, onset_rows(comparison))
+
+
+def onset_rows(comparison: Comparison) -> list[list[str]]:
+    """Rows under `ONSETS`, the baseline's first."""
     first, *others = comparison.histories
-    rows = [[first.label, "baseline", *growth_words(first.growth)]]
+    rows = [[first.label, "is the baseline", *growth_words(first.growth)]]
     for run, pairing in zip(others, comparison.pairings, strict=True):
-        left = "no" if pairing.leaves_at is None else number(pairing.leaves_at)
-        rows.append([run.label, left, *growth_words(run.growth)])
-    return table(
-        "K3 of each run", ["run", "leaves the baseline at", "by its own past", "since step", "doubles in steps"], rows
-    )
+        rows.append([run.label, _left(pairing, comparison.axis), *growth_words(run.growth)])
+    return rows
+
+
+def _left(pairing: Pairing, axis: Axis) -> str:
+    if pairing.leaves_at is not None:
+        return where(pairing.leaves_at, axis)
+    known = any(item.metric == K3 and item.verdict != "unknown" for item in pairing.metrics)
+    return "does not" if known else "–"
 
 
 def growth_words(growth: Growth) -> list[str]:
@@ -96,15 +121,20 @@ def _overlays(comparison: Comparison, colours: dict[str, int]) -> Iterator[Marku
     for metric, item in labels.items():
         overlay = comparison.overlay(metric)
         lines = [Line(label, points, colours[label]) for label, points in overlay.items()]
-        verdicts = "; ".join(
-            f"{pairing.run} {found.verdict}"
-            for pairing in comparison.pairings
-            for found in pairing.metrics
-            if found.metric == metric
+        alt = alt_of(
+            comparison, [found for each in comparison.pairings for found in each.metrics if found.metric == metric]
         )
-        alt = f"{item.label} of {', '.join(overlay) or 'no run'} over {AXES[comparison.axis]}. Against the baseline: {verdicts}."
         title = item.label.partition(", distance")[0]
         yield figure(Chart(title, alt, lines, x_label=AXES[comparison.axis], unit=item.unit))
+
+
+def alt_of(comparison: Comparison, items: Sequence[MetricVerdict]) -> str:
+    """A metric's chart in words; `items`: its verdict for each run."""
+    drawn = ", ".join(comparison.overlay(items[0].metric)) or "no run"
+    verdicts = "; ".join(
+        f"{pairing.run} {item.verdict}" for pairing, item in zip(comparison.pairings, items, strict=True)
+    )
+    return f"{items[0].label} of {drawn} over {AXES[comparison.axis]}. Against {comparison.baseline}: {verdicts}."
 
 
 def _ratios(comparison: Comparison, colours: dict[str, int]) -> Iterator[Markup]:

@@ -42,6 +42,17 @@ def positions(run: History, axis: Axis) -> Mapping[int, float]:
     return {step: float(step - origin) for step in run.steps}
 
 
+def where(at: float, axis: Axis) -> str:
+    """A place on `axis`, in words.
+
+    >>> where(120.0, "step"), where(7300.0, "time"), where(-20.0, "onset")
+    ('at step 120', 'after 7,300 s', '20 steps before growth began')
+    """
+    if axis == "onset":
+        return f"{abs(at):,.0f} steps {'before' if at < 0 else 'after'} growth began"
+    return {"step": f"at step {at:,.0f}", "tokens": f"at {at:,.0f} tokens", "time": f"after {at:,.0f} s"}[axis]
+
+
 def cell_width(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
     """The larger median distance of neighbouring positions; 1 where there are no two."""
     return max(_spacing(ours), _spacing(theirs)) or 1.0

@@ -129,7 +129,7 @@ def pair(
     def both(metric: str) -> tuple[Course, Course]:
         return placed(run.course(metric), at, width), placed(reference.course(metric), reference_at, width)
 
-    verdicts = tuple(judge_metric(metric, *both(metric), recipe=recipe, width=width) for metric in metrics)
+    verdicts = tuple(judge_metric(metric, *both(metric), recipe=recipe, width=width, axis=axis) for metric in metrics)
     gap = next((item for item in verdicts if item.metric == K3), None) or judge_metric(K3, *both(K3), recipe=recipe)
     left = gap.trajectory.leaves_step
     relevant, differences = differing(recipe, run.facts, reference.facts)

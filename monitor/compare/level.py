@@ -39,6 +39,7 @@ class Level:
         low: lower end of the interval of `difference`.
         high: upper end.
         side: 1 above, −1 below, 0: no difference that shows and matters.
+        factor: whether `difference` is a ratio minus 1.
     """
 
     value: float
@@ -47,6 +48,7 @@ class Level:
     low: float
     high: float
     side: int
+    factor: bool = False
 
 
 def level(band: Band, run: Course, reference: Course) -> Level | None:
@@ -65,6 +67,7 @@ def level(band: Band, run: Course, reference: Course) -> Level | None:
         low=_shown(band, mean - half),
         high=_shown(band, mean + half),
         side=int(np.sign(mean)) if matters else 0,
+        factor=band.factor is not None,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final, Literal
 
+from logprobe.monitor.compare.axes import Axis, where
 from logprobe.monitor.compare.level import Level, level
 from logprobe.monitor.diagnosis.parity_recipe import Band, Recipe
 from logprobe.monitor.diagnosis.parity_trajectories import Course, Trajectory, follow
@@ -33,6 +34,7 @@ _FACTOR: Final = 1.5
 _FLOOR: Final = 1e-3
 _SQUARED_FLOOR: Final = 1e-5  # of metrics that grow with the square of the log-ratio
 _FRACTION: Final = 0.1
+_THOUSAND, _MILLION = 1e3, 1e6
 _LAST: Final = 10  # the last tenth of a run is its end
 
 
@@ -71,7 +73,9 @@ class MetricVerdict:
         return asdict(self)
 
 
-def judge_metric(key: str, run: Course, reference: Course, *, recipe: Recipe, width: float = 1.0) -> MetricVerdict:
+def judge_metric(
+    key: str, run: Course, reference: Course, *, recipe: Recipe, width: float = 1.0, axis: Axis = "step"
+) -> MetricVerdict:
     """The verdict on one metric.
 
     Args:
@@ -79,7 +83,8 @@ def judge_metric(key: str, run: Course, reference: Course, *, recipe: Recipe, wi
         run: by cell of the common axis.
         reference: of the baseline, by cell.
         recipe: has the bands of some metrics; others matter from a tenth of the baseline's level on.
-        width: of a cell, for the area.
+        width: of a cell, in the axis' unit.
+        axis: what the cells are of, for words.
 
     Raises:
         ConfigurationError: no such metric.
@@ -95,7 +100,7 @@ def judge_metric(key: str, run: Course, reference: Course, *, recipe: Recipe, wi
         label=band.label,
         unit=metric.unit,
         verdict=verdict,
-        reason=_reason(band, found, trajectory),
+        reason=_reason(band, found, trajectory, width, axis),
         level=found,
         ratio=found.value / found.reference if found is not None and found.reference else None,
         area=width * sum(run[cell] - reference[cell] for cell in common) if common else None,
@@ -152,15 +157,28 @@ def _verdict(metric: Metric, side: int) -> Verdict:
     return "worse" if (side > 0) != high_is_good else "better"
 
 
-def _reason(band: Band, found: Level | None, trajectory: Trajectory) -> str:
+def _reason(band: Band, found: Level | None, trajectory: Trajectory, width: float, axis: Axis) -> str:
     if found is None:
         return trajectory.reason
-    left = f"; {trajectory.reason}" if trajectory.verdict == "leaves" else ""
-    if band.factor is None:
-        return f"{found.difference:+.3g} [{found.low:+.3g}, {found.high:+.3g}]{left}"
+    left = _departure(trajectory, width, axis)
+    if not found.factor:
+        return f"{_figure(found.difference, '+')} [{_figure(found.low, '+')}, {_figure(found.high, '+')}]{left}"
     floor = f", what is below {band.floor:g} counted as that" if min(found.value, found.reference) < band.floor else ""
-    times, low, high = (value + 1 for value in (found.difference, found.low, found.high))
-    return f"{times:.3g} [{low:.3g}, {high:.3g}] times the baseline{floor}{left}"
+    times, low, high = (_figure(value + 1) for value in (found.difference, found.low, found.high))
+    return f"{times} [{low}, {high}] times the baseline{floor}{left}"
+
+
+def _departure(trajectory: Trajectory, width: float, axis: Axis) -> str:
+    if trajectory.leaves_step is None:
+        return ""
+    back = trajectory.back_step
+    until = "" if back is None else f", back {where(back * width, axis)}"
+    return f"; leaves the baseline's band {where(trajectory.leaves_step * width, axis)}{until}"
+
+
+def _figure(value: float, sign: str = "") -> str:
+    """Three digits, and no exponent where people would count zeros without it."""
+    return f"{value:{sign},.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:{sign}.3g}"
 
 
 def _final(course: Course) -> float | None:

@@ -21,7 +21,7 @@ def test_verdicts_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]
     words = ("v1-initial", "v1-fixed", "--baseline", "v0-reference", "--home", str(recorded_runs))
     lines = ask(capsys, *words).splitlines()
     assert lines[0].startswith("v1-initial: worse in K3, ")
-    assert lines[0].endswith("K3 leaves the baseline at 0")
+    assert lines[0].endswith("K3 leaves the baseline at step 0")
     assert lines[1] == "v1-fixed: the same in 13 of 13 metrics"
     assert any(line.split() == ["engine.logprobs_mode", "raw_logprobs", "processed_logprobs"] for line in lines)
     document = json.loads(ask(capsys, *words, "--json"))

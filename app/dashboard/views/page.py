@@ -18,6 +18,7 @@ from logprobe.app.dashboard.views.words import ABSENT_RUN, BEGINNING, no_service
 PAGES: Final = (
     Page("", "Overview"),
     Page("diagnosis", "Diagnosis"),
+    Page("compare", "Compare"),
     Page("alerts", "Alerts", acts=True),
     Page("actions", "Actions", acts=True),
 )

@@ -47,7 +47,7 @@ def test_a_departure_late_in_the_run_counts_and_is_dated() -> None:
     assert found.level.side == 0
     assert found.verdict == "worse"
     assert 160 <= found.trajectory.leaves_step <= 170
-    assert "leaves the reference" in found.reason
+    assert "leaves the baseline's band" in found.reason
 
 
 def test_what_was_not_measured_is_unknown_and_not_the_same() -> None:

@@ -1,0 +1,184 @@
+"""The Compare page as data: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from logprobe.app.dashboard.charts.compare_charts import charts_of, run_looks
+from logprobe.app.dashboard.data.feed import Run
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.numbers import number
+from logprobe.app.report.comparison import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
+from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
+from logprobe.monitor.compare.axes import AXES, Axis
+from logprobe.monitor.compare.verdicts import METRICS
+from logprobe.monitor.diagnosis.parity import Setting
+from logprobe.monitor.metrics.catalog import KEYS
+
+MOST: Final = 5  # runs beside the baseline: more lines cannot be told apart
+SHOWN: Final = (
+    "backend.k3_kl", "total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "entropy", "reward", "weight_lag_mean",
+)  # fmt: skip
+_MOST_CHARTS: Final = 12
+_AXIS_WORDS: Final = {"step": "step", "tokens": "tokens", "time": "time", "onset": "since onset"}
+_ELSEWHERE: Final = (
+    "Runs of this home. Those of other homes, recorded folders and bundles are compared by `logprobe compare RUN… --baseline RUN`, "
+    "where a RUN may be `HOME:RUN`, a folder or a `.logprobe` file."
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the address asks for, as far as it can be had.
+
+    Attributes:
+        baseline: None: none is chosen.
+        runs: compared with it, at most `MOST`; empty: none is chosen.
+        axis: what their steps are aligned by.
+        shown: metrics that have a chart.
+        notes: what of the address could not be had.
+    """
+
+    baseline: str | None
+    runs: tuple[str, ...]
+    axis: Axis = "step"
+    shown: tuple[str, ...] = SHOWN
+    notes: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All that are judged: the usual ones, and those that have a chart."""
+        return tuple(dict.fromkeys([*METRICS, *self.shown]))
+
+
+def choice_of(known: Sequence[str], opened: str, address: Mapping[str, str | None]) -> Choice:
+    """What is compared.
+
+    Args:
+        known: runs of the home.
+        opened: the run that the bar shows; compared unless the address names others.
+        address: `baseline`, `runs`, `align` and `metric`, as far as it has them.
+    """
+    asked = _names(address.get("runs")) or (opened,)
+    baseline = address.get("baseline")
+    if baseline is None and len(known) == 2:  # noqa: PLR2004 -- two runs: there is nothing to choose
+        baseline = next(name for name in known if name not in asked[:1])
+    found = [name for name in dict.fromkeys(asked) if name in known and name != baseline]
+    shown = _names(address.get("metric")) or SHOWN
+    metrics = [key for key in dict.fromkeys(shown) if key in KEYS]
+    axis = address.get("align") or "step"
+    notes = [
+        *(f"There is no run called {name} here." for name in (*asked, baseline or opened) if name not in known),
+        *(f"{name} is left out: no more than {MOST} runs can be told apart." for name in found[MOST:]),
+        *(f"There is no metric {key}." for key in shown if key not in KEYS),
+        *([] if axis in AXES else [f"Runs cannot be aligned by {axis}."]),
+    ]
+    return Choice(
+        baseline=baseline if baseline in known else None,
+        runs=tuple(found[:MOST]),
+        axis=cast("Axis", axis) if axis in AXES else "step",
+        shown=tuple(metrics[:_MOST_CHARTS]) or SHOWN,
+        notes=tuple(notes),
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name for name in (text or "").split(",") if name)
+
+
+def chooser(choice: Choice, runs: Sequence[Run], problem: str = "") -> dict[str, Any]:
+    """What can be chosen, and what is; `problem`: why nothing can be compared."""
+    return {
+        "runs": [{"name": run.name, "steps": run.steps} for run in runs],
+        "baseline": choice.baseline,
+        "chosen": list(choice.runs),
+        "most": MOST,
+        "align": choice.axis,
+        "axes": [[key, words] for key, words in _AXIS_WORDS.items()],
+        "metrics": [key for key in KEYS if key not in choice.metrics],
+        "shown": list(choice.shown),
+        "notes": [*choice.notes, *([problem] if problem else [])],
+        "elsewhere": _ELSEWHERE,
+        "missing": _missing(choice, runs),
+    }
+
+
+def _missing(choice: Choice, runs: Sequence[Run]) -> str:
+    if len(runs) < 2:  # noqa: PLR2004 -- a run and a baseline
+        return "There is one run here: a comparison needs two."
+    if choice.baseline is None:
+        return "Choose a baseline: the run that the others are held against."
+    return "" if choice.runs else "Choose at least one run to compare with the baseline."
+
+
+def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, Any]:
+    """What `browser/compare.js` draws of a comparison."""
+    return {
+        "looks": run_looks(found, theme),
+        "verdicts": [_verdict(pairing, found) for pairing in found.pairings],
+        "matrix": _matrix(found, choice),
+        "tables": {"head": list(COLUMNS), "runs": [_table(pairing) for pairing in found.pairings]},
+        "onsets": {"head": list(ONSETS), "rows": onset_rows(found)},
+        "charts": charts_of(found, choice.shown),
+        "axis": {"key": found.axis, "words": AXES[found.axis], "cell": max(found.widths)},
+        "settings": _settings(found),
+    }
+
+
+def _verdict(pairing: Pairing, found: Comparison) -> dict[str, Any]:
+    tone = next((TONES[word] for word in ("worse", "better") if pairing.of(word)), _quiet(pairing))
+    common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {found.baseline}"
+    return {"run": pairing.run, "words": outcome(pairing, found.axis), "tone": tone, "note": common}
+
+
+def _quiet(pairing: Pairing) -> str:
+    return "good" if pairing.of("same") else "unsure"
+
+
+def _matrix(found: Comparison, choice: Choice) -> list[dict[str, Any]]:
+    """A line per metric, a cell per run."""
+    of_metric = zip(*(pairing.metrics for pairing in found.pairings), strict=True)
+    return [
+        {"key": items[0].metric, "label": items[0].label, "shown": items[0].metric in choice.shown, "cells": list(map(_cell, items))}
+        for items in of_metric
+    ]  # fmt: skip
+
+
+def _cell(item: MetricVerdict) -> dict[str, str]:
+    return {"verdict": item.verdict, "tone": TONES[item.verdict], "change": _change(item), "reason": item.reason}
+
+
+def _change(item: MetricVerdict) -> str:
+    """How far apart, where it says something: times the baseline, or a difference where that is 0."""
+    if item.verdict in {"same", "unknown"} or item.level is None:
+        return ""
+    times = item.level.difference + 1 if item.level.factor else item.ratio
+    if times is not None:
+        return f"{number(times)}×"
+    return f"{'+' if item.level.difference > 0 else ''}{number(item.level.difference)}"
+
+
+def _table(pairing: Pairing) -> dict[str, Any]:
+    rows = [
+        {"tone": TONES[item.verdict], "cells": [item.label, item.verdict, *numbers(item), item.reason]}
+        for item in pairing.metrics
+    ]
+    return {"run": pairing.run, "rows": rows}
+
+
+def _settings(found: Comparison) -> dict[str, Any]:
+    """What differs between any run and the baseline: a line per setting, a cell per run; "" where it is as the baseline's."""
+    relevant = [{item.fact: item for item in pairing.relevant} for pairing in found.pairings]
+    others = [{item.fact: item for item in pairing.differences} for pairing in found.pairings]
+    rows = [*_lines(relevant, "yes"), *_lines(others, "")]
+    head = ["setting", found.baseline, *(pairing.run for pairing in found.pairings), "parity depends on it"]
+    return {"head": head, "rows": rows}
+
+
+def _lines(of_runs: Sequence[Mapping[str, Setting]], depends: str) -> Iterator[list[str]]:
+    for fact in dict.fromkeys(fact for settings in of_runs for fact in settings):
+        known = [settings.get(fact) for settings in of_runs]
+        reference = next(item.reference_words for item in known if item is not None)
+        yield [fact, reference, *("" if item is None else item.words for item in known), depends]

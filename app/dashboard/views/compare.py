@@ -1,0 +1,86 @@
+"""Compare: runs of the home against a baseline, metric by metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+import streamlit as st
+
+from logprobe.app import tables
+from logprobe.app.dashboard.data.comparing import Comparer, Recent, state_of
+from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.pages.compare import Choice, choice_of, chooser, compare_data
+from logprobe.app.dashboard.views.page import live, show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
+from logprobe.app.report import comparison as html
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.compare import Comparison
+
+_KEY: Final = "compare"
+_ASKED: Final = ("baseline", "runs", "align", "metric")
+_GIVEN: Final = "compare given"  # the download that was asked for last, so that it is made once
+_FILE: Final = "compare file"
+
+
+def compare() -> None:
+    """Draws the page."""
+    live("compare", _run)
+
+
+@cache
+def _comparer(_: str) -> Comparer:
+    return Comparer(feed())
+
+
+@cache
+def _drawn() -> Recent[dict[str, Any]]:
+    return Recent(8)
+
+
+def _run(run: Run, _: RunView) -> None:
+    with guarded("comparison"):
+        runs = {each.name: each for each in feed().look(run.name).runs or ()}
+        choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
+        found, problem = _found(choice, runs)
+        data = {"choice": chooser(choice, list(runs.values()), problem), "file": st.session_state.pop(_FILE, None)}
+        wanted = show(_KEY, _KEY, data | ({} if found is None else _drawing(found, choice, runs)))
+        _give(wanted, found)
+
+
+def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Comparison | None, str]:
+    """The comparison, or why there is none."""
+    if choice.baseline is None or not choice.runs:
+        return None, ""
+    baseline, others = runs[choice.baseline], tuple(runs[name] for name in choice.runs)
+    comparer = _comparer(str(home()))
+    try:
+        return kept(
+            f"{_KEY} {choice}",
+            lambda: comparer.compare(others, baseline, axis=choice.axis, metrics=choice.metrics),
+        ), ""
+    except ConfigurationError as error:
+        return None, str(error).replace("use --align step", "align by step")
+
+
+def _drawing(found: Comparison, choice: Choice, runs: Mapping[str, Run]) -> dict[str, Any]:
+    """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at the same."""
+    colors = theme()
+    states = tuple(state_of(runs[run.label]) for run in found.histories if run.label in runs)
+    key = (str(home()), choice, states, colors.mode)
+    return _drawn().of(key, lambda: compare_data(found, choice, colors) | {"version": f"{hash(key):x}"})
+
+
+def _give(wanted: Mapping[str, Any] | None, found: Comparison | None) -> None:
+    """Makes the file that was asked for, and draws the page anew with it."""
+    if wanted is None or found is None or wanted.get("at") == st.session_state.get(_GIVEN):
+        return
+    st.session_state[_GIVEN] = wanted.get("at")
+    name = f"comparison-with-{found.baseline}"
+    if wanted.get("id") == "json":
+        file = {"name": f"{name}.json", "type": "application/json", "text": tables.dump(found.document())}
+    else:
+        file = {"name": f"{name}.html", "type": "text/html", "text": html.report(found)}
+    st.session_state[_FILE] = file | {"at": wanted.get("at")}
+    st.rerun(scope="fragment")
