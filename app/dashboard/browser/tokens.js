@@ -1,0 +1,287 @@
+// The Tokens page: a step, its worst sequences, and every token of one of them.
+import { asked, put } from "./address.js";
+import { node } from "./dom.js";
+import { integer, number } from "./format.js";
+import { chooser, course } from "./token_course.js";
+import { gradient, palette } from "./token_paint.js";
+import { Strip } from "./token_strip.js";
+import { LOGPROBS, broken, correction, csv, describe, logprob, text, version } from "./token_words.js";
+import { unpackArray } from "./traces.js";
+
+const PATIENCE_MS = 250; // a key that is held down asks for one step, not for every one on the way
+const ROWS = 12; // of the table
+const kept = new Map(); // the columns of the sequences looked at last, by version: they travel once
+
+export function update(root, view) {
+  if (view.version === view.data.version) return;
+  if (!view.parts) build(root, view);
+  view.version = view.data.version;
+  view.colors = palette(view.data.colors);
+  pairs(view);
+  steps(view);
+  sequences(view);
+  view.parts.notes.replaceChildren(...view.data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status" }, ...code(words))));
+  view.parts.facts.replaceChildren(...view.data.facts.map(([name, value]) => node("div", {}, node("dt", { text: name }), node("dd", { text: value }))));
+  strip(view);
+}
+
+export function close(root, view) {
+  view.strip?.close();
+  view.sizes?.disconnect();
+  clearTimeout(view.later);
+}
+
+const code = (words) => words.split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
+
+function build(root, view) {
+  view.strip = new Strip((index) => chosen(view, index), (index) => inspect(view, index ?? view.selected));
+  const parts = {
+    pairs: node("div", { class: "lp-tk-switch", role: "radiogroup", "aria-label": "pair" }),
+    step: node("b"),
+    about: node("span", { class: "lp-hint" }),
+    steps: node("canvas", { "aria-hidden": "true" }),
+    notes: node("div", { class: "lp-tk-notes" }),
+    list: node("div", { class: "lp-tk-sequences", role: "listbox", "aria-label": "worst sequences of the step", onkeydown: (event) => walk(event) }),
+    facts: node("dl", { class: "lp-tk-facts" }),
+    legend: node("div", { class: "lp-tk-legend" }),
+    modes: node("div", { class: "lp-tk-switch", role: "radiogroup", "aria-label": "how tokens are drawn" }),
+    course: node("canvas", { "aria-hidden": "true" }),
+    sum: node("p", { class: "lp-hint" }),
+    inspector: node("dl", { class: "lp-tk-inspector", "aria-label": "the token" }),
+    table: node("div", { class: "lp-scroll" }),
+    wait: node("p", { class: "lp-hint", text: "Loading tokens …", hidden: true }),
+  };
+  view.parts = parts;
+  parts.slider = node("div", { class: "lp-tk-chooser", role: "slider", tabindex: "0", onkeydown: (event) => stepKey(view, event), onpointermove: (event) => about(view, view.stepAt?.(offset(event))), onpointerleave: () => about(view, null), onclick: (event) => go(view, view.stepAt?.(offset(event))) }, parts.steps);
+  parts.map = node("div", { class: "lp-tk-course", role: "img", onclick: (event) => view.strip.select(view.tokenAt(offset(event))) }, parts.course);
+  parts.save = node("button", { class: "lp-button", type: "button", text: "CSV", title: "every token of this sequence, with all digits", onclick: () => save(view) });
+  const arrow = (words, by, sign) => node("button", { class: "lp-tk-arrow", type: "button", "aria-label": words, title: words, text: sign, onclick: () => move(view, by) });
+  parts.body = node("div", { class: "lp-tk-body" },
+    node("div", { class: "lp-tk-main" },
+      node("div", { class: "lp-tk-head" }, parts.legend, parts.modes, parts.save), view.strip.element, parts.map, parts.sum, parts.facts),
+    parts.inspector);
+  root.replaceChildren(node("section", { class: "lp lp-tokens", "aria-label": "tokens" },
+    node("div", { class: "lp-tk-tools" }, parts.pairs, node("div", { class: "lp-tk-stepper" }, arrow("previous step", -1, "‹"), parts.step, arrow("next step", 1, "›")), parts.about),
+    parts.slider, parts.notes,
+    node("div", { class: "lp-tk-grid" }, parts.list, node("div", { class: "lp-tk-right" }, parts.wait, parts.body, parts.table))));
+  view.sizes = new ResizeObserver(() => repaint(view));
+  view.sizes.observe(root);
+}
+
+const offset = (event) => event.clientX - event.currentTarget.getBoundingClientRect().left;
+
+function radio(place, options, selected, choose) {
+  const focused = place.contains(document.activeElement);
+  place.replaceChildren(...options.map(({ name, words }) => node("button", {
+    type: "button", role: "radio", "aria-checked": String(name === selected), tabindex: name === selected ? "0" : "-1", title: words, text: name, onclick: () => choose(name),
+    onkeydown: (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (by) { event.preventDefault(); choose(options[(options.findIndex((each) => each.name === name) + by + options.length) % options.length].name); }
+    },
+  })));
+  if (focused) place.querySelector("[aria-checked=true]")?.focus();
+}
+
+const pairs = (view) => radio(view.parts.pairs, view.data.pairs, view.data.pair, (pair) => view.send("set", { pair }));
+
+// --- Steps ---
+
+function steps(view) {
+  const { chooser: given } = view.data;
+  view.steps = { step: unpackArray(given.step), k3: unpackArray(given.k3), broken: unpackArray(given.broken), marks: unpackArray(given.marks) };
+  if (view.wanted === view.data.step || !view.steps.step.includes(view.wanted)) view.wanted = null;
+  view.parts.slider.setAttribute("aria-label", given.alt);
+  view.parts.slider.setAttribute("aria-valuemin", view.steps.step[0]);
+  view.parts.slider.setAttribute("aria-valuemax", view.steps.step[view.steps.step.length - 1]);
+  paintSteps(view);
+}
+
+const current = (view) => view.wanted ?? view.data.step;
+
+function paintSteps(view) {
+  view.stepAt = chooser(view.parts.steps, view.steps, view.colors, current(view));
+  view.parts.step.textContent = `step ${integer(current(view))}`;
+  view.parts.slider.setAttribute("aria-valuenow", current(view));
+  view.parts.slider.setAttribute("aria-valuetext", stepWords(view, view.steps.step.indexOf(current(view))));
+  about(view, null);
+}
+
+function stepWords(view, at) {
+  const { step, k3, broken: sick, marks } = view.steps;
+  return [`step ${integer(step[at])}`, `K3 ${number(k3[at])}`, sick[at] > 0 ? `${integer(sick[at])} broken tokens` : "", marks[at] & 1 ? "" : "no raw tokens kept"].filter(Boolean).join(" · ");
+}
+
+// What stands under the pointer, or the step that is looked at.
+function about(view, at) {
+  const usual = stepWords(view, view.steps.step.indexOf(current(view))).split(" · ").slice(1).join(" · ");
+  view.parts.about.textContent = at === null || at === undefined ? [usual, view.data.note].filter(Boolean).join(" · ") : stepWords(view, at);
+}
+
+function go(view, at) {
+  if (at === undefined || at === null || !(at in view.steps.step)) return;
+  view.wanted = view.steps.step[at];
+  put({ token: null });
+  paintSteps(view);
+  clearTimeout(view.later);
+  view.later = setTimeout(() => view.send("set", { step: view.wanted, sequence: null }), PATIENCE_MS);
+}
+
+const move = (view, by) => go(view, view.steps.step.indexOf(current(view)) + by);
+
+function stepKey(view, event) {
+  const last = view.steps.step.length - 1;
+  const at = view.steps.step.indexOf(current(view));
+  const moves = { ArrowRight: at + 1, ArrowUp: at + 1, ArrowLeft: at - 1, ArrowDown: at - 1, PageUp: Math.min(last, at + 10), PageDown: Math.max(0, at - 10), Home: 0, End: last };
+  if (!(event.key in moves) || event.metaKey || event.ctrlKey || event.altKey) return;
+  event.preventDefault();
+  go(view, moves[event.key]);
+}
+
+// --- Sequences ---
+
+function sequences(view) {
+  const focused = view.parts.list.contains(document.activeElement);
+  view.parts.list.replaceChildren(...view.data.sequences.map((each) => node("button", {
+    class: `lp-tk-sequence${each.broken ? " lp-tone-critical" : ""}`, type: "button", role: "option", "aria-selected": String(each.chosen), tabindex: each.chosen ? "0" : "-1",
+    onclick: () => { if (!each.chosen) { put({ token: null }); view.send("set", { sequence: each.sample }); } },
+  }, node("span", { class: "lp-name", text: each.name }), node("b", { text: each.share, title: "share of the step's K3" }), node("i", { class: "lp-tk-share", "aria-hidden": "true", style: `width:${Math.min(100, 100 * each.bar).toFixed(1)}%` }),
+  node("span", { class: "lp-hint", text: each.words.join(" · ") }))));
+  if (focused) view.parts.list.querySelector("[aria-selected=true]")?.focus();
+}
+
+function walk(event) {
+  const options = [...event.currentTarget.querySelectorAll("button")];
+  const at = options.indexOf(document.activeElement);
+  const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: options.length - 1 }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  options[Math.max(0, Math.min(options.length - 1, next))]?.focus();
+}
+
+// --- The strip ---
+
+function strip(view) {
+  const { strip: given } = view.data;
+  const { body, wait, table } = view.parts;
+  const known = given && received(given);
+  body.hidden = !given && !view.data.facts.length;
+  body.classList.toggle("lp-tk-gone", !known);
+  table.hidden = !known;
+  wait.hidden = !given || Boolean(known);
+  if (given && !known) view.send("do", { id: "strip", at: Date.now() });
+  if (!known) { view.shown = null; return; }
+  const other = view.shown?.version !== known.version;
+  view.shown = known;
+  if (other) view.selected = start(known);
+  modes(view);
+  legend(view);
+  view.strip.show(known, view.colors, mode(view), view.selected);
+  view.parts.map.setAttribute("aria-label", `Σ d over the positions of the sequence, ending at ${number(known.tokens.cumulative[known.n - 1])}.`);
+  view.parts.sum.textContent = `Σ d, summed up from the first token on${known.turns.length ? `; ${integer(known.turns.length + 1)} turns` : ""}${known.switches.length ? `; weights switched ${integer(known.switches.length)} ×` : ""}`;
+  table.replaceChildren(worst(view));
+  repaint(view);
+  inspect(view, view.selected);
+}
+
+function received(given) {
+  if (given.columns) {
+    const { columns, ...rest } = given;
+    const tokens = Object.fromEntries(Object.entries(columns).map(([name, packed]) => [name, unpackArray(packed)]));
+    kept.set(given.version, { ...rest, tokens });
+    if (kept.size > 3) kept.delete(kept.keys().next().value);
+  }
+  return kept.get(given.version);
+}
+
+// The token the address names, or the worst.
+function start(known) {
+  const named = asked("token");
+  return named !== null && /^\d+$/.test(named) && Number(named) < known.n ? Number(named) : known.worst[0] ?? 0;
+}
+
+const MODES = { text: "the tokens' text", ids: "the tokens' ids", squares: "one square per token" };
+const LONG = 2000;
+
+function mode(view) {
+  const named = asked("strip");
+  const readable = Object.keys(view.shown.texts).length > 0;
+  if (named in MODES && (named !== "text" || readable)) return named;
+  return readable ? "text" : view.shown.n > LONG ? "squares" : "ids";
+}
+
+function modes(view) {
+  const readable = Object.keys(view.shown.texts).length > 0;
+  const options = Object.entries(MODES).filter(([name]) => name !== "text" || readable).map(([name, words]) => ({ name, words }));
+  radio(view.parts.modes, options, mode(view), (name) => {
+    put({ strip: name });
+    modes(view);
+    view.strip.show(view.shown, view.colors, name, view.selected);
+  });
+}
+
+function legend(view) {
+  const { shown, colors } = view;
+  const has = (test) => shown.tokens.state.some(test);
+  const first = shown.corrections[0];
+  const key = (name, words, title) => node("span", { class: "lp-tk-key", title }, node("i", { class: `lp-tk-mark lp-tk-mark-${name}`, "aria-hidden": "true" }), words);
+  view.parts.legend.replaceChildren(...[
+    node("span", { class: "lp-tk-scale", title: "colour of ρ, evenly in log ρ; full from 4 on" }, "ρ ≤ ¼", node("i", { style: `background:${gradient(colors)}`, "aria-hidden": "true" }), "≥ 4"),
+    has((value) => value === shown.masked) ? key("masked", "masked", "not trained on") : null,
+    has((value) => value > shown.masked && value < shown.first_broken) ? key("missing", "not recorded", "one of the two log-probs was not recorded") : null,
+    has((value) => value >= shown.first_broken) ? key("broken", "broken", "a log-prob that cannot be one; left out of every value") : null,
+    shown.switches.length ? key("switch", "new weights", "the engine's weights changed in front of this token") : null,
+    shown.turns.length ? key("turn", "turn", "a turn begins") : null,
+    shown.tokens.rule0?.some((value) => first.dropped.includes(value)) ? key("dropped", `dropped: ${first.name}`, first.config) : null,
+    shown.tokens.rule0?.some((value) => first.limited.includes(value)) ? key("limited", `limited: ${first.name}`, first.config) : null,
+  ].filter(Boolean));
+}
+
+function chosen(view, index) {
+  view.selected = index;
+  put({ token: index });
+  inspect(view, index);
+  paintCourse(view);
+}
+
+function inspect(view, index) {
+  if (!view.shown?.n) return;
+  view.parts.inspector.replaceChildren(...describe(view.shown, index).flatMap(([name, value, tone]) => [node("dt", { text: name }), node("dd", { class: tone || undefined, text: value })]));
+}
+
+function paintCourse(view) {
+  view.tokenAt = course(view.parts.course, view.shown, view.colors, view.selected);
+}
+
+function repaint(view) {
+  if (!view.data || !view.steps || !view.parts.slider.clientWidth) return;
+  paintSteps(view);
+  if (view.shown) paintCourse(view);
+}
+
+// The same in words, for those who do not see the colours.
+function worst(view) {
+  const { shown } = view;
+  const head = ["position", "token", ...LOGPROBS.map(([, words]) => words), "d", "ρ", "K3 term", "weights", ...shown.corrections.map(({ name }) => name), "state"];
+  const row = (index) => [
+    integer(index), text(shown, index) ?? `id ${shown.tokens.id[index]}`, ...LOGPROBS.map(([name]) => logprob(shown.tokens, name, index)), number(shown.tokens.d[index]),
+    number(shown.tokens.ratio[index]), number(shown.tokens.k3[index]), version(shown, index), ...shown.corrections.map((_, place) => correction(shown, place, index)), describe(shown, index)[2][1],
+  ];
+  const name = broken(shown, shown.worst[0] ?? 0) ? "Worst tokens, broken ones first" : "Worst tokens, by the size of d";
+  return node("table", { class: "lp-table lp-tk-worst", "aria-label": "worst tokens" }, node("caption", { text: name }),
+    node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
+    node("tbody", {}, ...[...shown.worst].slice(0, ROWS).map((index) => node("tr", { class: broken(shown, index) ? "lp-tone-critical" : undefined },
+      ...row(index).map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, column ? words : jump(view, index, words))))))));
+}
+
+const jump = (view, index, words) => node("button", {
+  class: "lp-tk-go", type: "button", text: words, title: "show it in the strip", onclick: () => { view.strip.select(index); view.strip.element.scrollIntoView({ block: "nearest" }); },
+});
+
+function save(view) {
+  const [{ data, shown }, link] = [view, document.createElement("a")];
+  const sample = data.sequences.find((each) => each.chosen)?.sample ?? "sequence";
+  link.href = URL.createObjectURL(new Blob([csv(shown)], { type: "text/csv" }));
+  link.download = `${data.run}-step-${data.step}-${sample}-${data.pair}.csv`.replaceAll(/[^\w.-]+/g, "_");
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}

@@ -1,0 +1,102 @@
+"""What the Tokens page reads: a run's steps, the worst sequences of one of them, and the tokens of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.app.dashboard.data.series import Floats, Steps
+from logprobe.monitor import worst
+from logprobe.monitor.slices import Source
+from logprobe.monitor.token_correction import Stated, stated
+from logprobe.monitor.worst import Pair
+
+LISTED: Final = 12  # sequences of a step
+_RECENT: Final = 50  # steps among which the first one to be shown is looked for
+_UNMEASURED: Final = 3
+
+
+@dataclass(frozen=True, eq=False)
+class StepList:
+    """Columns of a run's steps [steps], ascending; `k3`, `broken`: NaN where the pair was not measured."""
+
+    step: Steps
+    k3: Floats
+    broken: Floats
+    kept: NDArray[np.int64]  # sequences whose raw tokens are still there
+
+    def suggested(self) -> int | None:
+        """The worst recent step with raw tokens: one with broken tokens before one with a large K3; None: there is no step.
+
+        Among all recent steps where none has raw tokens.
+        """
+        if not len(self.step):
+            return None
+        with_tokens = np.flatnonzero(self.kept > 0)
+        chosen = (with_tokens if len(with_tokens) else np.arange(len(self.step)))[-_RECENT:]
+        known = [np.nan_to_num(column[chosen], nan=-1.0) for column in (self.k3, self.broken)]
+        return int(self.step[chosen[np.lexsort((self.step[chosen], *known))[-1]]])
+
+
+@dataclass(frozen=True)
+class StepTokens:
+    """One step for one pair.
+
+    Attributes:
+        step: which one.
+        pair: "backend", "update" or "total".
+        sides: rows of ``app_tokens_sides``.
+        sequences: the worst first, as `worst.sequences` gives them; then a few that have no statistics of the pair.
+        chosen: the one whose tokens are looked at; None: there is none.
+        asked: the sample that was asked for, and is not in this step; None: nothing is amiss.
+        says_correction: whether the trainer said that it applied one.
+        correction: that one; None: none was stated, or it cannot be computed again.
+    """
+
+    step: int
+    pair: Pair
+    sides: list[dict[str, Any]]
+    sequences: list[dict[str, Any]]
+    chosen: Mapping[str, Any] | None
+    asked: str | None
+    says_correction: bool
+    correction: Stated | None
+
+
+def read_steps(source: Source, run: str, pair: Pair) -> StepList:
+    """The steps of a run. Raises as `Reader.read` does."""
+    rows = source.read("app_tokens_steps", run=run, pair=pair)
+    return StepList(
+        step=rows["step"].to_numpy().astype(np.int64),
+        k3=_floats(rows["k3_kl"]),
+        broken=_floats(rows["broken"]),
+        kept=rows["kept"].to_numpy().astype(np.int64),
+    )
+
+
+def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None) -> StepTokens:
+    """One step, its worst sequences, and the one called `sample` (None: the worst). Raises as `Reader.read` does."""
+    ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
+    others = source.read("app_tokens_unmeasured", run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
+    sequences = [*ranked, *others.to_pylist()]
+    documents = source.read("app_tokens_corrections", run=run, step=step)["correction"].to_pylist()
+    named = next((each for each in sequences if each["sample_id"] == sample), None)
+    return StepTokens(
+        step=step,
+        pair=pair,
+        sides=source.read("app_tokens_sides", run=run, step=step).to_pylist(),
+        sequences=sequences,
+        chosen=named or next(iter(sequences), None),
+        asked=sample if named is None else None,
+        says_correction=bool(documents),
+        correction=stated(documents),
+    )
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)

@@ -1,0 +1,245 @@
+"""Data of the Tokens page, as `browser/tokens.js` draws it: steps to choose from, the worst sequences, the strip of one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.app.dashboard.charts.packing import packed
+from logprobe.app.dashboard.data.tokens import StepList, StepTokens
+from logprobe.app.dashboard.pages import token_words as words
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.numbers import number
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.monitor.token_correction import DROPPED, Effect, Rule
+from logprobe.monitor.token_view import FIRST_BROKEN, MASKED, PairTokens, Tokens, turn_starts, version_switches
+
+_NAME: Final = 120  # characters of a name that are shown
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """What one correction does to the sequence; `effect` is None where it cannot be told, and `note` says why."""
+
+    name: str
+    config: CorrectionConfig
+    effect: Effect | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The tokens of one sequence with everything that is said of them; `texts`: by token id, empty without a tokenizer."""
+
+    tokens: Tokens
+    pair: PairTokens
+    corrections: Sequence[Corrected] = ()
+    texts: Mapping[int, str] = field(default_factory=dict)
+    problem: str = ""  # why there is no text, where there should be
+
+
+def page_of(run: str, steps: StepList, step: StepTokens, strip: Strip | None, theme: Theme) -> dict[str, Any]:
+    """Data of the whole page but the strip itself, see `strip_of`."""
+    return {
+        "run": run,
+        "step": step.step,
+        "pair": step.pair,
+        "pairs": [{"name": name, "words": text} for name, text in words.PAIRS.items()],
+        "colors": colors_of(theme),
+        "chooser": chooser_of(steps, step),
+        "note": words.sides_words(step.sides),
+        "notes": _notes(step, strip),
+        "sequences": [_listed(each, chosen=each is step.chosen) for each in step.sequences],
+        "facts": [] if step.chosen is None else facts_of(step.chosen, strip),
+    }
+
+
+def colors_of(theme: Theme) -> dict[str, str]:
+    """Colours of what is painted on a canvas, where no style sheet reaches; ρ below 1 is blue, above 1 orange."""
+    names = ("text", "muted", "line", "page", "surface", "accent", "alarm")
+    return {name: getattr(theme, name) for name in names} | {"below": theme.backend, "above": theme.update}
+
+
+def chooser_of(steps: StepList, step: StepTokens) -> dict[str, Any]:
+    """K3 by step, to choose one from; `marks`: 1 where raw tokens are kept, 2 where tokens are broken, 3 both."""
+    marks = (steps.kept > 0).astype(np.int8) + 2 * (steps.broken > 0).astype(np.int8)
+    return {
+        "step": packed(steps.step.astype(np.float64)),
+        "k3": packed(steps.k3),
+        "broken": packed(steps.broken),
+        "marks": packed(marks, "i1"),
+        "alt": f"K3 of the pair {step.pair} over {len(steps.step):,} steps; step {step.step:,} is chosen",
+    }
+
+
+def _notes(step: StepTokens, strip: Strip | None) -> list[str]:
+    """What has to be known before anything below is believed."""
+    notes = [words.kept_words(step.sides)]
+    if step.asked is not None and step.sequences:
+        notes.append(
+            f"Step {step.step:,} has no sequence called {words.visible(step.asked[:_NAME], spaces=False)}; showing the worst."
+        )
+    if not step.sequences:
+        notes.append("No sequences were recorded in this step.")
+    elif all(each.get("share") is None and each.get("broken") is None for each in step.sequences):
+        notes.append(f"The pair {step.pair} was not measured in this step; {_needed(step.pair)}.")
+    if step.chosen is not None and strip is None:
+        notes.append(_gone(step.chosen))
+    if step.says_correction and step.correction is None:
+        notes.append("The trainer says that it corrected this step, in a form that cannot be computed again here.")
+    if strip is not None and strip.problem:
+        notes.append(f"Tokens are shown as ids: {strip.problem}.")
+    return [note for note in notes if note]
+
+
+def _needed(pair: str) -> str:
+    return {
+        "backend": "record rollout and trainer log-probs of the same tokens",
+        "update": "record `current_logprobs`",
+        "total": "record `current_logprobs` and rollout log-probs",
+    }[pair]
+
+
+def _gone(sequence: Mapping[str, Any]) -> str:
+    if sequence["raw_kept"]:
+        return "The raw tokens of this sequence could not be found; they may just have been moved or removed."
+    return (
+        "The raw tokens of this sequence are not kept: they were removed to stay within `--keep-gib` or `--keep-days`, or the sequence "
+        "was recorded as statistics only. What its statistics say stands below."
+    )
+
+
+def _listed(sequence: Mapping[str, Any], *, chosen: bool) -> dict[str, Any]:
+    """A line of the list of sequences."""
+    broken = sequence.get("broken") or 0
+    measured = "broken" in sequence
+    share = sequence.get("share")
+    return {
+        "sample": sequence["sample_id"],
+        "name": _name(sequence["sample_id"]),
+        "share": "not measured" if not measured else "–" if share is None else f"{share:.1%}",
+        "bar": 0.0 if share is None else round(share, 4),
+        "words": [
+            *([f"{broken:,} broken"] if broken else []),
+            f"{sequence['tokens'] + broken:,} tokens",
+            *([f"replica {_name(sequence['replica'])}"] if sequence["replica"] else []),
+            *([f"weights {words.spans(sequence, 2)}"] if sequence["spans"] else []),
+            *([f"{sequence['cached_prefix_tokens']:,} cached"] if sequence["cached_prefix_tokens"] else []),
+            *([] if sequence["raw_kept"] else ["no raw tokens"]),
+        ],
+        "broken": bool(broken),
+        "chosen": chosen,
+    }
+
+
+def _name(text: str) -> str:
+    return words.visible(text[:_NAME], spaces=False)
+
+
+def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]]:
+    """What is known of the sequence as a whole; names and values as text."""
+    pair = None if strip is None else strip.pair
+    broken = sequence.get("broken") or 0
+    measured = None if pair is None else f"over {pair.measured:,} measured tokens"
+    facts = [
+        ("tokens", f"{sequence['tokens'] + broken:,} trained on, of {sequence['n_total']:,}"),
+        ("broken", f"{broken:,}, left out of every value" if broken else ""),
+        ("K3", number(sequence.get("k3_kl"))),
+        ("share of the step's K3", "–" if sequence.get("share") is None else f"{sequence['share']:.1%}"),
+        ("mean d", number(sequence.get("log_ratio_mean"))),
+        ("smallest, largest d", f"{number(sequence.get('log_ratio_min'))}, {number(sequence.get('log_ratio_max'))}"),
+        ("ρ of the sequence", f"{number(pair.sequence_ratio)} {measured}" if pair else ""),
+        ("geometric mean of ρ", number(pair.geometric_ratio) if pair else ""),
+        ("reward", number(sequence["reward"])),
+        ("weights of the engine", words.spans(sequence) or "unknown"),
+        ("weights of the trainer", _name(sequence["trainer_weight_version"] or "unknown")),
+        ("replica", _name(sequence["replica"] or "")),
+        ("cached prefix", f"{sequence['cached_prefix_tokens']:,} tokens" if sequence["cached_prefix_tokens"] else ""),
+        ("finish reason", _name(sequence["finish_reason"] or "")),
+        ("group", _name(sequence["group_id"] or "")),
+        *((_name(name), _name(value or "")) for name, value in sequence["tags"] or ()),
+        ("records", words.alignment(sequence)),
+    ]
+    return [[name, value] for name, value in facts if value]
+
+
+def strip_of(strip: Strip, step: StepTokens) -> dict[str, Any]:
+    """The strip: packed columns [N] and the words for their codes. A column without any value is left out."""
+    tokens, pair = strip.tokens, strip.pair
+    trained = np.flatnonzero(tokens.mask_N)
+    return {
+        "n": len(tokens),
+        "first": int(trained[0]) if len(trained) else len(tokens),
+        "columns": _columns(strip),
+        "texts": {str(token): words.visible(text) for token, text in strip.texts.items()},
+        "versions": [_name(version) for version in tokens.versions],
+        "trainer_version": _name((step.chosen or {}).get("trainer_weight_version") or "unknown"),
+        "switches": version_switches(tokens.version_N).tolist(),
+        "turns": turn_starts(tokens.mask_N).tolist()[1:],
+        "worst": pair.worst.tolist(),
+        "states": words.states(step.pair),
+        "first_broken": FIRST_BROKEN,
+        "masked": MASKED,
+        "corrections": [_correction(each) for each in strip.corrections],
+        "alt": alt_text(strip, step),
+    }
+
+
+def _columns(strip: Strip) -> dict[str, dict[str, str]]:
+    tokens, pair = strip.tokens, strip.pair
+    floats = {
+        **{name: side.values_N for name, side in tokens.sides.items() if side.known_N.any()},
+        "d": pair.d_N,
+        "ratio": pair.ratio_N,
+        "k3": pair.k3_N,
+        "cumulative": pair.cumulative_N,
+        "entropy": tokens.entropy_N,
+        "advantage": tokens.advantage_N,
+    }
+    effects = [each.effect for each in strip.corrections]
+    floats |= {f"weight{place}": effect.weight_N for place, effect in enumerate(effects) if effect}
+    codes = {"state": pair.state_N} | {f"rule{place}": effect.rule_N for place, effect in enumerate(effects) if effect}
+    known = {name: side.known_N for name, side in tokens.sides.items() if not side.known_N.all()}
+    return {
+        "id": packed(tokens.token_id_N, "i4"),
+        "version": packed(tokens.version_N, "i4"),
+        **{name: _float(values) for name, values in floats.items() if not _empty(name, values)},
+        **{name: packed(values, "i1") for name, values in codes.items()},
+        **{f"{name}_known": packed(flags, "i1") for name, flags in known.items()},
+    }
+
+
+def _float(values: NDArray[np.float64]) -> dict[str, str]:
+    with np.errstate(over="ignore"):  # what exceeds float32 is shown as infinite, and is broken anyway
+        return packed(values.astype(np.float32), "f4")
+
+
+def _empty(name: str, values: NDArray[np.float64]) -> bool:
+    return name in {"entropy", "advantage"} and not np.isfinite(values).any()
+
+
+def _correction(corrected: Corrected) -> dict[str, Any]:
+    return {
+        "name": corrected.name,
+        "config": str(corrected.config),
+        "note": corrected.note,
+        "rules": words.rules(corrected.config),
+        "dropped": [int(rule) for rule in DROPPED],
+        "limited": [int(Rule.LIMITED_BELOW), int(Rule.LIMITED_ABOVE)],
+    }
+
+
+def alt_text(strip: Strip, step: StepTokens) -> str:
+    """The strip in words."""
+    pair = strip.pair
+    worst = "" if not len(pair.worst) else f" The worst token stands at position {int(pair.worst[0]):,}."
+    broken = f" {pair.broken:,} are broken." if pair.broken else ""
+    return (
+        f"Tokens of one sequence of step {step.step:,}, coloured by ρ of the pair {step.pair}: {len(strip.tokens):,} tokens, "
+        f"{pair.measured:,} measured.{broken} ρ of the sequence {number(pair.sequence_ratio)}, "
+        f"geometric mean {number(pair.geometric_ratio)}.{worst} The table of the worst tokens says the same in words."
+    )

@@ -1,0 +1,155 @@
+"""Tokens: a step, its worst sequences, and every token of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from hashlib import sha256
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+import streamlit as st
+
+from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.tokenizers import vocabulary
+from logprobe.app.dashboard.data.tokens import StepList, StepTokens, read_step, read_steps
+from logprobe.app.dashboard.pages.token_words import PAIRS
+from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
+from logprobe.app.dashboard.views.page import live, show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, put, theme
+from logprobe.collectors.correction.presets import preset
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.token_correction import Stated, effect
+from logprobe.monitor.token_view import Tokens, pair_tokens, read_tokens
+from logprobe.monitor.worst import Pair
+
+T = TypeVar("T")
+
+_SENT: Final = "tokens sent"
+_ANSWERED: Final = "tokens answered"
+
+
+def tokens() -> None:
+    """Draws the page."""
+    live("tokens", _run)
+
+
+def _run(run: Run, view: RunView) -> None:
+    with guarded("tokens"):
+        pair = cast("Pair", asked("pair") if asked("pair") in PAIRS else "backend")
+        steps = _remembered("steps", (run.name, view.version, pair), lambda: read_steps(feed(), run.name, pair))
+        number = None if steps is None else _step(steps)
+        if steps is None or number is None:
+            st.caption("No step has been read yet; the page tries again.")
+            return
+        named = (run.name, view.version, pair, number, asked("sequence"))
+        step = _remembered("step", named, lambda: read_step(feed(), run.name, number, pair, asked("sequence")))
+        if step is not None:
+            _draw(run, steps, step)
+
+
+def _step(steps: StepList) -> int | None:
+    """The step the address names, or the one that is suggested: then the address names that, and it stays while others come."""
+    text = asked("step") or ""
+    if text.isdecimal() and int(text) in steps.step:
+        return int(text)
+    suggested = steps.suggested()
+    if not text and suggested is not None:
+        put({"step": suggested})
+    return suggested
+
+
+def _draw(run: Run, steps: StepList, step: StepTokens) -> None:
+    strip = _strip(run, step)
+    colors = theme()
+    page = page_of(run.name, steps, step, strip, colors)
+    if asked("step") not in {None, "", str(step.step)}:
+        page["notes"].insert(0, f"Step {asked('step')} is not among the steps of this run; showing step {step.step:,}.")
+    drawn = None if strip is None else _remembered("drawn", _key(run, step), lambda: strip_of(strip, step))
+    version = "" if drawn is None else _digest(_key(run, step), drawn["n"])
+    page["strip"] = None if drawn is None else _once(drawn, version)
+    wanted = show("tokens", "tokens", {"version": _digest(repr(page | {"strip": version}), colors.mode), **page})
+    if wanted is not None and wanted.get("at") != st.session_state.get(_ANSWERED):
+        st.session_state[_ANSWERED] = wanted.get("at")
+        st.session_state.pop(_SENT, None)
+        st.rerun(scope="fragment")
+
+
+def _once(drawn: dict[str, Any], version: str) -> dict[str, Any]:
+    """Columns travel once a session: they are megabytes, and the browser keeps them. It asks again when it has lost them."""
+    sent, st.session_state[_SENT] = st.session_state.get(_SENT), version
+    light = {name: value for name, value in drawn.items() if name not in {"columns", "texts"}}
+    return (light if sent == version else drawn) | {"version": version}
+
+
+def _strip(run: Run, step: StepTokens) -> Strip | None:
+    sequence = step.chosen
+    if sequence is None or not sequence["raw_kept"]:
+        return None
+    key = {"segment": sequence["segment_id"], "row": sequence["row"]}
+    records = (run.name, *key.values(), sequence["rollout_source"], sequence["alignment"])
+    found = _remembered("tokens", records, lambda: read_tokens(feed(), run.name, step.step, **key))
+    return None if found is None else _remembered("strip", _key(run, step), lambda: _made(run, step, found))
+
+
+def _made(run: Run, step: StepTokens, found: Tokens) -> Strip:
+    texts, problem = _texts(run.name, np.unique(found.token_id_N).tolist())
+    return Strip(found, pair_tokens(found, step.pair), _corrections(step, found), texts, problem)
+
+
+def _key(run: Run, step: StepTokens) -> tuple[Hashable, ...]:
+    """Another one whenever the strip is."""
+    chosen = step.chosen or {}
+    names = ("segment_id", "row", "rollout_source", "alignment", "raw_kept", "trainer_weight_version")
+    return (run.name, step.step, step.pair, *(chosen.get(name) for name in names), repr(step.correction))
+
+
+def _texts(run: str, ids: Iterable[int]) -> tuple[dict[int, str], str]:
+    """Text by token id, and why there is none although a tokenizer was named."""
+    try:
+        found = vocabulary(home(), run)
+        return ({} if found is None else found.texts(ids)), ""
+    except LogprobeError as error:
+        return {}, str(error).partition("\n")[0]
+
+
+def _corrections(step: StepTokens, found: Tokens) -> list[Corrected]:
+    """The correction that the trainer says it applied, if there is one, and masked importance sampling as its preset has it."""
+    applied = [] if step.correction is None else [_applied(step.correction, found)]
+    config = preset("mis")
+    done = effect(config, found)
+    return [*applied, Corrected("MIS (preset mis)", config, done, _unknown(done))]
+
+
+def _applied(known: Stated, found: Tokens) -> Corrected:
+    done = effect(known.config, found, known.normalizer)
+    whole_batch = known.config.normalize and known.normalizer is None
+    note = (
+        "weights before they are divided by their mean over the whole batch, which one sequence does not tell"
+        if whole_batch
+        else _unknown(done)
+    )
+    return Corrected("applied in this step", known.config, done, note)
+
+
+def _unknown(done: object) -> str:
+    return (
+        ""
+        if done is not None
+        else "cannot be told: it needs rollout and trainer log-probs, and the advantages it looks at"
+    )
+
+
+def _remembered(name: str, key: Hashable, read: Callable[[], T]) -> T | None:
+    """What `read` gave for `key`, read anew when it is another; while the service is away, what was read last."""
+    place = f"tokens {name}"
+
+    def fresh() -> tuple[Hashable, T]:
+        known: tuple[Hashable, T] | None = st.session_state.get(place)
+        return known if known is not None and known[0] == key else (key, read())
+
+    found = kept(place, fresh)
+    return None if found is None else found[1]
+
+
+def _digest(*parts: object) -> str:
+    return sha256(repr(parts).encode()).hexdigest()[:16]
