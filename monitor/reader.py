@@ -13,7 +13,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
@@ -242,23 +242,23 @@ class FileReader(Reader):
 
     def _interruptible(self, work: Callable[[], pa.Table]) -> pa.Table:
         """`work` in a thread of its own, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
-        task = _Task(work)
+        outcome: Future[pa.Table] = Future()
         try:
-            task.start()
-            while not task.ended.wait(_INTERRUPT_SECONDS):
+            threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True).start()
+            while not wait([outcome], timeout=_INTERRUPT_SECONDS).done:
                 pass
         except KeyboardInterrupt:
-            while not self._stopped(task):
+            while not self._stopped(outcome):
                 pass
             raise
-        return task.result()
+        return outcome.result()
 
-    def _stopped(self, task: _Task) -> bool:
-        """Has `task` end, wherever Ctrl-C struck: its thread may not have begun, or its statement. False: Ctrl-C was pressed again."""
+    def _stopped(self, outcome: Future[pa.Table]) -> bool:
+        """Has the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. False: Ctrl-C was pressed again."""
         try:
-            task.unwanted.set()
-            while task.ident is not None and not task.ended.wait(_INTERRUPT_SECONDS):
+            while not (outcome.cancel() or outcome.done()):
                 self._store.interrupt()
+                wait([outcome], timeout=_INTERRUPT_SECONDS)
         except KeyboardInterrupt:
             return False
         return True
@@ -272,25 +272,11 @@ class FileReader(Reader):
         self._store.close()
 
 
-class _Task(threading.Thread):
-    """One piece of work and what came of it."""
-
-    def __init__(self, work: Callable[[], pa.Table]) -> None:
-        super().__init__(name="logprobe-query", daemon=True)
-        self._work = work
-        self._outcome: Future[pa.Table] = Future()
-        self.unwanted = threading.Event()
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        try:
-            if not self.unwanted.is_set():
-                self._outcome.set_result(self._work())
-        except BaseException as error:  # noqa: BLE001 -- the waiting thread raises it
-            self._outcome.set_exception(error)
-        finally:
-            self.ended.set()
-
-    def result(self) -> pa.Table:
-        """What the work returned. Raises what it raised."""
-        return self._outcome.result(timeout=0)
+def _fulfil(outcome: Future[pa.Table], work: Callable[[], pa.Table]) -> None:
+    """Does `work`, unless it was cancelled before it began."""
+    if not outcome.set_running_or_notify_cancel():
+        return
+    try:
+        outcome.set_result(work())
+    except BaseException as error:  # noqa: BLE001 -- the waiting thread raises it
+        outcome.set_exception(error)
