@@ -26,7 +26,7 @@ from logprobe.monitor.recorded import MANIFEST, RecordedRun
 from logprobe.monitor.slices import Source
 from logprobe.monitor.store import Store
 
-_END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recording is complete
+END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recording is complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def backtest(source: Source, run: str, rules: Sequence[Rule]) -> Outcome:
 def batches(source: Source, run: str, rules: Sequence[Rule]) -> Iterator[list[StepFacts]]:
     """The steps of a run as its rules see them."""
     after: int | None = None
-    while steps := facts.steps_after(source, run, rules, after, quiet_since=_END_OF_TIME):
+    while steps := facts.steps_after(source, run, rules, after, quiet_since=END_OF_TIME):
         yield steps
         after = steps[-1].step
 
@@ -57,7 +57,7 @@ def batches(source: Source, run: str, rules: Sequence[Rule]) -> Iterator[list[St
 def over(run: str, batches: Iterator[list[StepFacts]], rules: Sequence[Rule]) -> Outcome:
     """The rules over steps, ascending. Pure."""
     alerts = evaluation.begin(rules)
-    context = Context(run=run, now=_END_OF_TIME)
+    context = Context(run=run, now=END_OF_TIME)
     looked = 0
     transitions: list[Transition] = []
     messages: list[Message] = []

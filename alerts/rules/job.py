@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.rules import actions, evaluation, facts, ledger, notice, present
+from logprobe.alerts.rules.editor import Editor
 from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.rules.notice import Surroundings
 from logprobe.alerts.rules.observation import StepFacts
@@ -236,6 +237,7 @@ def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -
         book = Reloaded(store.home.path / FILE, lambda: rules(store.home))
         evaluator = Evaluator(store, book.current, stopping, page=page)
         work = Job("alerts", SECONDS, lambda: {**evaluator.run_once(), **book.report()}, patience=PATIENCE)
-        return Part(jobs=[work], actions=actions.of(store))
+        rules_of_home = Editor(store, lambda: book.problem, lambda: datetime.now(UTC))
+        return Part(jobs=[work], actions=actions.of(store) | rules_of_home.actions())
 
     return make
