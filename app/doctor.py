@@ -62,7 +62,7 @@ def examine(home: str | None) -> list[Finding]:
     if not home:
         return [*findings, Finding("home", "note", "no home named", "pass --home DIR, or set LOGPROBE_HOME")]
     path = Path(home).expanduser()
-    return [*findings, *_place(path), *_records(path)]
+    return [*findings, *place(path), *_records(path)]
 
 
 def words(findings: list[Finding]) -> str:
@@ -161,8 +161,8 @@ def _verified(installed: str) -> Finding:
     )
 
 
-def _place(home: Path) -> Iterator[Finding]:
-    """Can collectors write here, and is there room?"""
+def place(home: Path) -> Iterator[Finding]:
+    """Whether collectors can write to `home`, and whether there is room."""
     existing = next(parent for parent in (home, *home.parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         yield Finding(

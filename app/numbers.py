@@ -57,3 +57,15 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {name}"
     return f"{max(0, int(seconds))} s"
+
+
+def data_size(size: float) -> str:
+    """So many bytes, in the units that limits are given in.
+
+    >>> [data_size(n) for n in (0, 999, 1_234_567, 50 << 30)]
+    ['0 B', '999 B', '1.18 MiB', '50 GiB']
+    """
+    for power, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{number(size / (1 << power))} {name}"
+    return f"{int(size)} B"

@@ -65,7 +65,7 @@ class Kept:
 
 @dataclass(slots=True)
 class RetentionReport:
-    """What one run did. `raw_bytes`: what is kept now."""
+    """What one run did. `raw_bytes`: what is kept now. `max_…`: the limits it went by; None: no such limit."""
 
     removed_files: int = 0
     removed_bytes: int = 0
@@ -76,6 +76,9 @@ class RetentionReport:
     raw_bytes: int = 0
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
+    max_bytes: int | None = None
+    max_run_bytes: int | None = None
+    max_age_seconds: float | None = None
 
 
 class Retention:
@@ -92,7 +95,12 @@ class Retention:
             StoreError: the store or the disk refused; what was not done is tried again next time.
         """
         started = time.perf_counter()
-        report = RetentionReport()
+        age = self._policy.max_age
+        report = RetentionReport(
+            max_bytes=self._policy.max_bytes,
+            max_run_bytes=self._policy.max_run_bytes,
+            max_age_seconds=None if age is None else age.total_seconds(),
+        )
         self._forget_missing(report)
         self._remove(expired(self._files(), self._policy, now or datetime.now(UTC)), report)
         if compact:

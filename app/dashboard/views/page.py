@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import streamlit as st
@@ -18,9 +19,11 @@ from logprobe.app.dashboard.views.words import ABSENT_RUN, BEGINNING, no_service
 PAGES: Final = (
     Page("", "Overview"),
     Page("diagnosis", "Diagnosis"),
+    Page("tokens", "Tokens"),
     Page("compare", "Compare"),
     Page("alerts", "Alerts", acts=True),
     Page("actions", "Actions", acts=True),
+    Page("data", "Data"),
 )
 
 Draw = Callable[[Run, RunView], None]
@@ -31,6 +34,11 @@ def live(path: str, draw: Draw) -> None:
 
     All of it is one fragment: the bar asks for the next look by itself, see `browser/bar.js`.
     """
+    st.fragment(_live)(path, partial(_below, draw=draw))
+
+
+def live_home(path: str, draw: Callable[[Look, Run | None], None]) -> None:
+    """As `live`, for a page that has something to say without a run, or about one that has no step yet."""
     st.fragment(_live)(path, draw)
 
 
@@ -66,7 +74,7 @@ def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
     return wanted
 
 
-def _live(path: str, draw: Draw) -> None:
+def _live(path: str, below: Callable[[Look, Run | None], None]) -> None:
     look, run = looked()
     if run is not None and chosen() is None:
         choose(run.name)  # a run that starts later must not take the place of the one being looked at
@@ -81,7 +89,7 @@ def _live(path: str, draw: Draw) -> None:
     if any(each.acts for each in PAGES if each.path == path):
         with guarded("field for the token"):
             door()
-    _below(look, run, draw)
+    below(look, run)
 
 
 def _below(look: Look, run: Run | None, draw: Draw) -> None:

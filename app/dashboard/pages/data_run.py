@@ -1,0 +1,168 @@
+"""The Data page about one run, as blocks: what it lacks, what of it was lost, and who records it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logprobe.app.dashboard.pages.blocks import Block, facts, heading, row, table
+from logprobe.app.dashboard.pages.data_words import about_event, counted, when
+from logprobe.app.gaps import faults_of, gaps_of, measured, raw_sampled
+from logprobe.app.numbers import data_size, number
+from logprobe.app.tables import harmless
+
+Row = Mapping[str, Any]
+
+_COLLECTORS: Final = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
+_PROBLEMS: Final = ("complaint", "times", "lost", "last", "message", "what to do")
+
+
+@dataclass(frozen=True)
+class Account:
+    """What is known of one run's records: rows of `cli_gaps`, `cli_problems` and `app_data_collectors`, and the judgement on-policy."""
+
+    gaps: Row | None
+    problems: Sequence[Row]
+    collectors: Sequence[Row]
+    on_policy: str
+
+
+def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
+    """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: nobody has looked yet."""
+    firing = "the rules have not looked yet" if alerts is None else ", ".join(alerts) or "none fires"
+    stated = [("on-policy", account.on_policy), ("alerts", firing)]
+    if account.gaps is not None:
+        sampled = raw_sampled(account.gaps)
+        stated = [("measured", measured(account.gaps)), *([("sampling", sampled)] if sampled else []), *stated]
+    problems = [_problem(each) for each in account.problems]
+    return [
+        heading(f"What {harmless(run)} lacks", "and what that leaves unknown"),
+        facts(stated),
+        table("lacks", ("what", "what to do"), _lacks(account.gaps), empty="Nothing: everything can be measured."),
+        heading("Dropped or complained about", "as the run's collectors and ingest say"),
+        table("problems", _PROBLEMS, problems, empty="Nothing was dropped, and nobody complained."),
+    ]
+
+
+def _lacks(gaps: Row | None) -> list[Block]:
+    if gaps is None:
+        return [row(["nothing of it was ingested yet", "see what waits in the spool"])]
+    faults = [row([words, remedy], tone="critical") for words, remedy in faults_of(gaps)]
+    return [*faults, *(row([words, remedy], tone="warning") for words, remedy in gaps_of(gaps))]
+
+
+def _problem(each: Row) -> Block:
+    lost = [
+        f"{each['sequences_lost']:,} sequences" if each["sequences_lost"] else "",
+        f"{each['tokens_lost']:,} tokens" if each["tokens_lost"] else "",
+    ]
+    cells = [
+        f"{each['event'].replace('_', ' ')} ({harmless(each['component'] or '–')})",
+        f"{each['times']:,}",
+        ", ".join(filter(None, lost)) or "nothing",
+        when(each["last_at"]),
+        harmless(each["message"] or "–"),
+        about_event(each["event"]) or "–",
+    ]
+    return row(cells, tone="critical" if each["severity"] == "error" else "warning")
+
+
+def collectors_blocks(run: str, collectors: Sequence[Row]) -> list[Block]:
+    """Who records a run, and how each of them is."""
+    rows = [_collector(each) for each in collectors]
+    empty = "No collector has said anything of itself."
+    note = "the one heard last first; an engine that is watched has a self-test"
+    return [heading(f"Collectors of {harmless(run)}", note), table("collectors", _COLLECTORS, rows, empty=empty)]
+
+
+def _collector(each: Row) -> Block:
+    started, counters = _document(each["started"]), _document(each["counters"])
+    dropped = counters.get("dropped") or {}
+    failed = each["failed"] or (each["self_test"] if each["self_test_severity"] == "error" else None)
+    return row(
+        [
+            f"{each['component'] or '–'} {harmless(each['writer'])}",
+            _process(started),
+            _heard(each),
+            harmless(each["self_test"] or "none"),
+            _recorded(each, counters),
+            _dropped(dropped, counters),
+            _load(counters),
+        ],
+        tone="critical" if failed else "warning" if dropped else "",
+    )
+
+
+def _document(content: str | None) -> Mapping[str, Any]:
+    """What a collector says of itself; it comes from outside, and may be anything."""
+    try:
+        found = json.loads(content or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _process(started: Row) -> str:
+    if not started:
+        return "–"
+    versions = started.get("versions")
+    known = versions.items() if isinstance(versions, dict) else ()
+    parts = [
+        f"pid {started.get('pid', '–')} on {started.get('host', '–')}",
+        "" if started.get("rank") is None else f"rank {started['rank']}",
+        "" if started.get("replica") is None else f"replica {started['replica']}",
+        ", ".join(f"{name} {version}" for name, version in known if version and name in {"logprobe", "torch", "vllm"}),
+    ]
+    return harmless("; ".join(filter(None, parts)))
+
+
+def _heard(each: Row) -> str:
+    if each["failed"]:
+        return harmless(each["failed"])
+    word = "closed in order" if each["closed"] else "last heard"
+    return f"{word} {when(each['last_sign'] or each['last_segment'])}"
+
+
+def _recorded(each: Row, counters: Row) -> str:
+    written = counters.get("written") or {}
+    if not written and each["segments"] is None:
+        return "–"
+    said = (
+        [f"{_whole(written.get('tokens'))} tokens in {_whole(written.get('sequences'))} sequences"] if written else []
+    )
+    arrived = [] if each["segments"] is None else [f"{counted(each['segments'], 'file')} arrived"]
+    return "; ".join([*said, *arrived])
+
+
+def _whole(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "–"
+
+
+def _dropped(dropped: Row, counters: Row) -> str:
+    if not counters:
+        return "–"
+    losses = [f"{reason.replace('_', ' ')}: {_loss(loss)}" for reason, loss in dropped.items()]
+    last = counters.get("last_error")
+    return harmless("; ".join([*losses, *([str(last)] if last and not losses else [])]) or "nothing")
+
+
+def _loss(loss: object) -> str:
+    if not isinstance(loss, dict):
+        return str(loss)
+    return ", ".join(f"{count:,} {what}" for what, count in loss.items() if isinstance(count, int) and count) or "0"
+
+
+def _load(counters: Row) -> str:
+    """How full its queue is, what its disk says, and what it costs the host per call."""
+    if not counters:
+        return "–"
+    queue, cost = counters.get("queue") or {}, counters.get("cost") or {}
+    parts = []
+    if isinstance(queue.get("limit_bytes"), int) and queue["limit_bytes"]:
+        parts.append(f"queue {queue.get('bytes', 0) / queue['limit_bytes']:.0%} of {data_size(queue['limit_bytes'])}")
+    parts.append(f"disk {counters.get('disk', '–')}")
+    if cost.get("calls"):
+        parts.append(f"{number(1e6 * cost.get('caller_seconds', 0.0) / cost['calls'])} µs a call")
+    return harmless("; ".join(parts))

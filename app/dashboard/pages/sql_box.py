@@ -1,0 +1,114 @@
+"""The SQL box of the Data page: a result as text for the browser, examples, and what there is to read. Pure."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logprobe.app.dashboard.data.asking import Asking
+from logprobe.app.dashboard.pages.data_words import counted
+from logprobe.app.numbers import number
+from logprobe.app.tables import cell, harmless, write_csv
+from logprobe.monitor.queries import MORE
+from logprobe.monitor.sql_files import statement
+
+Block = dict[str, Any]
+
+ROWS: Final = 1000
+_WIDEST: Final = 240  # characters of a cell on the page; the CSV has all of it
+_LIST_ITEMS: Final = 8
+_CSV_BYTES: Final = 4 << 20
+
+_EXAMPLES: Final = ("steps", "sequences", "versions", "metrics", "events", "runs")
+
+
+def examples(run: str | None) -> list[list[str]]:
+    """Titles and statements about `run`, from ``monitor/sql/example_<name>.sql``."""
+    quoted = "'" + (run or "my-run").replace("'", "''") + "'"
+    return [[title, sql.replace("$run", quoted)] for title, sql in map(_example, _EXAMPLES)]
+
+
+def _example(name: str) -> tuple[str, str]:
+    header, _, sql = statement(f"example_{name}").strip().partition("\n")
+    return header.removeprefix("-- ").partition(".")[0], sql
+
+
+def schema_of(rows: Sequence[dict[str, Any]]) -> list[Block]:
+    """Rows of `app_data_schema` by view or table."""
+    found: dict[str, Block] = {}
+    for each in rows:
+        place = found.setdefault(each["name"], {"name": each["name"], "view": each["is_view"], "columns": []})
+        place["columns"].append([each["column"], _short(each["type"])])
+    return list(found.values())
+
+
+def _short(kind: str) -> str:
+    """A type's name without its insides.
+
+    >>> _short("STRUCT(a INTEGER)[]"), _short("TIMESTAMP WITH TIME ZONE")
+    ('list of struct', 'timestamp')
+    """
+    name = kind.partition("(")[0].partition(" ")[0].removesuffix("[]").lower()
+    return f"list of {name}" if kind.endswith("[]") else name
+
+
+def answer(asking: Asking | None) -> Block:
+    """What became of a query, as `browser/sql.js` draws it."""
+    if asking is None:
+        return {"state": "none"}
+    if asking.running:
+        return {"state": "running", "sql": asking.sql, "seconds": round(asking.elapsed, 1)}
+    took = f"{number(asking.elapsed)} s"
+    if asking.table is None:
+        return {"state": "refused", "sql": asking.sql, "words": f"No result, after {took}: {harmless(asking.refusal)}"}
+    return {"state": "done", "sql": asking.sql, **_result(asking.table, took)}
+
+
+def _result(table: pa.Table, took: str) -> Block:
+    more = MORE in (table.schema.metadata or {})
+    count = f"the first {table.num_rows:,} rows; there are more" if more else counted(table.num_rows, "row")
+    return {
+        "words": f"{count}, {counted(len(table.column_names), 'column')}, in {took}",
+        "more": "Add a LIMIT, an aggregate or a condition to see others." if more else "",
+        "columns": [[harmless(field.name), str(field.type), _numeric(field.type)] for field in table.schema],
+        "rows": list(zip(*(_texts(column) for column in table.columns), strict=True)),
+        **_csv(table),
+    }
+
+
+def _numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    """A column as people read it; None where it is null."""
+    if pa.types.is_list(column.type):
+        return _lists(column)
+    return [None if value is None else cell(value, _WIDEST) for value in column.to_pylist(maps_as_pydicts="lossy")]
+
+
+def _lists(column: pa.ChunkedArray) -> list[str | None]:
+    """Only as much of long lists as is shown: a thousand sequences are millions of numbers."""
+    starts = pc.list_slice(column, 0, _LIST_ITEMS).to_pylist(maps_as_pydicts="lossy")
+    lengths = pc.list_value_length(column).to_pylist()
+    return [
+        None if items is None else cell(_listed(items, length), _WIDEST)
+        for items, length in zip(starts, lengths, strict=True)
+    ]
+
+
+def _listed(items: Sequence[Any], length: int) -> str:
+    shown = ", ".join(cell(item) for item in items)
+    return f"[{shown}]" if length <= len(items) else f"[{shown}, … {length:,} in all]"
+
+
+def _csv(table: pa.Table) -> Block:
+    if table.nbytes > _CSV_BYTES:
+        return {"csv": None, "large": "Too large to download here: `logprobe sql … --csv` has it."}
+    out = io.StringIO()
+    write_csv(table, out)
+    return {"csv": out.getvalue(), "large": ""}

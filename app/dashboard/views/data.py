@@ -1,0 +1,155 @@
+"""Data: what is stored of which run, what is missing, lost or set aside, who is at work; and SQL over all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from functools import cache, lru_cache
+from typing import Any, Final
+
+import streamlit as st
+
+from logprobe.app import doctor
+from logprobe.app.dashboard.browser import panel
+from logprobe.app.dashboard.data.asking import Asking
+from logprobe.app.dashboard.data.feed import Look, Run
+from logprobe.app.dashboard.pages import data as words
+from logprobe.app.dashboard.pages import data_run
+from logprobe.app.dashboard.pages.blocks import Block
+from logprobe.app.dashboard.pages.sql_box import ROWS, answer, examples, schema_of
+from logprobe.app.dashboard.views.page import live_home, report, show
+from logprobe.app.dashboard.views.session import feed, guarded, home, kept
+from logprobe.monitor import identity
+from logprobe.monitor.reader import connect
+
+_FILES: Final = 100  # of the quarantine, the newest
+_HOME_SECONDS: Final = 10.0  # what costs more to read than it changes in the meantime
+_RUN_SECONDS: Final = 5.0
+_QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
+_ASKED, _ANSWERED = "sql asked", "sql answered"
+_PARTS: Final = (
+    ("runs", "Runs"),
+    ("run", "Missing and lost"),
+    ("collectors", "Collectors"),
+    ("quarantine", "Quarantine"),
+    ("retention", "Retention"),
+    ("jobs", "Jobs"),
+    ("installed", "Installed"),
+    ("SQL", "SQL"),
+)
+
+
+def data() -> None:
+    """Draws the page."""
+    live_home("data", _page)
+
+
+def _page(look: Look, run: Run | None) -> None:
+    stored = None
+    with guarded("account of the home"):
+        panel("data", "parts", {"version": "1", "parts": _PARTS})
+        stored = kept("data home", lambda: _stored(_tick(_HOME_SECONDS)))
+        if stored is None:
+            _blocks("ingest", words.nothing_read())
+        else:
+            _blocks("ingest", words.ingest_blocks(look.status, stored, _room(_tick(_HOME_SECONDS))))
+            _blocks("runs", words.runs_blocks(stored, look.runs or (), None if run is None else run.name))
+    if run is not None:
+        _about(look, run)
+    if stored is not None:
+        with guarded("quarantine, retention and jobs"):
+            _blocks("quarantine", words.files_blocks(stored))
+            _blocks("retention", words.kept_blocks(stored, look.status))
+            _blocks("jobs", words.jobs_blocks(look.status))
+            _blocks("installed", words.environment_blocks(_installed()))
+    with guarded("SQL box"):
+        _sql(None if run is None else run.name)
+
+
+def _about(look: Look, run: Run) -> None:
+    with guarded("account of the run"):
+        at = (run.revision, run.news, _tick(_RUN_SECONDS))
+        account = kept(f"data {run.name}", lambda: _account(run.name, at))
+        if account is not None:
+            judged = None if look.view is None else look.view.judgement
+            firing = None if judged is None else judged.firing
+            _blocks("run", data_run.run_blocks(run.name, account, firing))
+            _blocks("collectors", data_run.collectors_blocks(run.name, account.collectors))
+
+
+def _blocks(key: str, blocks: Sequence[Block]) -> None:
+    report(f"data {key}", {"version": str(hash(str(blocks))), "label": key, "blocks": blocks})
+
+
+def _tick(seconds: float) -> int:
+    """Another number every so many seconds: what is cached by it is read so often, whoever looks."""
+    return int(time.monotonic() // seconds)
+
+
+def _rows(name: str, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = feed().read(name, **params).to_pylist()
+    return found
+
+
+@lru_cache(maxsize=2)
+def _stored(_: int) -> words.Stored:
+    return words.Stored(
+        runs=_rows("app_data_runs"),
+        kept=_rows("app_data_kept"),
+        quarantine=_rows("app_data_quarantine", limit=_FILES),
+        store=_rows("app_data_store")[0],
+    )
+
+
+@lru_cache(maxsize=16)
+def _account(run: str, _: Hashable) -> data_run.Account:
+    judged = identity.judge(identity.facts_of(feed().read("slice_identity", run=run, first=None, last=None)))
+    return data_run.Account(
+        gaps=next(iter(_rows("cli_gaps", run=run)), None),
+        problems=_rows("cli_problems", run=run),
+        collectors=_rows("app_data_collectors", run=run),
+        on_policy=f"{judged.verdict}: {judged.reason}",
+    )
+
+
+@lru_cache(maxsize=2)
+def _room(_: int) -> str:
+    """What there is on the disk, as far as this process can see it."""
+    return "; ".join(finding.text.partition(": ")[2] or finding.text for finding in doctor.place(home()))
+
+
+@cache
+def _installed() -> tuple[tuple[str, str, str], ...]:
+    """Packages and hooks; they do not change while this process runs."""
+    sections = {"installed", "hooks"}
+    return tuple((each.level, each.text, each.remedy) for each in doctor.examine(None) if each.section in sections)
+
+
+@lru_cache(maxsize=2)
+def _schema(_: int) -> list[Block]:
+    return schema_of(_rows("app_data_schema"))
+
+
+def _sql(run: str | None) -> None:
+    """The box. A fragment of its own would be cheaper, but the browser may send news for two fragments at once, and complains."""
+    asking: Asking | None = st.session_state.get(_ASKED)
+    schema = kept("sql schema", lambda: _schema(_tick(_HOME_SECONDS))) or []
+    drawn = {"answer": answer(asking), "examples": examples(run), "schema": schema, "limit": ROWS}
+    wanted = show("sql", "sql", {"version": str(hash(str(drawn))), **drawn})
+    if wanted is None or wanted.get("at") == st.session_state.get(_ANSWERED):
+        return
+    st.session_state[_ANSWERED] = wanted.get("at")
+    if wanted.get("id") == "run" and (asking is None or not asking.running):
+        st.session_state[_ASKED] = asking = Asking(str(wanted.get("sql", "")), _ask)
+    elif wanted.get("id") == "stop" and asking is not None:
+        with connect(home()) as reader:
+            reader.stop(asking.label)
+    if asking is not None:
+        asking.wait(_QUICK)
+    st.rerun(scope="fragment")
+
+
+def _ask(sql: str, label: str) -> Any:
+    """In a thread of the query's own, over a connection of its own."""
+    with connect(home()) as reader:
+        return reader.query(sql, first=ROWS, label=label)

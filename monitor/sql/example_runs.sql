@@ -1,0 +1,4 @@
+-- All runs. Grain: run. Input: runs.
+SELECT *
+FROM runs
+ORDER BY last_time DESC
