@@ -192,9 +192,7 @@ def _checked(text: str, document: Document) -> tuple[Edited, RuleBook, str]:
     if len(entry) > _LONGEST:
         raise RuleFileError([f"a rule has at most {_LONGEST:,} characters"])
     try:
-        name = str(located.parse(entry, "line").values.get("name") or "")
-        if not name:
-            raise ConfigurationError("line:1: a rule needs a `name`; a new rule says `when`")
+        name = _named(entry)
         edited = rule_text.put(text, entry, document.get("was") or None)
     except ConfigurationError as error:
         raise RuleFileError([_readable(str(error))]) from error
@@ -203,6 +201,14 @@ def _checked(text: str, document: Document) -> tuple[Edited, RuleBook, str]:
     except RuleFileError as error:
         lines = range(edited.first_line, edited.first_line + entry.count("\n") + 1)
         raise RuleFileError([_of_entry(problem, lines) for problem in error.problems]) from error
+
+
+def _named(entry: str) -> str:
+    """The name of a rule. Raises `ConfigurationError` with the line of what is no YAML."""
+    name = located.parse(entry, "line").values.get("name")
+    if not name:
+        raise ConfigurationError("line:1: a rule needs a `name`; a new rule says `when`")
+    return str(name)
 
 
 def _of_entry(problem: str, lines: Sequence[int]) -> str:
