@@ -1,6 +1,8 @@
 // The page's address holds what is looked at, so that a link opens the same view. What only the browser needs to know
 // (zoom, scales) is put there without asking the server; it reads the whole address at its next run.
 
+const CHANGED = "logprobe:address";
+
 export const asked = (name) => new URLSearchParams(location.search).get(name);
 
 // Puts `state` (name → value) into the address; null, undefined or "" takes a name out.
@@ -10,6 +12,15 @@ export function put(state) {
     if (value === null || value === undefined || value === "") query.delete(name);
     else query.set(name, value);
   }
-  const text = query.toString();
-  if (text !== location.search.slice(1)) history.replaceState(history.state, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
+  const text = query.toString().replaceAll("%3A", ":").replaceAll("%2C", ","); // as people write them
+  if (text === location.search.slice(1)) return;
+  history.replaceState(history.state, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
+  dispatchEvent(new Event(CHANGED));
+}
+
+// Calls `changed` whenever a panel of this page, or the reader's way back, has changed the address; → ends that.
+export function listen(changed) {
+  const names = [CHANGED, "popstate"];
+  for (const name of names) addEventListener(name, changed);
+  return () => { for (const name of names) removeEventListener(name, changed); };
 }

@@ -2,8 +2,10 @@
 // while somebody looks, and for nothing while the page is hidden.
 import { follow, node } from "./dom.js";
 import { compact, duration, integer } from "./format.js";
+import { help, offer, withdraw } from "./keys.js";
 
 const WORDS = { live: "live", idle: "idle", stale: "stale", ended: "ended", no_data: "no data", away: "service away" };
+const LETTERS = { "": "o", diagnosis: "d", mismatch: "m", weights: "w", tokens: "t", compare: "c", alerts: "a", actions: "x", data: "s" };
 const PATIENCE_MS = 10_000; // an answer that takes longer was lost; ask again
 
 export function update(root, view) {
@@ -15,6 +17,7 @@ export function update(root, view) {
 
 export function close(root, view) {
   clearInterval(view.heart);
+  withdraw(view);
   document.removeEventListener("visibilitychange", view.beat);
   document.removeEventListener("pointerdown", view.dismiss);
 }
@@ -28,6 +31,23 @@ function start(root, view) {
   view.heart = setInterval(view.beat, 250);
   document.addEventListener("visibilitychange", view.beat);
   document.addEventListener("pointerdown", view.dismiss);
+  offer(view, "Everywhere", shortcuts(view));
+}
+
+function shortcuts(view) {
+  const pages = (view.data.pages ?? []).filter(({ path }) => path in LETTERS);
+  return [
+    { keys: ["?"], words: "this list", run: help },
+    ...pages.map(({ path, title }) => ({ keys: [`g ${LETTERS[path]}`], words: title, run: () => view.send("go", `/${path}`) })),
+    { keys: ["j"], words: "next run, an older one", run: () => beside(view, 1) },
+    { keys: ["k"], words: "run before, a newer one", run: () => beside(view, -1) },
+  ];
+}
+
+function beside(view, way) {
+  const { runs, selected } = view.data;
+  const other = runs[runs.findIndex((run) => run.name === selected) + way];
+  if (other) view.send("pick", other.name);
 }
 
 function beat(root, view) {

@@ -1,8 +1,17 @@
-// One plotly figure that keeps the reader's zoom while its data grows, with headings, legend and a crosshair of our own:
-// the crosshair reads every row at once, where plotly's hover boxes would cover what they describe.
+// One plotly figure that keeps the reader's view while its data grows, with headings, legend and a crosshair of our own: the
+// crosshair reads every row at once, where plotly's hover boxes would cover what they describe. What the reader chose stands in the
+// address (chart_state.js); the server is asked only for what a long run's thinned lines do not have.
+import { listen } from "./address.js";
+import { axisOf, nearest, stepsBetween } from "./axis.js";
+import { read, within, zoomTo } from "./chart_state.js";
+import { headings, show, tools, toolbar } from "./chart_parts.js";
+import { shortcuts } from "./chart_keys.js";
 import { node } from "./dom.js";
-import { integer, number } from "./format.js";
-import { logTicks, rangeOfRows, unpack, unpackArray, valueAt } from "./traces.js";
+import { receive } from "./exports.js";
+import { figureOf } from "./figure.js";
+import { withdraw } from "./keys.js";
+import { place } from "./marks.js";
+import { unpack, unpackArray } from "./traces.js";
 
 let plotly; // shared by all figures of the page
 
@@ -18,172 +27,123 @@ function library(address) {
 
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: false, showTips: false };
 const COARSE = globalThis.matchMedia?.("(pointer: coarse)").matches;
+const PATIENCE_MS = 300; // between a zoom and the question for its details: more of them may follow
 
 export function update(root, view) {
-  if (view.version === view.data.version) return;
-  view.version = view.data.version;
   if (!view.gd) build(root, view);
-  view.plot.setAttribute("aria-label", view.data.alt);
-  view.legend.replaceChildren(...view.data.legend.map(legendEntry), view.data.note ? node("span", { class: "lp-note", title: view.data.note_help, text: view.data.note }) : "");
-  const { data } = view;
-  library(`${data.assets}/plotly.min.js`).then((Plotly) => {
-    if (!view.closed && data.version === view.version) return draw(Plotly, root, view);
+  receive(view);
+  if (view.version === view.data.version) return redraw(view);
+  view.version = view.data.version;
+  view.places = view.data.places.map((each) => ({ ...each, steps: unpackArray(each.steps), tokens: unpackArray(each.tokens), time: unpackArray(each.time) }));
+  view.base = view.data.figure.data.map((trace) => unpack(trace, view.places));
+  library(`${view.data.assets}/plotly.min.js`).then(async (Plotly) => {
+    if (!view.closed) await draw(Plotly, view);
   }).catch((error) => { view.version = null; view.wait.textContent = `The charts could not be drawn: ${error.message}. Reload the page to try again.`; view.wait.hidden = false; });
 }
 
 export function close(root, view) {
   view.sizes?.disconnect();
+  view.deaf?.();
+  removeEventListener("pointerup", view.release);
+  withdraw(view);
+  clearTimeout(view.question);
   if (view.gd && globalThis.Plotly) globalThis.Plotly.purge(view.gd);
 }
 
 function build(root, view) {
-  view.cursor = node("span", { class: "lp-cursor", "aria-live": "off" });
-  view.reset = node("button", { class: "lp-reset", type: "button", hidden: true, text: "reset zoom", onclick: () => zoom(globalThis.Plotly, view, null) });
-  view.legend = node("span", { class: "lp-legend" });
+  view.root = root;
   view.gd = node("div", { class: "lp-plot" });
   view.headings = node("div", { class: "lp-headings" });
+  view.marks = node("div", { class: "lp-marks" });
   view.line = node("div", { class: "lp-line", hidden: true });
   view.wait = node("p", { class: "lp-wait", text: "Loading charts …" });
-  view.plot = node("div", { class: "lp-stage", role: "img" }, view.gd);
-  view.stage = node("div", { class: "lp-frame" }, view.plot, view.headings, view.line, view.wait);
+  view.stage = node("div", { class: "lp-stage", role: "img" }, view.gd);
+  view.frame = node("div", { class: "lp-frame", tabindex: 0, role: "group", "aria-roledescription": "chart" }, view.stage, view.headings, view.line, view.marks, view.wait);
   view.absent = node("p", { class: "lp-absent", hidden: true });
-  root.replaceChildren(node("section", { class: "lp lp-chart" },
-    node("div", { class: "lp-tools" }, view.legend, view.cursor, view.reset), view.stage, view.absent));
-  view.stage.addEventListener("pointermove", (event) => point(view, event));
-  view.stage.addEventListener("pointerdown", (event) => point(view, event));
-  view.stage.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") show(view, null); });
+  root.replaceChildren(node("section", { class: "lp lp-chart" }, toolbar(view), view.frame, view.absent));
+  view.frame.addEventListener("pointermove", (event) => point(view, event));
+  view.frame.addEventListener("pointerdown", (event) => { view.pressed = event.pointerType !== "touch"; point(view, event); });
+  view.release = () => { view.pressed = false; redraw(view); };
+  addEventListener("pointerup", view.release);
+  view.frame.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") show(view, null); });
+  view.deaf = listen(() => redraw(view));
+  shortcuts(view);
 }
 
-async function draw(Plotly, root, view) {
-  const { figure } = view.data;
-  const traces = figure.data.map(unpack);
-  const layout = { ...figure.layout, font: { ...figure.layout.font, family: getComputedStyle(root).fontFamily } };
+// Draws what changed: never while somebody drags, and never twice the same.
+function redraw(view) {
+  if (!view.drawn || view.closed || view.pressed) return;
+  const wanted = `${view.version} ${JSON.stringify(read())}`;
+  if (wanted !== view.shown) draw(globalThis.Plotly, view);
+}
+
+async function draw(Plotly, view) {
+  const asked = read();
+  view.shown = `${view.version} ${JSON.stringify(asked)}`;
+  const state = { ...asked, steps: within(asked.steps, view.places[0].steps) };
+  view.state = state;
+  view.axis = axisOf(view.places, state.x);
+  const { traces, layout } = figureOf(view.data, view.base, view.axis, state, getComputedStyle(view.root).fontFamily);
   if (COARSE) layout.dragmode = false; // a finger scrolls the page
-  if (view.run !== view.data.run) view.zoom = null;
-  view.run = view.data.run;
-  if (view.zoom) fit(layout, traces, view.zoom);
+  layout.width = view.width = Math.round(view.frame.clientWidth);
   const first = !view.drawn;
-  await Plotly.react(view.gd, traces, layout, CONFIG);
+  view.fitting = true;
+  await Plotly.react(view.gd, traces, { ...layout }, CONFIG);
+  view.fitting = false;
   view.traces = traces;
-  view.steps = unpackArray(view.data.steps);
+  view.layout = layout;
   view.drawn = true;
   view.wait.hidden = true;
+  view.stage.setAttribute("aria-label", view.data.alt);
+  view.frame.setAttribute("aria-label", `Chart of ${view.data.run}. Arrow keys read values, plus and minus zoom, question mark lists all keys.`);
+  tools(view);
   headings(view);
-  if (first) {
-    view.gd.on("plotly_relayout", (change) => relayout(Plotly, view, change));
-    view.gd.on("plotly_doubleclick", () => zoom(Plotly, view, null));
-    view.sizes = new ResizeObserver(() => resize(Plotly, view));
-    view.sizes.observe(view.stage);
-  }
-  zoomed(view);
+  place(view);
+  if (first) attend(Plotly, view);
   show(view, view.at ?? null);
+  ask(view);
+}
+
+function attend(Plotly, view) {
+  view.gd.on("plotly_relayout", (change) => relayout(view, change));
+  view.gd.on("plotly_doubleclick", () => zoomTo(null));
+  view.sizes = new ResizeObserver(() => resize(Plotly, view));
+  view.sizes.observe(view.frame);
 }
 
 function resize(Plotly, view) {
-  const width = Math.round(view.stage.clientWidth);
-  if (width && width !== view.width) {
-    view.width = width;
-    Plotly.Plots.resize(view.gd);
-  }
+  const width = Math.round(view.frame.clientWidth);
+  if (!width || width === view.width) return;
+  view.width = width;
+  Plotly.relayout(view.gd, { width }).then(() => { place(view); show(view, view.at ?? null); });
 }
 
-// A zoom is the reader's, and outlives new data. Rows follow it with y ranges of what is to be seen.
-function relayout(Plotly, view, change) {
+// A zoom is the reader's, and outlives new data. It stands in the address in steps, whatever the axis was.
+function relayout(view, change) {
   const range = change["xaxis.range"] ?? ("xaxis.range[0]" in change ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
-  if (range && !view.fitting) zoom(Plotly, view, range.map(Number));
+  if (!range || view.fitting) return;
+  const [low, high] = range.map(Number);
+  const steps = stepsBetween(view.axis, low, high) ?? view.state.steps;
+  view.pressed = false;
+  view.shown = null; // plotly shows what was dragged, not what is in the address
+  zoomTo(steps);
+  redraw(view);
 }
 
-function zoom(Plotly, view, range) {
-  view.zoom = range;
-  view.fitting = true;
-  const { layout } = view.data.figure;
-  const change = { "xaxis.range": range ?? layout.xaxis.range };
-  for (const [axis, visible] of rangeOfRows(layout, view.traces, range)) {
-    const usual = visible ?? layout[axis].range;
-    if (usual) change[`${axis}.range`] = usual;
-    else change[`${axis}.autorange`] = true;
-    if (layout[axis].type === "log") change[`${axis}.dtick`] = visible ? logTicks(visible[1] - visible[0]) : layout[axis].dtick;
-  }
-  Plotly.relayout(view.gd, change).finally(() => { view.fitting = false; });
-  zoomed(view);
-}
-
-function fit(layout, traces, range) {
-  for (const [axis, visible] of rangeOfRows(layout, traces, range)) {
-    if (!visible) continue;
-    layout[axis] = { ...layout[axis], range: visible, autorange: false };
-    if (layout[axis].type === "log") layout[axis].dtick = logTicks(visible[1] - visible[0]);
-  }
-  layout.xaxis = { ...layout.xaxis, range, autorange: false };
-}
-
-function zoomed(view) {
-  view.reset.hidden = !view.zoom;
-  if (view.at != null) return;
-  const [from, to] = view.zoom ?? [];
-  view.cursor.textContent = !view.zoom ? "" : `steps ${integer(Math.ceil(from))} – ${integer(Math.floor(to))}`;
-}
-
-const legendEntry = ({ name, color, dash, help }) =>
-  node("span", { class: "lp-key", title: help }, swatch(color, dash), name);
-
-function swatch(color, dash) {
-  return node("i", { class: `lp-swatch lp-${dash}`, style: `border-color:${color}`, "aria-hidden": "true" });
-}
-
-function headings(view) {
-  const { layout } = view.data.figure;
-  const inner = layout.height - layout.margin.t - layout.margin.b;
-  view.readouts = [];
-  view.headings.replaceChildren(...view.data.rows.map((row) => {
-    const top = layout.margin.t + (1 - layout[`yaxis${row.axis.slice(1)}`].domain[1]) * inner;
-    const values = row.lines.map((line) => readout(view, row, line));
-    return node("div", { class: "lp-heading", style: `top:${top.toFixed(1)}px` },
-      node("h3", { title: row.help }, row.title, row.unit ? node("span", { class: "lp-unit", text: row.unit }) : null),
-      row.note ? node("span", { class: "lp-note", text: row.note }) : null,
-      node("span", { class: "lp-values" }, ...values));
-  }));
-  if (view.data.events.length) view.headings.append(node("span", { class: "lp-strip", style: `top:${layout.margin.t}px`, title: view.data.strip_help, text: "events" }));
-  view.absent.hidden = !view.data.absent;
-  view.absent.textContent = view.data.absent ?? "";
-}
-
-function readout(view, row, line) {
-  const value = node("b");
-  view.readouts.push({ value, axis: row.axis, line: line.line, latest: line.latest });
-  return node("span", { class: "lp-readout" }, swatch(line.color, line.dash), row.lines.length > 1 ? node("span", { class: `lp-role lp-role-${view.data.legend.some((entry) => entry.name === line.name) ? "known" : "own"}`, text: line.name }) : null, value);
+// A long run was thinned for another view than this: asks the server for the one that is wanted.
+function ask(view) {
+  clearTimeout(view.question);
+  const { detail } = view.data;
+  if (!detail) return;
+  const { steps, smooth } = view.state;
+  const same = String(detail.steps ?? "") === String(steps ?? "") && (!smooth || detail.smooth === smooth);
+  if (!same) view.question = setTimeout(() => view.send("set", { steps: steps && steps.join(":"), smooth: smooth || null }), PATIENCE_MS);
 }
 
 function point(view, event) {
   const axis = view.gd._fullLayout?.xaxis;
-  if (!axis || !view.steps?.length) return;
-  const x = axis.p2d(event.clientX - view.gd.getBoundingClientRect().left - axis._offset);
-  show(view, nearest(view.steps, x));
-}
-
-function nearest(steps, x) {
-  let low = 0;
-  let high = steps.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (steps[middle] <= x) low = middle;
-    else high = middle;
-  }
-  return x - steps[low] <= steps[high] - x ? steps[low] : steps[high];
-}
-
-// Values at a step, or the newest ones when the cursor is elsewhere.
-function show(view, step) {
-  view.at = step;
-  for (const { value, axis, line, latest } of view.readouts ?? []) {
-    const trace = step === null ? null : view.traces.find((each) => each.meta?.row === axis && each.meta.line === line);
-    value.textContent = number(step === null ? latest : valueAt(trace, step));
-  }
-  const axis = view.gd._fullLayout?.xaxis;
-  const pixel = step === null || !axis ? null : axis._offset + axis.d2p(step);
-  view.line.hidden = pixel === null || pixel < axis._offset - 1 || pixel > axis._offset + axis._length + 1;
-  if (pixel !== null) view.line.style.transform = `translateX(${pixel}px)`;
-  const happened = view.data.events.filter((event) => event.step === step).map((event) => event.words);
-  view.cursor.textContent = step === null ? "" : [`step ${integer(step)}`, ...happened.slice(0, 3)].join(" · ");
-  if (step === null) zoomed(view);
+  if (!axis || !view.axis) return;
+  const place = axis.p2d(event.clientX - view.gd.getBoundingClientRect().left - axis._offset);
+  view.row = event.clientY - view.gd.getBoundingClientRect().top;
+  show(view, nearest(view.axis, place));
 }

@@ -1,12 +1,12 @@
-// Reading the numbers of a figure's traces.
+// Numbers of a figure's traces: unpacked, smoothed, placed on an axis, measured.
 
-const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
+const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, i1: Int8Array };
 
-// A copy of `trace` whose packed arrays are typed arrays.
-export function unpack(trace) {
-  const result = { ...trace };
-  for (const name of ["x", "y"]) result[name] = unpackArray(trace[name]);
-  return result;
+// A copy of `trace` whose packed arrays are typed arrays; `steps` are its x values whatever the axis will be: its own, or those of its
+// run (`places`), which a run that was sent whole has once for all lines.
+export function unpack(trace, places) {
+  const steps = trace.x === undefined ? places[trace.meta.run].steps : unpackArray(trace.x);
+  return { ...trace, x: steps, y: unpackArray(trace.y), steps };
 }
 
 export function unpackArray(packed) {
@@ -15,62 +15,81 @@ export function unpackArray(packed) {
   return new ARRAYS[packed.dtype](bytes.buffer);
 }
 
-// Index of the first x that is not below `value`.
-function lowerBound(x, value) {
+// Medians of the `steps` values around each one. Windows are odd, end where a gap (NaN) begins and are shorter at the ends; a gap
+// stays a gap. The rule of app/dashboard/charts/smoothing.py; change both together.
+export function centredMedian(y, steps) {
+  const half = steps >> 1;
+  const result = new Float64Array(y.length).fill(NaN);
+  for (let start = 0; start < y.length; start += 1) {
+    if (Number.isNaN(y[start])) continue;
+    let end = start;
+    while (end < y.length && !Number.isNaN(y[end])) end += 1;
+    slide(y, start, end, half, result);
+    start = end;
+  }
+  return result;
+}
+
+function slide(y, start, end, half, result) {
+  const sorted = [];
+  for (let at = start; at < Math.min(start + half, end); at += 1) sorted.splice(lowerBound(sorted, y[at]), 0, y[at]);
+  for (let at = start; at < end; at += 1) {
+    if (at + half < end) sorted.splice(lowerBound(sorted, y[at + half]), 0, y[at + half]);
+    if (at - half - 1 >= start) sorted.splice(lowerBound(sorted, y[at - half - 1]), 1);
+    const middle = sorted.length >> 1;
+    result[at] = sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  }
+}
+
+// Index of the first of `sorted` that is not below `value`.
+export function lowerBound(sorted, value) {
   let low = 0;
-  let high = x.length;
+  let high = sorted.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (x[middle] < value) low = middle + 1;
+    if (sorted[middle] < value) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 
-export function valueAt(trace, step) {
-  if (!trace) return null;
-  const at = lowerBound(trace.x, step);
-  return trace.x[at] === step ? trace.y[at] : null;
+// Markers that make points between two gaps visible, which have no line to be seen by; null where there are none.
+export function lonely(y, log) {
+  const there = (at) => at >= 0 && at < y.length && Number.isFinite(y[at]) && (!log || y[at] > 0);
+  let some = false;
+  const sizes = Array.from(y, (_, at) => {
+    const alone = there(at) && !there(at - 1) && !there(at + 1);
+    some ||= alone;
+    return alone ? 4 : 0;
+  });
+  return some ? sizes : null;
 }
 
-// The rule of app/figures.py: 1-2-5 on short logarithmic axes; null leaves it to plotly.
-export function logTicks(decades) {
-  if (decades < 0.35) return null;
-  return decades < 1.6 ? "D2" : Math.ceil(decades / 4);
-}
-
-// Per row: y range of what is visible between `zoom`, with room around it; null: leave it to plotly.
-export function rangeOfRows(layout, traces, zoom) {
-  const rows = new Map();
-  for (const trace of traces) {
-    if (!trace.meta) continue;
-    const axis = `yaxis${trace.meta.row.slice(1)}`;
-    const log = layout[axis].type === "log";
-    rows.set(axis, widest(rows.get(axis), zoom ? extent(trace, zoom, log) : null));
-  }
-  return [...rows].map(([axis, range]) => [axis, range && padded(range, layout[axis].rangemode === "tozero")]);
-}
-
-function extent(trace, [from, to], log) {
+// Lowest and highest y between two places (null: anywhere), in decades on a logarithmic axis; null: there is nothing to see.
+// One point beyond either side counts: lines enter and leave the view.
+export function extent({ x, y }, range, log) {
   let low = Infinity;
   let high = -Infinity;
-  // One point beyond either side: lines enter and leave the view.
-  const start = Math.max(0, lowerBound(trace.x, from) - 1);
-  for (let at = start; at < trace.x.length; at += 1) {
-    const value = log ? Math.log10(trace.y[at]) : trace.y[at];
-    if (Number.isFinite(value)) {
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    }
-    if (trace.x[at] > to) break;
+  for (let at = 0; at < x.length; at += 1) {
+    if (Number.isNaN(x[at]) || (range && (x[at + 1] < range[0] || x[at - 1] > range[1]))) continue;
+    const value = log ? Math.log10(y[at]) : y[at];
+    if (!Number.isFinite(value)) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
   }
   return low <= high ? [low, high] : null;
 }
 
-const widest = (a, b) => (a && b ? [Math.min(a[0], b[0]), Math.max(a[1], b[1])] : (a ?? b));
+export const widest = (a, b) => (a && b ? [Math.min(a[0], b[0]), Math.max(a[1], b[1])] : (a ?? b));
 
-function padded([low, high], fromZero) {
+export function padded([low, high], fromZero) {
   const bottom = fromZero ? Math.min(0, low) : low;
   const room = (high - bottom || Math.abs(high) * 0.1 || 1) * 0.08;
   return [fromZero ? bottom : bottom - room, high + room];
+}
+
+// The rule of charts/scales.py: 1-2-5 on short logarithmic axes; null leaves it to plotly.
+export function logTicks(decades) {
+  if (decades < 0.35) return null;
+  return decades < 1.6 ? "D2" : Math.ceil(decades / 4);
 }

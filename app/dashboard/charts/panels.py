@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.theme import DASHES
 from logprobe.monitor.metrics.catalog import metric
 
@@ -18,12 +20,24 @@ PAIR_WORDS: Final = {
 
 @dataclass(frozen=True)
 class Line:
-    """One series of a panel. `role` decides its colour; `name` and `dash` set it apart within its panel."""
+    """One series of a panel. `role` decides its colour; `name` and `dash` set it apart within its panel.
+
+    `run`: which of the runs that a chart is drawn of; a chart of one run has the run 0 only.
+    """
 
     metric: str
     role: str
     name: str
     dash: str = "solid"
+    run: int = 0
+
+    def values(self, runs: Sequence[RunSeries]) -> Floats:
+        """Its values at the steps of its run, NaN where there are none."""
+        return runs[self.run].column(self.metric)
+
+    def measured(self, runs: Sequence[RunSeries]) -> bool:
+        """Whether any step has a value."""
+        return runs[self.run].measured(self.metric)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,20 +28,20 @@ class Scale:
     log: bool
     range: tuple[float, float] | None = None
     decades: float = 0.0
-    unplaced: int = 0  # 0 and below, on a logarithmic axis
+    unplaced: int = 0  # 0 and below, for which a logarithmic axis has no place
     below: int = 0  # under the axis' lower end
 
 
-def scale_of(run: RunSeries, panel: Panel) -> Scale:
-    """The scale of a panel for what is known of the run so far."""
-    columns = [run.column(line.metric) for line in panel.lines]
+def scale_of(runs: Sequence[RunSeries], panel: Panel) -> Scale:
+    """The scale of a panel for what is known of the runs so far."""
+    columns = [line.values(runs) for line in panel.lines]
     values = np.concatenate(columns)
     values = values[np.isfinite(values)]
     drawn = np.log10(values[values > 0])
-    if not _wants_log(panel, values, drawn):
-        return Scale(log=False)
     first = columns[0]
     unplaced = int(np.count_nonzero(first <= 0))
+    if not _wants_log(panel, values, drawn):
+        return Scale(log=False, unplaced=unplaced)
     if not len(drawn):
         return Scale(log=True, unplaced=unplaced)
     low, high = float(drawn.min()), float(drawn.max())

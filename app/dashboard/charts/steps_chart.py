@@ -1,16 +1,29 @@
-"""Data of the linked chart: the figure, what stands around it, and the words for those who cannot see it. Pure."""
+"""Data of the linked chart: the figure, what stands around it, and the words for those who cannot see it. Pure.
+
+How a page shows one: `views/chart.py`, ``steps_chart("my-key", view, PANELS)`` in a `guarded` block. PANELS are rows from the top down
+(`charts/panels.py`); each `Line` names a metric of the catalog, read from `view.series`; metrics that the feed does not hold by itself
+come as ``replace(view, series=...)``. Runs beside the first are given as ``beside=[other_view, …]`` and drawn by lines with ``run=1, 2, …``
+and the role ``"run 1"``, …; such a chart gets ``legend=keys_of_runs([...])``. Zoom, x axis, smoothing, scales and hidden lines stand in the
+address and are shared by all charts of a page; keys tell them apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
-from logprobe.app.dashboard.charts.figures import Course, packed, steps_figure
+from logprobe.app.dashboard.charts.axes import places_of
+from logprobe.app.dashboard.charts.figures import WHOLE, Figure, steps_figure
+from logprobe.app.dashboard.charts.lines import Detail, Trace, too_long
+from logprobe.app.dashboard.charts.marks import KINDS, Course, event_color
+from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS, Line, Panel, why_missing
-from logprobe.app.dashboard.charts.scales import scale_of
+from logprobe.app.dashboard.charts.scales import Scale, scale_of
 from logprobe.app.dashboard.charts.tiles import unit_beside_label
+from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.judgement import K3
 from logprobe.app.dashboard.data.series import RunSeries
@@ -20,27 +33,57 @@ from logprobe.app.numbers import number, quantity
 from logprobe.monitor.diagnosis.growth_rule import RULE
 from logprobe.monitor.metrics.catalog import metric
 
-_MARKED_EVENTS = 2000
+_MARKED_EVENTS: Final = 2000
 
 
-def chart_of(view: RunView, panels: Sequence[Panel], theme: Theme) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Key:
+    """An entry of the legend, with which all lines of its `role` are switched on and off."""
+
+    name: str
+    role: str
+    dash: str = "solid"
+    help: str = ""
+
+
+PAIR_KEYS: Final = tuple(Key(pair, pair, DASHES[pair], PAIR_WORDS[pair]) for pair in PAIRS)
+
+
+def keys_of_runs(names: Sequence[str]) -> tuple[Key, ...]:
+    """The legend of a chart of several runs, in the order of `Line.run`."""
+    return tuple(Key(name, f"run {at}") for at, name in enumerate(names))
+
+
+def chart_of(
+    view: RunView,
+    panels: Sequence[Panel],
+    theme: Theme,
+    *,
+    beside: Sequence[RunView] = (),
+    legend: Sequence[Key] = PAIR_KEYS,
+    detail: Detail = WHOLE,
+) -> dict[str, Any]:
     """Data of `browser/chart.js`. Panels without any value are named below the figure instead of drawn empty."""
-    run, events = view.series, [*view.events, *view.marks]
-    shown = [panel for panel in panels if any(run.measured(line.metric) for line in panel.lines)]
+    views = [view, *beside]
+    runs, events = [each.series for each in views], [*view.events, *view.marks]
+    shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
+    long = any(too_long(run) for run in runs)
+    figure = steps_figure(runs, shown, events, theme, course=course_of(view), detail=detail if long else WHOLE)
+    places = [_places(each, at, figure) for at, each in enumerate(views)]
     return {
-        "run": run.run,
-        "revision": run.revision,
-        "figure": steps_figure(run, shown, events, theme, course_of(view)),
-        "steps": packed(run.steps.astype(np.float64)),
-        "rows": [_row(view, panel, number, theme) for number, panel in enumerate(shown, start=2)],
-        "legend": _legend(run, shown, theme),
-        "note": _incomplete(run),
+        "run": view.series.run,
+        "figure": figure | {"data": [_without_steps(trace, runs) for trace in figure["data"]]},
+        "places": places,
+        "detail": {"steps": detail.window, "smooth": detail.smooth} if long else None,
+        "rows": [_row(view, runs, panel, number, theme) for number, panel in enumerate(shown, start=2)],
+        "legend": _legend(runs, shown, legend, theme),
+        "note": _incomplete(view.series, shown),
         "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be matched are left out.",
-        "strip_help": "Ticks: weights updated in the engine. Diamonds: a configuration changed. Triangles: an alert began to fire. "
-        "Squares: what became of the correction.",
         "absent": _absent([panel for panel in panels if panel not in shown]),
-        "events": [{"step": e.step, "words": e.words} for e in events if e.step is not None][-_MARKED_EVENTS:],
-        "alt": " ".join(filter(None, [sentence(view), alt_text(run, shown)])),
+        "kinds": _kinds(events, theme),
+        "events": _events(events),
+        "verdict": sentence(view),
+        "alt": " ".join(filter(None, [sentence(view), alt_text(runs, shown)])),
     }
 
 
@@ -50,27 +93,47 @@ def course_of(view: RunView) -> Course | None:
     if judged is None:
         return None
     since = judged.document["since_step"]
-    if since is not None and since <= int(view.series.steps[0]):
+    if since is not None and len(view.series.steps) and since <= int(view.series.steps[0]):
         since = None  # it was never otherwise: nothing to mark
     return Course(K3, judged.growth.baseline, RULE.growing.short_ratio, since)
 
 
-def _row(view: RunView, panel: Panel, axis: int, theme: Theme) -> dict[str, Any]:
-    run = view.series
+def _places(view: RunView, at: int, figure: Figure) -> dict[str, Any]:
+    drawn = [unpacked(trace["x"]) for trace in figure["data"] if trace["meta"].get("run") == at]
+    return places_of(view.series, None if view.judgement is None else view.judgement.document["since_step"], drawn)
+
+
+def _without_steps(trace: Trace, runs: Sequence[RunSeries]) -> Trace:
+    """A line of a run that is sent whole stands at the steps in `places`: sent once, not with each line."""
+    run = trace["meta"].get("run")
+    return trace if run is None or too_long(runs[run]) else {name: trace[name] for name in trace if name != "x"}
+
+
+def _row(view: RunView, runs: Sequence[RunSeries], panel: Panel, axis: int, theme: Theme) -> dict[str, Any]:
+    scale, baseline = scale_of(runs, panel), _baseline(view, panel)
     return {
         "axis": f"y{axis}",
+        "key": panel.metric,
         "title": panel.title,
         "unit": unit_beside_label(panel.metric),
         "help": panel.words,
-        "note": " · ".join(filter(None, [_baseline(view, panel), _note(run, panel)])),
-        "lines": [_line(run, line, at, theme) for at, line in enumerate(panel.lines) if run.measured(line.metric)],
+        "log": scale.log,
+        "notes": {
+            "linear": baseline,
+            "log": _joined(baseline, _unplaced(scale), _below(scale)),
+            "zoomed": _joined(baseline, _unplaced(scale)),  # on a logarithmic axis around what is to be seen
+        },
+        "lines": [_line(runs, line, at, theme) for at, line in enumerate(panel.lines) if line.measured(runs)],
     }
 
 
-def _line(run: RunSeries, line: Line, at: int, theme: Theme) -> dict[str, Any]:
-    latest = run.latest(line.metric)
+def _line(runs: Sequence[RunSeries], line: Line, at: int, theme: Theme) -> dict[str, Any]:
+    latest = runs[line.run].latest(line.metric)
     return {
         "line": at,
+        "key": line.metric,
+        "run": line.run,
+        "role": line.role,
         "name": line.name,
         "color": theme.color(line.role),
         "dash": line.dash,
@@ -86,20 +149,22 @@ def _baseline(view: RunView, panel: Panel) -> str:
     return f"baseline {number(course.baseline)}; shaded: within {course.within:g}× of it"
 
 
-def _note(run: RunSeries, panel: Panel) -> str:
-    """What the row cannot show."""
-    scale = scale_of(run, panel)
-    parts = []
-    if scale.unplaced:
-        parts.append(f"{_steps(scale.unplaced)} at 0 or below, not drawn")
-    if scale.below:
-        parts.append(f"{_steps(scale.below)} below the axis; zoom in to see")
-    return " · ".join(parts)
+def _unplaced(scale: Scale) -> str:
+    return f"{_steps(scale.unplaced)} at 0 or below, not drawn" if scale.unplaced else ""
 
 
-def _incomplete(run: RunSeries) -> str:
+def _below(scale: Scale) -> str:
+    return f"{_steps(scale.below)} below the axis; zoom in to see" if scale.below else ""
+
+
+def _joined(*notes: str) -> str:
+    return " · ".join(filter(None, notes))
+
+
+def _incomplete(run: RunSeries, panels: Sequence[Panel]) -> str:
     """How often values rest on fewer tokens than they should; "" when they never do."""
-    partial = {pair: int(np.count_nonzero(run.column(f"{pair}.coverage") < 1)) for pair in PAIRS}
+    drawn = {line.metric.partition(".")[0] for panel in panels for line in panel.lines}
+    partial = {pair: int(np.count_nonzero(run.column(f"{pair}.coverage") < 1)) for pair in PAIRS if pair in drawn}
     return " · ".join(f"{pair}: incomplete at {_steps(count)}" for pair, count in partial.items() if count)
 
 
@@ -107,12 +172,14 @@ def _steps(count: int) -> str:
     return f"{count:,} step{'' if count == 1 else 's'}"
 
 
-def _legend(run: RunSeries, panels: Sequence[Panel], theme: Theme) -> list[dict[str, str]]:
-    drawn = {line.role for panel in panels for line in panel.lines if line.name in PAIRS and run.measured(line.metric)}
+def _legend(
+    runs: Sequence[RunSeries], panels: Sequence[Panel], keys: Sequence[Key], theme: Theme
+) -> list[dict[str, str]]:
+    drawn = {line.role for panel in panels for line in panel.lines if line.measured(runs)}
     return [
-        {"name": pair, "color": theme.color(pair), "dash": DASHES[pair], "help": PAIR_WORDS[pair]}
-        for pair in PAIRS
-        if pair in drawn
+        {"name": key.name, "role": key.role, "color": theme.color(key.role), "dash": key.dash, "help": key.help}
+        for key in keys
+        if key.role in drawn
     ]
 
 
@@ -120,15 +187,31 @@ def _absent(panels: Sequence[Panel]) -> str:
     return "; ".join(f"{panel.title}: not measured, {why_missing(panel.metric)}" for panel in panels)
 
 
-def alt_text(run: RunSeries, panels: Sequence[Panel]) -> str:
+def _kinds(events: Sequence[Event], theme: Theme) -> list[dict[str, str]]:
+    """The legend of marks: kinds of which there is one."""
+    there = {event.kind for event in events if event.step is not None}
+    return [
+        {"kind": kind, "name": drawn.name, "sign": drawn.sign, "color": event_color(kind, theme)}
+        for kind, drawn in KINDS.items()
+        if kind in there
+    ]
+
+
+def _events(events: Sequence[Event]) -> list[dict[str, Any]]:
+    placed = [event for event in events if event.step is not None]
+    return [{"kind": event.kind, "step": event.step, "words": event.words} for event in placed][-_MARKED_EVENTS:]
+
+
+def alt_text(runs: Sequence[RunSeries], panels: Sequence[Panel]) -> str:
     """The chart in words: per row, newest value and range."""
-    rows = [_row_in_words(run, panel) for panel in panels]
-    return f"Metrics of run {run.run} over {len(run.steps):,} steps. {' '.join(rows)}"
+    rows = [_row_in_words(runs, panel) for panel in panels]
+    others = "".join(f", {run.run} over {len(run.steps):,}" for run in runs[1:])
+    return f"Metrics of run {runs[0].run} over {len(runs[0].steps):,} steps{others}. {' '.join(rows)}"
 
 
-def _row_in_words(run: RunSeries, panel: Panel) -> str:
-    line = next(line for line in panel.lines if run.measured(line.metric))
-    step, value = run.latest(line.metric) or (0, float("nan"))
-    column = run.column(line.metric)
+def _row_in_words(runs: Sequence[RunSeries], panel: Panel) -> str:
+    line = next(line for line in panel.lines if line.measured(runs))
+    step, value = runs[line.run].latest(line.metric) or (0, float("nan"))
+    column = line.values(runs)
     low, high = number(float(np.nanmin(column))), number(float(np.nanmax(column)))
     return f"{panel.title} ({line.name}): {quantity(value, metric(line.metric).unit)} at step {step:,}, between {low} and {high}."

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+
+from logprobe.app.numbers import number
 
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` is "weights", "config", "alert" or "correction"; `step` is None while no step has finished after it."""
+    """`kind` is "weights", "config", "learning_rate", "restart", "alert" or "correction".
+
+    `step` is None while no step has finished after it.
+    """
 
     kind: str
     step: int | None
@@ -26,18 +33,29 @@ def marks_of(rows: pa.Table) -> tuple[Event, ...]:
     return tuple(Event(row["kind"], row["step"], _label(row)) for row in rows.to_pylist())
 
 
-def _label(row: dict[str, object]) -> str:
+def _label(row: Mapping[str, Any]) -> str:
     if row["kind"] == "alert":
         return " ".join(str(part) for part in ("alert", row["label"], row["slice"]) if part is not None)
     return f"correction {row['label']}"
 
 
-def _words(row: dict[str, object]) -> str:
-    if row["kind"] != "weights":
-        return f"{row['label']} changed"
+def _words(row: Mapping[str, Any]) -> str:
+    if row["kind"] == "weights":
+        return _weights(row)
+    if row["kind"] == "learning_rate":
+        return _learning_rate(row)
+    return f"{row['label']} {'started again' if row['kind'] == 'restart' else 'changed'}"
+
+
+def _weights(row: Mapping[str, Any]) -> str:
     parts = [f"weights {row['label']}" if row["label"] is not None else "weights, version unknown"]
     if row["pause_mode"] is not None:
         parts.append(f"pause: {row['pause_mode']}")
     if row["cache_cleared"] is False:
         parts.append("prefix cache kept")
     return ", ".join(parts)
+
+
+def _learning_rate(row: Mapping[str, Any]) -> str:
+    until = f", until step {row['until']:,}" if row["until"] > row["step"] else ""
+    return f"{row['label']} {number(row['before'])} → {number(row['after'])}{until}"

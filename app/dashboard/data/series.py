@@ -25,6 +25,7 @@ class RunSeries:
     """Columns of one run, all of shape [steps], `steps` ascending.
 
     `revision` is the newest `step_summaries.revision` seen: what came later is what is still missing here.
+    `tokens`: under the mask, of each step. `times`: when a step's newest record was made, seconds since the epoch (UTC).
     """
 
     run: str
@@ -32,6 +33,18 @@ class RunSeries:
     steps: Steps = field(default_factory=_no_steps)
     tokens: Floats = field(default_factory=lambda: np.empty(0))
     values: Mapping[str, Floats] = field(default_factory=dict)
+    times: Floats = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def trained(self) -> Floats:
+        """Tokens trained on up to and including each step; NaN from the first step on whose tokens are unknown."""
+        return np.cumsum(self.tokens)
+
+    @property
+    def elapsed(self) -> Floats:
+        """Seconds since the first step whose time is known; NaN where a step's is not."""
+        known = self.times[np.isfinite(self.times)]
+        return self.times - known[0] if len(known) else np.full(len(self.steps), np.nan)
 
     def column(self, metric: str) -> Floats:
         """Values of `metric`, NaN where it has none."""
@@ -58,9 +71,9 @@ def merge(series: RunSeries, summaries: pa.Table, points: pa.Table) -> RunSeries
     changed = _numbers(summaries, "step").astype(np.int64)
     steps = np.union1d(series.steps, changed)
     old, new = np.searchsorted(steps, series.steps), np.searchsorted(steps, changed)
-    tokens = np.full(len(steps), np.nan)
-    tokens[old] = series.tokens
-    tokens[new] = _numbers(summaries, "tokens")
+    tokens, times = np.full(len(steps), np.nan), np.full(len(steps), np.nan)
+    tokens[old], tokens[new] = series.tokens, _numbers(summaries, "tokens")
+    times[old], times[new] = series.times, _seconds(summaries, "time")
     places = dict(_by_metric(points, steps))
     values = {}
     for metric in {*series.values, *places}:
@@ -71,7 +84,7 @@ def merge(series: RunSeries, summaries: pa.Table, points: pa.Table) -> RunSeries
         column[at] = known
         values[metric] = column
     revision = max(series.revision, int(_numbers(summaries, "revision").max()))
-    return RunSeries(series.run, revision, steps, tokens, values)
+    return RunSeries(series.run, revision, steps, tokens, values, times)
 
 
 _NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))
@@ -93,3 +106,9 @@ def _numbers(table: pa.Table, name: str) -> Floats:
     """A column as float64; null and not finite become NaN."""
     numbers = table[name].cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _seconds(table: pa.Table, name: str) -> Floats:
+    """A column of times as seconds since the epoch; null becomes NaN."""
+    micros = table[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(pa.float64())
+    return np.asarray(micros.to_numpy(zero_copy_only=False), dtype=np.float64) / 1e6

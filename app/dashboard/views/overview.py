@@ -6,11 +6,11 @@ from typing import Any
 
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.charts.panels import OVERVIEW
-from logprobe.app.dashboard.charts.steps_chart import chart_of
 from logprobe.app.dashboard.charts.tiles import tiles_of
 from logprobe.app.dashboard.data.feed import Run, RunView
 from logprobe.app.dashboard.pages.bar import link
 from logprobe.app.dashboard.pages.verdict import banner
+from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import PAGES, live, report
 from logprobe.app.dashboard.views.session import guarded, theme
 
@@ -28,7 +28,7 @@ def _run(run: Run, view: RunView) -> None:
     with guarded("tiles"):
         panel("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
     with guarded("chart"):
-        panel("chart", "chart", {"version": version, **chart_of(view, OVERVIEW, colors)})
+        steps_chart("chart", view, OVERVIEW)
 
 
 def _links(run: Run) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -10,10 +12,11 @@ from hypothesis import strategies as st
 from logprobe.app.dashboard.data.series import RunSeries, merge
 
 
-def summaries(*rows: tuple[int, int]) -> pa.Table:
-    return pa.table(
-        {"step": [step for step, _ in rows], "revision": [revision for _, revision in rows], "tokens": [10] * len(rows)}
-    )
+def summaries(*rows: tuple[int, int], times: list[datetime | None] | None = None) -> pa.Table:
+    columns = {"step": [step for step, _ in rows], "revision": [revision for _, revision in rows]}
+    columns |= {"tokens": [10] * len(rows)}
+    moments = pa.array(times or [None] * len(rows), pa.timestamp("us", "UTC"))
+    return pa.table(columns).append_column("time", moments)
 
 
 def points(*rows: tuple[int, str, float | None]) -> pa.Table:
@@ -60,3 +63,13 @@ def test_growing_in_parts_is_reading_at_once(writes: list[tuple[int, float]], pa
     final = dict(writes)
     assert grown.steps.tolist() == sorted(final)
     assert grown.column("a").tolist() == [final[step] for step in sorted(final)]
+
+
+def test_places_on_other_axes_are_known_or_unknown() -> None:
+    times = [datetime(2026, 1, 1, 0, 0, 30, 500_000, tzinfo=UTC), None, datetime(2026, 1, 1, tzinfo=UTC)]
+    series = merge(RunSeries("r"), summaries((9, 1), (4, 1), (3, 1), times=times), points())
+    np.testing.assert_array_equal(series.elapsed, [0.0, np.nan, 30.5])
+    assert series.trained.tolist() == [10, 20, 30]
+    unknown = RunSeries("r", 1, np.arange(3), np.array([1.0, np.nan, 1.0]))
+    np.testing.assert_array_equal(unknown.trained, [1.0, np.nan, np.nan])  # never a sum of what is known only in part
+    assert np.isnan(unknown.elapsed).all()

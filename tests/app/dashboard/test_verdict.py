@@ -78,8 +78,8 @@ def test_the_chart_marks_normal_and_onset() -> None:
     (band,) = [shape for shape in shapes if shape["type"] == "rect"]
     assert (band["y0"], band["y1"]) == pytest.approx((0.5e-3, 2e-3))
     assert 300 in [shape["x0"] for shape in shapes]
-    assert "baseline 0.001" in data["rows"][0]["note"]
-    assert {"step": 320, "words": "alert gap-growing"} in data["events"]
+    assert "baseline 0.001" in data["rows"][0]["notes"]["log"]
+    assert {"kind": "alert", "step": 320, "words": "alert gap-growing"} in data["events"]
     assert data["alt"].startswith("Growing: since step 300")
     early = chart_of(judged("critical", since=0), OVERVIEW, LIGHT)
     assert early["figure"]["layout"]["annotations"] == []  # it was never otherwise

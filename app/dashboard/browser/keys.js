@@ -1,0 +1,69 @@
+// Keyboard shortcuts of the whole dashboard. Panels offer theirs; the newest offer of a key wins; `?` shows them all. Nothing happens
+// while somebody types into a field.
+import { node } from "./dom.js";
+
+const WAIT_MS = 1500; // for the second key of a pair such as "g d"
+const FIELDS = "input, textarea, select, [contenteditable]:not([contenteditable=false])";
+const COLORS = ["--st-text-color", "--st-background-color", "--st-secondary-background-color", "--st-border-color", "--st-primary-color"];
+
+const offers = new Map(); // owner → { group, shortcuts }
+let pending = null; // first key of a pair, and when it came
+let dialog = null;
+
+// `shortcuts`: [{ keys, words, run(key) }]; without `run` they are only listed. A pair is written "g d". Offering anew comes first.
+export function offer(owner, group, shortcuts) {
+  if (!offers.size) addEventListener("keydown", pressed, true);
+  offers.delete(owner);
+  offers.set(owner, { group, shortcuts });
+}
+
+export function withdraw(owner) {
+  offers.delete(owner);
+  if (!offers.size) removeEventListener("keydown", pressed, true);
+}
+
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.target.closest?.(FIELDS)) return;
+  if (document.querySelector("dialog[open]")) return; // Escape closes it by itself
+  const chord = pending && performance.now() - pending.at < WAIT_MS ? `${pending.key} ${event.key}` : event.key;
+  pending = null;
+  if (chord === "?") return taken(event, help);
+  const known = [...offers.values()].reverse().flatMap(({ shortcuts }) => shortcuts).filter(({ run }) => run);
+  const shortcut = known.find(({ keys }) => keys.includes(chord));
+  if (shortcut) return taken(event, () => shortcut.run(event.key));
+  if (known.some(({ keys }) => keys.some((each) => each.startsWith(`${event.key} `)))) taken(event, () => { pending = { key: event.key, at: performance.now() }; });
+}
+
+// Whatever means something here must not also reach what Streamlit listens for.
+function taken(event, action) {
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  if (!event.repeat || !dialog) action();
+}
+
+export function help() {
+  const before = document.activeElement;
+  const root = document.querySelector(".lp");
+  dialog = node("dialog", { class: "lp lp-keys", "aria-labelledby": "lp-keys-title" },
+    node("h2", { id: "lp-keys-title", text: "Keys" }), ...groups(),
+    node("button", { class: "lp-button", type: "button", text: "Close", autofocus: true, onclick: () => dialog.close() }));
+  // It lies outside of our panels, where the theme's colours are not set.
+  if (root) for (const name of COLORS) dialog.style.setProperty(name, getComputedStyle(root).getPropertyValue(name));
+  dialog.addEventListener("close", () => { dialog.remove(); dialog = null; before?.focus?.(); });
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function groups() {
+  const listed = new Map(); // group → shortcuts, each once
+  for (const { group, shortcuts } of offers.values()) {
+    const lines = listed.get(group) ?? new Map();
+    for (const shortcut of shortcuts) lines.set(shortcut.keys.join(), shortcut);
+    listed.set(group, lines);
+  }
+  return [...listed].flatMap(([group, lines]) => [node("h3", { text: group }), node("dl", {}, ...[...lines.values()].flatMap(line))]);
+}
+
+const line = ({ keys, words }) => [
+  node("dt", {}, ...keys.filter((key) => key !== "=").map((key) => node("kbd", { text: key }))), node("dd", { text: words })];

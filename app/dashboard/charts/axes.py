@@ -1,0 +1,50 @@
+"""What the browser needs to draw a run over something else than its steps: where each step stands on every x axis. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.app.dashboard.charts.downsample import Indices
+from logprobe.app.dashboard.charts.lines import too_long
+from logprobe.app.dashboard.charts.packing import packed
+from logprobe.app.dashboard.data.series import Floats, RunSeries
+
+_NO_ONSET: Final = "the diagnosis has found no step since which the run is not healthy"
+
+
+def places_of(run: RunSeries, since: int | None, drawn: Iterable[Floats]) -> dict[str, Any]:
+    """Places of the steps of a run; of a long run only of those that are `drawn` (x values of its traces).
+
+    Each of `tokens` (trained on, cumulative), `time` (seconds since the first step) and `onset` (the step the diagnosis names) is null
+    where it is unknown; `why` says for what reason.
+    """
+    at = _drawn(run, drawn) if too_long(run) else np.arange(len(run.steps))
+    why = {"tokens": _no_tokens(run), "time": _no_times(run), "onset": "" if since is not None else _NO_ONSET}
+    return {
+        "name": run.run,
+        "steps": packed(run.steps[at].astype(np.float64)),
+        "tokens": None if why["tokens"] else packed(run.trained[at]),
+        "time": None if why["time"] else packed(run.elapsed[at]),
+        "onset": since,
+        "why": {axis: reason for axis, reason in why.items() if reason},
+    }
+
+
+def _drawn(run: RunSeries, drawn: Iterable[Floats]) -> Indices:
+    """Positions in `run.steps` of everything that is drawn, and of the run's ends."""
+    steps = np.unique(np.concatenate([run.steps[[0, -1]].astype(np.float64), *drawn]))
+    return np.flatnonzero(np.isin(run.steps, steps))
+
+
+def _no_tokens(run: RunSeries) -> str:
+    unknown = int(np.count_nonzero(~np.isfinite(run.tokens)))
+    if unknown:
+        return f"the number of trained tokens is unknown at {unknown:,} of {len(run.steps):,} steps"
+    return "" if run.tokens.any() else "no trained tokens were recorded, only metrics"
+
+
+def _no_times(run: RunSeries) -> str:
+    return "" if np.isfinite(run.elapsed).any() else "the time of no step was recorded"

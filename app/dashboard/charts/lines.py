@@ -1,0 +1,78 @@
+"""Traces of a linked figure: each line, thinned, before its envelope. Pure.
+
+A line's `meta` says what it is: `row` (its axis), `line` (place in its panel), `run`, `role`, and `smooth` where the values were
+smoothed over so many steps. `browser/chart.js` finds it by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from logprobe.app.dashboard.charts.downsample import MAX_POINTS, Window, envelope, thin
+from logprobe.app.dashboard.charts.packing import packed, transparent
+from logprobe.app.dashboard.charts.rows import Row
+from logprobe.app.dashboard.charts.smoothing import centred_median
+from logprobe.app.dashboard.data.series import Floats, RunSeries
+from logprobe.app.dashboard.theme import Theme
+
+Trace = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What a reader looks at in a run that is too long to be sent whole: steps (first, last), and lines smoothed over so many.
+
+    What is short enough is always sent whole; the browser zooms and smooths by itself.
+    """
+
+    window: Window | None = None
+    smooth: int = 0
+
+
+def too_long(run: RunSeries) -> bool:
+    """Whether a trace cannot have a point for each of its steps."""
+    return len(run.steps) > MAX_POINTS
+
+
+def row_traces(runs: Sequence[RunSeries], row: Row, theme: Theme, detail: Detail) -> Iterator[Trace]:
+    """All lines of a row that have any value; y values as measured, also where a logarithmic axis has no place for them."""
+    for number, line in enumerate(row.panel.lines):
+        if not line.measured(runs):
+            continue
+        run = runs[line.run]
+        x, y = run.steps.astype(np.float64), line.values(runs)
+        meta = {"row": row.axis, "run": line.run, "role": line.role}
+        base: Trace = {"type": "scatter", "yaxis": row.axis, "hoverinfo": "skip", "connectgaps": False}
+        yield from _envelope_traces(x, y, detail.window, base | {"meta": meta | {"of": number}}, theme.color(line.role))
+        pen = {"color": theme.color(line.role), "width": 1.5 if number == 0 else 1.1, "dash": line.dash}
+        drawn = base | {"mode": "lines", "name": f"{row.panel.title}, {line.name}", "line": pen}
+        yield drawn | _points(*thin(x, y, detail.window)) | {"meta": meta | {"line": number}}
+        if detail.smooth and too_long(run):
+            points = _points(*thin(x, centred_median(y, detail.smooth), detail.window))
+            yield drawn | points | {"meta": meta | {"line": number, "smooth": detail.smooth}}
+
+
+def _points(x: Floats, y: Floats) -> Trace:
+    return {"x": packed(x), "y": packed(y)}
+
+
+def _envelope_traces(x: Floats, y: Floats, window: Window | None, base: Trace, color: str) -> Iterator[Trace]:
+    band = envelope(x, y, window)
+    if band is None:
+        return
+    for edge, values, fill in (("low", band.low, "none"), ("high", band.high, "tonexty")):
+        yield (
+            base
+            | _points(band.x, values)
+            | {
+                "mode": "lines",
+                "line": {"width": 0, "color": color},
+                "fill": fill,
+                "fillcolor": transparent(color, 0.18),
+                "meta": base["meta"] | {"edge": edge},
+            }
+        )

@@ -1,0 +1,136 @@
+"""What happened, and what the diagnosis found, as marks on a linked figure: symbols in the strip on top, hairlines, a band. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logprobe.app.dashboard.charts.downsample import MAX_POINTS
+from logprobe.app.dashboard.charts.packing import transparent
+from logprobe.app.dashboard.charts.rows import Row
+from logprobe.app.dashboard.data.events import Event
+from logprobe.app.dashboard.theme import Theme
+
+_MANY_UPDATES: Final = 12  # more than that, and full-height lines would be a barcode
+_MOST_LINES: Final = 100
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How events of a kind are called and drawn: plotly's symbol, and the letter that looks like it."""
+
+    name: str
+    symbol: str
+    sign: str
+
+
+KINDS: Final = {
+    "weights": Kind("weights updated", "line-ns", "|"),
+    "alert": Kind("alert fired", "triangle-up", "▲"),
+    "config": Kind("configuration changed", "diamond", "◆"),
+    "learning_rate": Kind("learning rate changed", "circle", "●"),
+    "restart": Kind("restarted", "cross", "✚"),
+    "correction": Kind("correction", "square", "■"),
+}
+_THROUGH_ALL_ROWS: Final = frozenset({"config", "correction", "restart"})
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a chart shows of a verdict: the normal of `metric` with the band that is no growth, and where growth began."""
+
+    metric: str
+    baseline: float | None = None
+    within: float = 1.0  # the band: baseline ÷ within … baseline × within
+    since: int | None = None
+
+
+def event_traces(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
+    """Weight updates as ticks, everything else as symbols, one kind each; `meta` says which."""
+    updates = _bars([event.step for event in events if event.kind == "weights" and event.step is not None])
+    base: dict[str, Any] = {"type": "scatter", "yaxis": "y", "hoverinfo": "skip"}
+    ticks = base | {"mode": "lines", "name": KINDS["weights"].name, "x": updates[0], "y": updates[1]}
+    ticks |= {"line": {"color": theme.muted, "width": 1}, "meta": {"kind": "weights"}}
+    return [ticks, *(base | _symbols(events, kind, theme) for kind in KINDS if kind != "weights")]
+
+
+def _symbols(events: Sequence[Event], kind: str, theme: Theme) -> dict[str, Any]:
+    steps = [float(event.step) for event in events if event.kind == kind and event.step is not None]
+    return {
+        "mode": "markers", "name": KINDS[kind].name, "x": steps, "y": [0.5] * len(steps), "cliponaxis": False,
+        "marker": {"symbol": KINDS[kind].symbol, "size": 8, "color": event_color(kind, theme)}, "meta": {"kind": kind},
+    }  # fmt: skip
+
+
+def event_color(kind: str, theme: Theme) -> str:
+    """Colour of the marks of one kind of event; `theme.muted` for weight updates, of which there are most."""
+    colors = {"weights": theme.muted, "alert": theme.alarm, "correction": theme.total, "config": theme.update}
+    return colors.get(kind, {"learning_rate": theme.accent}.get(kind, theme.text))
+
+
+def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:
+    """Short upright ticks as one line with gaps, thinned to what a screen can tell apart."""
+    shown = sorted(set(steps))
+    shown = shown[:: max(1, -(-len(shown) // (MAX_POINTS // 3)))]
+    return [x for step in shown for x in (float(step), float(step), None)], [0.15, 0.85, None] * len(shown)
+
+
+def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
+    """Hairlines through all rows: what people did always, weight updates while they can be told apart, alerts never."""
+    placed = [event for event in events if event.step is not None]
+    updates = [event for event in placed if event.kind == "weights"]
+    shown = [event for event in placed if event.kind in _THROUGH_ALL_ROWS]
+    if len(updates) <= _MANY_UPDATES:
+        shown += updates
+    return [
+        {
+            "type": "line", "xref": "x", "yref": "paper", "x0": event.step, "x1": event.step, "y0": 0, "y1": 1,
+            "layer": "below",
+            "line": {"width": 1, "dash": "dot", "color": theme.line if event.kind == "weights" else event_color(event.kind, theme)},
+        }
+        for event in shown[-_MOST_LINES:]
+    ]  # fmt: skip
+
+
+def course_shapes(course: Course | None, rows: Sequence[Row], theme: Theme) -> Iterator[dict[str, Any]]:
+    """The run's own normal as a dashed line in a band, and a line through all rows since when it is left."""
+    if course is None:
+        return
+    row = next((row for row in rows if row.panel.metric == course.metric), None)
+    if row is not None and course.baseline is not None:
+        yield _baseline(course.baseline, row, theme) | {"type": "line", "y1": course.baseline}
+        if course.within > 1:
+            yield _band(course.baseline / course.within, course.baseline * course.within, row, theme)
+    if course.since is not None:
+        yield {
+            "type": "line", "xref": "x", "yref": "paper", "x0": course.since, "x1": course.since, "y0": 0, "y1": 1,
+            "layer": "below", "line": {"width": 1.5, "color": theme.alarm},
+        }  # fmt: skip
+
+
+def _baseline(value: float, row: Row, theme: Theme) -> dict[str, Any]:
+    line = {"width": 1, "dash": "dash", "color": theme.neutral}
+    return {"xref": "x domain", "yref": row.axis, "x0": 0, "x1": 1, "y0": value, "layer": "below", "line": line}
+
+
+def _band(low: float, high: float, row: Row, theme: Theme) -> dict[str, Any]:
+    base = _baseline(low, row, theme)
+    return base | {"type": "rect", "y1": high, "line": {"width": 0}, "fillcolor": transparent(theme.neutral, 0.12)}
+
+
+def onset_label(course: Course | None, theme: Theme) -> list[dict[str, Any]]:
+    """The words beside the line since which the normal is left."""
+    if course is None or course.since is None:
+        return []
+    font = {"size": 11, "color": theme.alarm}
+    place = {
+        "xref": "x",
+        "yref": "paper",
+        "x": course.since,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "top",
+        "yshift": -12,
+    }
+    return [{**place, "text": f" since {course.since:,}", "showarrow": False, "font": font}]

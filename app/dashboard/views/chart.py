@@ -1,0 +1,69 @@
+"""The linked step chart on a page: what the reader wants to see of a long run comes from the address, exports go to the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import streamlit as st
+
+from logprobe.app.dashboard.charts.export import columns_of
+from logprobe.app.dashboard.charts.figures import WHOLE
+from logprobe.app.dashboard.charts.lines import Detail, too_long
+from logprobe.app.dashboard.charts.panels import Panel
+from logprobe.app.dashboard.charts.smoothing import LONGEST
+from logprobe.app.dashboard.charts.steps_chart import PAIR_KEYS, Key, chart_of
+from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.session import asked, theme
+
+_RANGE: Final = 2
+
+
+def steps_chart(
+    key: str,
+    view: RunView,
+    panels: Sequence[Panel],
+    *,
+    beside: Sequence[RunView] = (),
+    legend: Sequence[Key] = PAIR_KEYS,
+) -> None:
+    """Draws `panels` of a run, and of the runs `beside` it; see `charts/steps_chart.py`. `key`: unique on the page."""
+    views = (view, *beside)
+    drawn = _drawn(key, views, panels, legend, _detail(views))
+    export = st.session_state.pop(f"{key} export", None)
+    sent = show("chart", key, drawn if export is None else drawn | {"export": export})
+    if sent is not None:
+        st.session_state[f"{key} export"] = columns_of([each.series for each in views], panels, sent)
+        st.rerun(scope="fragment")
+
+
+def detail_of(steps: str | None, smooth: str | None) -> Detail:
+    """What the address asks for; nothing in particular where it cannot be read.
+
+    >>> detail_of("300:500", "11"), detail_of("500:300", "x")
+    (Detail(window=(300.0, 500.0), smooth=11), Detail(window=None, smooth=0))
+    """
+    ends = [int(part) for part in (steps or "").split(":") if part.isdecimal()]
+    window = (float(ends[0]), float(ends[1])) if len(ends) == _RANGE and ends[0] <= ends[1] else None
+    return Detail(window, min(int(smooth), LONGEST) if smooth is not None and smooth.isdecimal() else 0)
+
+
+def _detail(views: Sequence[RunView]) -> Detail:
+    long = any(too_long(each.series) for each in views)
+    return detail_of(asked("steps"), asked("smooth")) if long else WHOLE
+
+
+def _drawn(
+    key: str, views: tuple[RunView, ...], panels: Sequence[Panel], legend: Sequence[Key], detail: Detail
+) -> dict[str, Any]:
+    """The chart's data, made anew only when something of it is another."""
+    colors = theme()
+    state = (*(view.version for view in views), colors.mode, detail, tuple(panels), tuple(legend))
+    kept: tuple[Any, Mapping[str, Any]] | None = st.session_state.get(f"{key} drawn")
+    if kept is None or kept[0] != state:
+        data = chart_of(views[0], panels, colors, beside=views[1:], legend=legend, detail=detail)
+        kept = (state, {"version": sha256(repr(state).encode()).hexdigest()[:16], **data})
+        st.session_state[f"{key} drawn"] = kept
+    return dict(kept[1])
