@@ -1,7 +1,7 @@
 """How tokens spread over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that fits a screen.
 
-Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, `MERGED` of the profile's bins
-each, and one row around 0.
+Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, several of the profile's bins
+each, and one row around 0. Few tokens in a column get wide rows: in narrow ones there would be only noise to be seen.
 
 Dimensions: ``_C`` columns, ``_B`` rows of the grid from the most negative d to the largest, ``_Q`` quantiles.
 """
@@ -23,11 +23,14 @@ from logprobe.monitor.slices import Source
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-MERGED: Final = 10  # bins of the profile in one row: |d| grows by a factor 1.22 from row to row
+FINE: Final = 10  # bins of the profile in one row: |d| grows by a factor 1.22 from row to row
+COARSE: Final = 25
+_FEW: Final = 10_000  # tokens of a column, below which rows are coarse
 COLUMNS: Final = 240
+_ENOUGH: Final = 2_500  # tokens of a column, while there are more than `_FEWEST` of them
+_FEWEST: Final = 60
 DECADES: Final = 6  # of |d| on either side; what is smaller lies in the row around 0
 _NEAR_ZERO: Final = 0.02  # share of the tokens with d ≠ 0 that may lie in the row around 0 without need
-_PER_DECADE: Final = math.log(10) / (MERGED * LOG_GAMMA)  # rows
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Density:
 
     Attributes:
         columns: which steps they stand for.
+        merged: bins of the profile in one row.
         floor: |d| at and below which tokens lie in the middle row.
         ceiling: |d| at the outer end of the outermost rows.
         tokens_CB: valid tokens; B is odd.
@@ -62,6 +66,7 @@ class Density:
     """
 
     columns: Columns
+    merged: int
     floor: float
     ceiling: float
     tokens_CB: Counts
@@ -79,12 +84,12 @@ class Density:
 
     def edges(self) -> Floats:
         """Ends of the rows in d [B + 1], ascending; the middle row reaches from −floor to floor."""
-        outwards = self.floor * np.exp(MERGED * LOG_GAMMA * np.arange(self.side + 1))
+        outwards = self.floor * np.exp(self.merged * LOG_GAMMA * np.arange(self.side + 1))
         return np.concatenate([-outwards[::-1], outwards])
 
     def place(self, d: float) -> float:
         """Where a log-ratio lies, in rows from the lower end of the grid, logarithmic beyond the floor and linear within."""
-        beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _PER_DECADE
+        beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _rows_per_decade(self.merged)
         return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
 
     def quantiles(self, q: Sequence[float]) -> Floats:
@@ -100,32 +105,48 @@ class Density:
         return np.where(tokens_C1 > 0, row_CQ + np.clip(share, 0, 1), np.nan)
 
 
-def columns_of(steps: NDArray[np.int64], first: int, last: int, *, most: int = COLUMNS) -> Columns:
-    """The columns for a range of steps: at most `most`, and none narrower than the usual distance of the `steps` there are.
+def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
+    """The columns for a range of steps: at most `most`, none narrower than steps are apart, and wider where steps have few tokens.
 
-    >>> columns_of(np.arange(0, 1000, 10), 0, 999)
+    Args:
+        steps: of the run, ascending.
+        tokens: of these steps; NaN for unknown.
+        first: the first step to be shown.
+        last: the last one.
+        most: columns.
+
+    >>> columns_of(np.arange(0, 1000, 10), np.full(100, 1e5), 0, 999)
     Columns(first=0, last=999, width=10)
-    >>> columns_of(np.arange(1000), 0, 999).size
-    200
+    >>> columns_of(np.arange(1000), np.full(1000, 1e5), 0, 999).size, columns_of(np.arange(1000), np.full(1000, 250.0), 0, 999).size
+    (200, 100)
     """
-    inside = steps[(steps >= first) & (steps <= last)]
-    usual = int(np.median(np.diff(inside))) if len(inside) > 1 else 1
-    return Columns(first, last, max(1, usual, -(-(last - first + 1) // most)))
+    chosen = (steps >= first) & (steps <= last)
+    inside, span = steps[chosen], last - first + 1
+    apart = int(np.median(np.diff(inside))) if len(inside) > 1 else 1
+    known = np.nansum(tokens[chosen])
+    wanted = int(np.clip(known // _ENOUGH, min(_FEWEST, most), most))
+    return Columns(first, last, max(1, apart, -(-span // wanted)))
 
 
-def read(source: Source, run: str, pair: str, columns: Columns) -> Density:
-    """The density of a pair's log-ratios. Raises `QueryError`, see `Reader.read`."""
+def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int | None = None) -> Density:
+    """The density of a pair's log-ratios. `merged`: bins in one row; None: as the tokens in a column allow.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
     place = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
-    cells = source.read("app_mismatch_density", pair=pair, merge=MERGED, **place)
     known = source.read("app_mismatch_columns", **place)
+    each = merged or (FINE if _usual_tokens(known) >= _FEW else COARSE)
+    cells = source.read("app_mismatch_density", pair=pair, merge=each, **place)
     valid = cells.filter(cells["bin"].is_valid())
     broken = cells.filter(cells["bin"].is_null())
     column, number, tokens = (valid[name].to_numpy().astype(np.int64) for name in ("column", "bin", "tokens"))
-    low, high = _span(number, tokens)
+    low, high = _span(number, tokens, math.ceil(DECADES * _rows_per_decade(each)))
     return Density(
         columns=columns,
-        floor=_size(low),
-        ceiling=_size(high),
+        merged=each,
+        floor=SMALLEST * math.exp(low * each * LOG_GAMMA),
+        ceiling=SMALLEST * math.exp(high * each * LOG_GAMMA),
         tokens_CB=_grid(column, _row(number, low, high), tokens, (columns.size, 2 * (high - low) + 1)),
         broken_C=_spread(broken, "tokens", columns.size),
         **{
@@ -135,20 +156,23 @@ def read(source: Source, run: str, pair: str, columns: Columns) -> Density:
     )
 
 
-def _size(number: int) -> float:
-    """Outer end of a bin in |d|."""
-    return SMALLEST * math.exp(number * MERGED * LOG_GAMMA)
+def _rows_per_decade(merged: int) -> float:
+    return math.log(10) / (merged * LOG_GAMMA)
 
 
-def _span(number: Counts, tokens: Counts) -> tuple[int, int]:
-    """Bins of |d| at which the middle row ends, and the grid."""
+def _usual_tokens(known: pa.Table) -> float:
+    return float(np.median(known["expected"].to_numpy())) if known.num_rows else 0.0
+
+
+def _span(number: Counts, tokens: Counts, most: int) -> tuple[int, int]:
+    """Rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end; at most `most` in between."""
     size = np.abs(number)
     counts = np.bincount(size[size > 0], tokens[size > 0])
     if not counts.any():
         return 0, 1
     high = len(counts) - 1
     usual = int(np.searchsorted(np.cumsum(counts), _NEAR_ZERO * counts.sum()))
-    low = max(usual - 1, high - math.ceil(DECADES * _PER_DECADE))
+    low = max(usual - 1, high - most)
     return max(0, min(low, high - 1)), high
 
 

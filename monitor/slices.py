@@ -207,13 +207,13 @@ class Sliced:
 def _grouped(labels: Labels, steps: NDArray[np.int64] | None) -> tuple[Groups, list[tuple[int | None, str | None]]]:
     of_step = [None] * len(labels) if steps is None else steps.tolist()
     keys = list(zip(of_step, labels, strict=True))
-    names = sorted(set(keys), key=lambda key: (key[0] or 0, _rank(key[1])))
+    names = sorted(set(keys), key=lambda key: (key[0] or 0, rank(key[1])))
     place = {name: index for index, name in enumerate(names)}
     return Groups(np.array([place[key] for key in keys], np.intp), len(names)), names
 
 
-def _rank(label: str | None) -> tuple[int, float, str]:
-    """Sorts numbers and ranges by value, words by alphabet, unknown last."""
+def rank(label: str | None) -> tuple[int, float, str]:
+    """Sort key of names of slices: numbers and ranges by value, words by alphabet, unknown last."""
     if label is None:
         return (2, 0.0, "")
     first = label.partition("–")[0]

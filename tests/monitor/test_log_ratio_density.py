@@ -33,7 +33,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def read(store: Store, width: int, pair: str = "backend") -> density.Density:
-    return density.read(store, "v1-initial", pair, Columns(0, 39, width))
+    return density.read(store, "v1-initial", pair, Columns(0, 39, width), merged=density.FINE)
 
 
 def test_every_token_stands_in_the_grid_once(recorded: Store) -> None:
@@ -96,8 +96,28 @@ def test_broken_tokens_are_counted_beside_the_grid(store: Store) -> None:
     assert grid.tokens_CB.sum() + 1 == grid.expected_C.sum()
 
 
+def test_few_tokens_get_wide_rows(recorded: Store) -> None:
+    chosen = density.read(recorded, "v1-initial", "backend", Columns(0, 39, 1))  # some 700 tokens a step
+    fine = read(recorded, 1)
+    assert (chosen.merged, fine.merged) == (density.COARSE, density.FINE)
+    assert (chosen.tokens_CB.sum(axis=1) == fine.tokens_CB.sum(axis=1)).all()
+    assert (
+        np.abs(
+            chosen.quantiles(Q) - chosen.side - (fine.quantiles(Q) - fine.side) * density.FINE / density.COARSE
+        ).max()
+        < 3
+    )
+
+
 def test_columns_are_no_narrower_than_steps_are_apart() -> None:
     steps = np.arange(0, 5000, 25)
-    assert density.columns_of(steps, 0, 4999).width == 25
-    assert density.columns_of(steps, 0, 4999, most=10).size == 10
-    assert density.columns_of(steps, 75, 75) == Columns(75, 75, 1)
+    tokens = np.full(200, 1e6)
+    assert density.columns_of(steps, tokens, 0, 4999).width == 25
+    assert density.columns_of(steps, tokens, 0, 4999, most=10).size == 10
+    assert density.columns_of(steps, tokens, 75, 75) == Columns(75, 75, 1)
+
+
+def test_few_tokens_get_wide_columns_but_not_too_few_of_them() -> None:
+    steps = np.arange(1000)
+    sizes = [density.columns_of(steps, np.full(1000, tokens), 0, 999).size for tokens in (np.nan, 1.0, 400.0, 1e6)]
+    assert sizes == [59, 59, 143, 200]

@@ -1,0 +1,69 @@
+"""Values that cost too much to be computed at every look: kept, and computed anew when it is worth it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_KEPT: Final = 32
+_REST_SECONDS: Final = 5.0  # between two computations of a value whose run goes on
+_REST_TIMES: Final = 20.0  # and this many times what it took: at most a twentieth of one core
+
+
+@dataclass(frozen=True)
+class Aged(Generic[T]):
+    """A value, the state that it was computed from, and whether there is a newer one by now."""
+
+    value: T
+    state: Hashable
+    old: bool = False
+
+
+@dataclass(frozen=True)
+class _Entry:
+    aged: Aged[Any]
+    seconds: float
+    at: float
+
+
+class AgedValues:
+    """Remembers the values last computed. Thread-safe; computes one at a time, whoever asks."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds that only grow."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+
+    def get(self, key: Hashable, state: Hashable, compute: Callable[[], T]) -> Aged[T]:
+        """What `compute` returned for `state`, or for an earlier one when it was computed only a short time ago.
+
+        Args:
+            key: what is asked for; another key is computed at once.
+            state: what the value depends on besides; another one makes the value an old one.
+            compute: called under a lock. What it raises is raised, and the value that there was is kept.
+        """
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or (entry.aged.state != state and self._rested(entry)):
+                entry = self._computed(state, compute)
+                self._entries[key] = entry
+                if len(self._entries) > _KEPT:
+                    self._entries.popitem(last=False)
+            self._entries.move_to_end(key)
+            return replace(entry.aged, old=entry.aged.state != state)
+
+    def _rested(self, entry: _Entry) -> bool:
+        return self._clock() - entry.at >= max(_REST_SECONDS, _REST_TIMES * entry.seconds)
+
+    def _computed(self, state: Hashable, compute: Callable[[], T]) -> _Entry:
+        began = self._clock()
+        value = compute()
+        now = self._clock()
+        return _Entry(Aged(value, state), now - began, now)

@@ -1,0 +1,167 @@
+"""What the Mismatch page reads beside step metrics: densities, profiles and slices. Each read is bounded, whatever the run is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logprobe.app.dashboard.data.aged import Aged, AgedValues
+from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.data.visible import Visible
+from logprobe.monitor import log_ratio_density, profiles, slices
+from logprobe.monitor.log_ratio_density import Density
+from logprobe.monitor.metrics.catalog import CATALOG
+from logprobe.monitor.metrics.definition import PairMetric, StepMetric
+from logprobe.monitor.slice_gaps import against_rest
+
+MOST_SEQUENCES: Final = 8192  # that slices are made of: about half a second of one core
+MOST_TAGS: Final = 20
+LAG: Final = "weight_lag"
+_PROFILES: Final[tuple[profiles.Dimension, ...]] = ("position", "turn", "probability")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One range of steps. `buckets`: per dimension a table with `label`, `tokens` and the measures; `lag_steps`: those of the lag."""
+
+    name: str
+    seen: Visible
+    buckets: Mapping[str, pa.Table]
+    lag_steps: Visible
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """What was computed of one dimension.
+
+    Attributes:
+        dimension: as `logprobe.monitor.slices` names it.
+        steps: that it stands on: the newest in view, as many as were affordable.
+        sequences: how many there are in them.
+        table: as `slices.split` gives it, every metric of the chosen pair and of the step.
+        gaps: as `slice_gaps.against_rest` gives it.
+        course: K3 of the pair, one row per slice and step.
+        tags: names of the tags that there are.
+    """
+
+    dimension: str
+    steps: Visible
+    sequences: int
+    table: pa.Table
+    gaps: pa.Table
+    course: pa.Table
+    tags: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The newest sequences in view, of whole steps, at most `MOST_SEQUENCES`."""
+
+    steps: Visible
+    count: int
+    sequences: slices.Sequences
+
+
+class MismatchData:
+    """Reads for all sessions of the app, and remembers. Thread-safe.
+
+    All methods raise `ServiceUnavailableError` when nobody answers, `QueryError` as `Reader.read` does.
+    """
+
+    def __init__(self, source: slices.Source, aged: AgedValues) -> None:
+        self._source = source
+        self._aged = aged
+
+    def profiled(self, run: str) -> Hashable:
+        """Becomes another value whenever a step of the run was profiled."""
+        return tuple(self._source.read("app_mismatch_profiled", run=run).to_pylist()[0].values())
+
+    def density(self, run: RunSeries, pair: str, seen: Visible, state: Hashable) -> Aged[Density]:
+        """The density of log-ratios. `state`: as `profiled` gave it."""
+        columns = log_ratio_density.columns_of(run.steps, run.tokens, seen.first, seen.last)
+        key = ("density", run.run, pair, _asked(seen))
+        return self._aged.get(
+            key, (state, columns), lambda: log_ratio_density.read(self._source, run.run, pair, columns)
+        )
+
+    def side(self, run: str, pair: str, name: str, seen: Visible, state: Hashable) -> Aged[Side]:
+        """Profiles of one range of steps. `state`: as `profiled` gave it."""
+        key = ("profiles", run, pair, name, _asked(seen))
+        return self._aged.get(key, (state, seen), lambda: self._side(run, pair, name, seen))
+
+    def _side(self, run: str, pair: str, name: str, seen: Visible) -> Side:
+        span = (seen.first, seen.last)
+        buckets: dict[str, pa.Table] = {
+            each: profiles.of(self._source, run, each, pair=pair, steps=span) for each in _PROFILES
+        }
+        loaded = self._load(run, seen)
+        return Side(name, seen, {**buckets, LAG: _by_lag(loaded.sequences, pair)}, loaded.steps)
+
+    def sliced(self, run: str, pair: str, asked: str | None, seen: Visible, revision: int) -> Aged[Sliced]:
+        """Slices by the dimension that was asked for, or by weight lag where there is no such. `revision`: of the run."""
+        key = ("sequences", run, _asked(seen))
+        loaded = self._aged.get(key, (revision, seen), lambda: (self._load(run, seen), self._tags(run, seen)))
+        sequences, tags = loaded.value
+        dimension = dimension_of(asked, tags)
+        place = ("slices", run, pair, dimension, _asked(seen), loaded.state)
+        made = self._aged.get(place, None, lambda: _split(sequences, pair, dimension, tags))
+        return Aged(made.value, loaded.state, loaded.old)
+
+    def _load(self, run: str, seen: Visible) -> _Loaded:
+        bounds = {"run": run, "first": seen.first, "last": seen.last}
+        (window,) = self._source.read("app_mismatch_window", most=MOST_SEQUENCES, **bounds).to_pylist()
+        steps = Visible(window["first"], window["last"], whole=False)
+        return _Loaded(steps, window["sequences"], slices.load(self._source, run, (steps.first, steps.last)))
+
+    def _tags(self, run: str, seen: Visible) -> list[str]:
+        bounds = {"run": run, "first": seen.first, "last": seen.last}
+        names: list[str] = self._source.read("app_mismatch_tags", most=MOST_TAGS, **bounds)["name"].to_pylist()
+        return names
+
+
+def dimension_of(asked: str | None, tags: Sequence[str]) -> str:
+    """The dimension that was asked for; the weight lag for what there is not."""
+    known = {*slices.DIMENSIONS, *(f"{slices.TAG}{name}" for name in tags)}
+    return asked if asked in known else LAG
+
+
+def _split(loaded: _Loaded, pair: str, dimension: str, tags: Sequence[str]) -> Sliced:
+    sequences = loaded.sequences
+    return Sliced(
+        dimension=dimension,
+        steps=loaded.steps,
+        sequences=loaded.count,
+        table=slices.split(sequences, dimension, metrics=_keys(pair)),
+        gaps=against_rest(sequences, dimension, pair),
+        course=slices.split(sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
+        tags=tags,
+    )
+
+
+def _asked(seen: Visible) -> tuple[int, int] | None:
+    """What somebody chose to look at; None: all there is, however much that becomes."""
+    return None if seen.whole else (seen.first, seen.last)
+
+
+def _keys(pair: str) -> list[str]:
+    """Every metric of a pair, and of the step."""
+    of_pair = [f"{pair}.{metric.key}" for metric in CATALOG if isinstance(metric, PairMetric) and pair in metric.pairs]
+    return of_pair + [metric.key for metric in CATALOG if isinstance(metric, StepMetric)]
+
+
+def _by_lag(sequences: slices.Sequences, pair: str) -> pa.Table:
+    """The slices of the weight lag with the columns of `logprobe.monitor.profiles.of`."""
+    keys = {name: f"{pair}.{name}" for name in ("logprob_abs_diff_mean", "kl", "k3_kl")}
+    table = slices.split(sequences, LAG, metrics=list(keys.values()))
+    columns: Mapping[str, Any] = {
+        "label": table["slice"].fill_null("unknown"),
+        "tokens": table["tokens"],
+        "logprob_abs_diff_mean": table[keys["logprob_abs_diff_mean"]],
+        "log_ratio_mean": pc.negate(table[keys["kl"]]),  # k1 is mean(−d)
+        "k3_kl": table[keys["k3_kl"]],
+    }
+    return pa.table(columns)

@@ -1,0 +1,56 @@
+"""Which steps of a run are looked at: those that the address names (`steps=300:500`), or all. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from logprobe.app.dashboard.data.series import Steps
+
+_RANGE: Final = re.compile(r"(-?\d{1,18})?:(-?\d{1,18})?")
+_TENTH: Final = 10
+
+
+@dataclass(frozen=True)
+class Visible:
+    """Steps `first` to `last`, both included. `whole`: nobody chose less than all there are."""
+
+    first: int
+    last: int
+    whole: bool = True
+
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return f"steps {self.first:,}–{self.last:,}" if self.first < self.last else f"step {self.first:,}"
+
+
+def visible(asked: str | None, steps: Steps) -> Visible:
+    """The range that `asked` names, no wider than the run; all of it for what is no range, or lies outside.
+
+    Args:
+        asked: ``A:B``, ``A:`` or ``:B``; None: nothing was chosen.
+        steps: of the run, ascending, at least one.
+    """
+    whole = Visible(int(steps[0]), int(steps[-1]))
+    match = _RANGE.fullmatch(asked or "")
+    if match is None:
+        return whole
+    first, last = (
+        int(text) if text else bound for text, bound in zip(match.groups(), (whole.first, whole.last), strict=True)
+    )
+    first, last = max(min(first, last), whole.first), min(max(first, last), whole.last)
+    if first > last or (first, last) == (whole.first, whole.last):
+        return whole
+    return Visible(first, last, whole=False)
+
+
+def ends(seen: Visible, steps: Steps) -> tuple[Visible, Visible]:
+    """The first and the last tenth of the steps in view, one step at least."""
+    inside = steps[(steps >= seen.first) & (steps <= seen.last)]
+    count = max(1, len(inside) // _TENTH)
+    return (
+        Visible(int(inside[0]), int(inside[count - 1]), whole=False),
+        Visible(int(inside[-count]), int(inside[-1]), whole=False),
+    )

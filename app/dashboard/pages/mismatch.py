@@ -1,0 +1,200 @@
+"""The Mismatch page's table: every metric of the catalog, its pairs side by side. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS, Line, Panel
+from logprobe.app.dashboard.charts.tiles import change, spark
+from logprobe.app.dashboard.data.series import Floats, RunSeries
+from logprobe.app.dashboard.data.visible import Visible
+from logprobe.app.dashboard.pages.blocks import Block, heading, text
+from logprobe.app.dashboard.theme import DASHES, Theme
+from logprobe.app.numbers import number, quantity
+from logprobe.monitor.metrics.definition import SIDES, Metric, PairMetric, StepMetric
+
+USUAL: Final = "k3_kl"
+_SPARK_STEPS: Final = 60
+_LATE: Final = 5  # steps: what the engine reports joins a little after what the trainer does
+_GROUPS: Final = {
+    "token": ("Over tokens", "each token weighs the same"),
+    "sequence": ("Over sequences", "each sequence weighs the same, or is looked at as a whole"),
+    "count": ("Counts", "how complete the numbers are, and what is broken"),
+}
+_WORSE: Final = {
+    "higher": "higher",
+    "lower": "lower",
+    "away from 0": "≠ 0",
+    "away from 1": "≠ 1",
+    "neither": "–",
+}
+_HOW: Final = {
+    "rollout_logprobs": "log-probs of the engine",
+    "trainer_logprobs": "log-probs recomputed by the trainer before the update",
+    "current_logprobs": "the trainer's log-probs at the update",
+}
+
+Declared = PairMetric | StepMetric
+
+
+def chosen(asked: str | None, catalog: Sequence[Declared]) -> Declared:
+    """The metric that the address names, with or without its pair; the usual one for what there is not."""
+    by_key = {metric.key: metric for metric in catalog}
+    name = asked or USUAL
+    pair, _, key = name.partition(".")
+    return by_key.get(key if pair in PAIRS and key else name) or by_key[USUAL]
+
+
+def panel_of(metric: Declared) -> Panel:
+    """A row of the step chart for all pairs of a metric."""
+    if isinstance(metric, PairMetric):
+        lines = tuple(Line(f"{pair}.{metric.key}", pair, pair, DASHES[pair]) for pair in metric.pairs)
+        return Panel(lines, metric.label, scale="log" if metric.key == USUAL else "auto", height=190)
+    return Panel((Line(metric.key, "neutral", "step"),), metric.label, scale="auto", height=190)
+
+
+def about(metric: Declared) -> list[Block]:
+    """What the chosen metric is, as blocks of `browser/report.js`."""
+    facts = [
+        metric.unit,
+        "" if metric.worse == "neither" else f"worse when {metric.worse}",
+        "a count" if metric.grain == "count" else f"over {metric.grain}s",
+        f"also reported by {metric.source}" if metric.source else "",
+    ]
+    return [heading(metric.label, " · ".join(filter(None, facts))), text(f"{metric.words} `{metric.formula}`")]
+
+
+def grid_of(run: RunSeries, catalog: Sequence[Declared], seen: Visible, selected: str, theme: Theme) -> dict[str, Any]:
+    """Data of `browser/mismatch.js`: one line per key, grouped as the catalog groups; all values are text.
+
+    Args:
+        run: every metric of the catalog.
+        catalog: its declarations, in its order.
+        seen: the steps in view.
+        selected: key of the metric whose chart is open, without a pair.
+        theme: colours of the pairs.
+    """
+    absent = {pair: why_unmeasured(run, pair) for pair in PAIRS}
+    groups = [
+        {"title": title, "note": note, "rows": [_pair_row(run, metric, seen, absent) for metric in members]}
+        for title, note, members in _grouped(catalog)
+    ]
+    steps = [_step_row(run, metric, seen) for metric in catalog if isinstance(metric, StepMetric)]
+    return {
+        "run": run.run,
+        "pairs": [{"name": pair, "help": PAIR_WORDS[pair], "color": theme.color(pair)} for pair in PAIRS],
+        "neutral": theme.neutral,
+        "groups": [
+            *groups,
+            {
+                "title": "Of the step",
+                "note": "no pair's: what the trainer reports, and what engine and weights did",
+                "rows": steps,
+            },
+        ],
+        "selected": selected,
+        "note": _note(seen),
+    }
+
+
+def _grouped(catalog: Sequence[Declared]) -> Iterator[tuple[str, str, list[PairMetric]]]:
+    for grain, (title, note) in _GROUPS.items():
+        members = [metric for metric in catalog if isinstance(metric, PairMetric) and metric.grain == grain]
+        if members:
+            yield title, note, members
+
+
+def _note(seen: Visible) -> str:
+    return f"newest values of {'all steps' if seen.whole else seen.words}; as a factor of the median of all steps before, or the difference to it"
+
+
+def _row(metric: Metric, cells: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "key": metric.key,
+        "label": metric.label,
+        "unit": "" if metric.unit in {"fraction", "1e-4"} else metric.unit,
+        "worse": _WORSE[metric.worse],
+        "worse_help": "neither direction is worse" if metric.worse == "neither" else f"worse when {metric.worse}",
+        "help": f"{metric.words}\n{metric.formula}",
+        "cells": cells,
+    }
+
+
+def _pair_row(run: RunSeries, metric: PairMetric, seen: Visible, absent: Mapping[str, str]) -> dict[str, Any]:
+    cells = {}
+    for pair in PAIRS:
+        key = f"{pair}.{metric.key}"
+        if pair not in metric.pairs:
+            cells[pair] = {"value": "", "undefined": f"not defined for the pair {pair}"}
+        else:
+            why = absent[pair] or _needs(metric.needs) or "undefined for what was recorded"
+            cells[pair] = _cell(run, key, metric, seen) or {"value": "–", "missing": why}
+    return _row(metric, cells)
+
+
+def _step_row(run: RunSeries, metric: StepMetric, seen: Visible) -> dict[str, Any]:
+    cell = _cell(run, metric.key, metric, seen)
+    return _row(
+        metric, {"step": cell or {"value": "–", "missing": _needs(metric.needs) or "null at every step so far"}}
+    )
+
+
+def why_unmeasured(run: RunSeries, pair: str) -> str:
+    """What to record for a pair without log-probs on both sides; "" for a pair that has them."""
+    measured = measured_pairs(run)
+    if pair in measured:
+        return ""
+    known = {side for each in measured for side in SIDES[each]}
+    return _needs([side for side in SIDES[pair] if side not in known])
+
+
+def measured_pairs(run: RunSeries) -> list[str]:
+    """Pairs with log-probs on both sides at some step: with a token that could be compared."""
+    return [pair for pair in PAIRS if run.measured(f"{pair}.k3_kl")]
+
+
+def _needs(names: Sequence[str]) -> str:
+    """What to record; "" where nothing is missing."""
+    named = [f"{name} ({_HOW[name]})" if name in _HOW else name.replace("_", " ") for name in names]
+    return f"not measured: record {', '.join(named)}" if named else ""
+
+
+def _cell(run: RunSeries, key: str, metric: Metric, seen: Visible) -> dict[str, Any] | None:
+    """Newest value in view; None where there is none in the whole run."""
+    column = run.column(key)
+    if not np.isfinite(column).any():
+        return None
+    inside = np.flatnonzero((run.steps >= seen.first) & (run.steps <= seen.last))
+    known = inside[np.isfinite(column[inside])]
+    if not len(known):
+        return {"value": "–", "missing": f"no value at {seen.words}"}
+    at = known[-1]
+    before = column[:at][np.isfinite(column[:at])]
+    usual = float(np.median(before)) if len(before) else None
+    return {
+        "value": number(float(column[at])),
+        "change": _short(change(float(column[at]), usual, log=metric.worse == "higher")),
+        "change_help": f"newest value against the median of the steps before, {quantity(usual, metric.unit)}",
+        "late": f"of step {run.steps[at]:,}" if len(inside) and inside[-1] - at > _LATE else "",
+        "spark": spark(_thin(column[inside]), log=_positive(column[inside]) and metric.key.endswith("_kl")),
+    }
+
+
+def _short(words: str) -> str:
+    """A change without what it is against, which the table says once."""
+    return words.removesuffix(" vs median").removesuffix(" median")
+
+
+def _positive(values: Floats) -> bool:
+    return bool((values[np.isfinite(values)] > 0).all())
+
+
+def _thin(values: Floats) -> Floats:
+    """At most `_SPARK_STEPS` of the values, evenly, the last one among them: a sparkline shows a course, not every peak."""
+    if len(values) <= _SPARK_STEPS:
+        return values
+    chosen_values: Floats = values[np.linspace(0, len(values) - 1, _SPARK_STEPS).round().astype(np.int64)]
+    return chosen_values

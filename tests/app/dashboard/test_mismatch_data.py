@@ -1,0 +1,176 @@
+"""What the Mismatch page reads of a real store, how often, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from recorded_home import ingest_recorded
+
+from logprobe.app.dashboard.data.aged import AgedValues
+from logprobe.app.dashboard.data.catalog_series import CatalogSeries
+from logprobe.app.dashboard.data.mismatch import LAG, MOST_SEQUENCES, MismatchData
+from logprobe.app.dashboard.data.visible import visible
+from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.monitor.home import Home
+from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.profile_job import ProfileJob
+from logprobe.monitor.store import Store
+
+RUN = "v1-initial"
+
+
+class Counting:
+    """A source that counts what is read from it, and can be away."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.reads: list[str] = []
+        self.away = False
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        if self.away:
+            raise ServiceUnavailableError("away")
+        self.reads.append(name)
+        return self.store.read(name, **params)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A recorded run of 40 steps with profiles."""
+    home = tmp_path_factory.mktemp("mismatch") / "home"
+    ingest_recorded(home, RUN, before_step=40)
+    with Store.open(Home(home)) as store:
+        ProfileJob(store).run_once()
+        yield store
+
+
+@pytest.fixture
+def source(stored: Store) -> Counting:
+    return Counting(stored)
+
+
+def revision(source: Counting) -> int:
+    (row,) = source.store.read("app_runs").to_pylist()
+    return int(row["revision"])
+
+
+# --- Aged values ---
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_value_is_computed_again_only_after_a_rest_that_grows_with_its_cost() -> None:
+    clock, made = Clock(), []
+    values = AgedValues(clock=clock)
+
+    def compute() -> int:
+        clock.now += 1.0
+        made.append(len(made))
+        return made[-1]
+
+    def look(state: int) -> tuple[int, bool]:
+        found = values.get("k", state, compute)
+        return found.value, found.old
+
+    assert look(1) == (0, False)
+    assert look(1) == (0, False)
+    clock.now += 19.0
+    assert look(2) == (0, True)  # twenty times its second have not passed: the old one, and it says so
+    clock.now += 1.0
+    assert look(2) == (1, False)
+    assert values.get("another", 2, compute).value == 2  # what is asked for first is computed at once
+
+
+def test_a_failed_computation_keeps_what_there_was() -> None:
+    clock = Clock()
+    values = AgedValues(clock=clock)
+    values.get("k", 1, lambda: "first")
+    clock.now = 1e6
+
+    def fail() -> str:
+        raise ServiceUnavailableError("away")
+
+    with pytest.raises(ServiceUnavailableError):
+        values.get("k", 2, fail)
+    assert values.get("k", 1, fail).value == "first"
+
+
+# --- Metrics ---
+
+
+def test_columns_of_the_whole_catalog_are_read_once_per_revision(source: Counting) -> None:
+    series, newest = CatalogSeries(source), revision(source)
+    found = series.of(RUN, newest)
+    assert source.reads == ["app_steps", "app_points"]
+    assert series.of(RUN, newest) is found
+    assert source.reads == ["app_steps", "app_points"]
+    stored = source.store.query("SELECT DISTINCT metric FROM step_metrics WHERE value IS NOT NULL")[
+        "metric"
+    ].to_pylist()
+    assert {key for key in KEYS if found.measured(key)} == set(stored)
+
+
+# --- Density, profiles, slices ---
+
+
+def test_each_panel_reads_once_until_its_input_changes(source: Counting) -> None:
+    data, series = MismatchData(source, AgedValues()), CatalogSeries(source).of(RUN, revision(source))
+    seen = visible(None, series.steps)
+    for _ in range(3):
+        data.density(series, "backend", seen, "state")
+        data.side(RUN, "backend", "in view", seen, "state")
+        data.sliced(RUN, "backend", "environment", seen, 1)
+    assert source.reads.count("app_mismatch_density") == 1
+    assert source.reads.count("profile_read") == 3  # place, turn, probability
+    assert source.reads.count("slice_sequences") == 2  # of the lag profile, and of the slices
+    data.sliced(RUN, "update", "length", seen, 1)
+    assert source.reads.count("slice_sequences") == 2  # another dimension or pair needs no sequence again
+    data.density(series, "backend", visible("0:9", series.steps), "state")
+    assert source.reads.count("app_mismatch_density") == 2
+
+
+def test_a_density_holds_every_token_in_view(source: Counting) -> None:
+    data, series = MismatchData(source, AgedValues()), CatalogSeries(source).of(RUN, revision(source))
+    seen = visible("10:19", series.steps)
+    grid = data.density(series, "backend", seen, "state").value
+    assert grid.tokens_CB.sum() == series.tokens[10:20].sum()
+
+
+def test_slices_name_their_dimension_and_what_they_stand_on(source: Counting) -> None:
+    data = MismatchData(source, AgedValues())
+    seen = visible("10:19", np.arange(40))
+    sliced = data.sliced(RUN, "backend", "tag:environment", seen, 1).value
+    assert sliced.dimension == "tag:environment"
+    assert (sliced.steps.first, sliced.steps.last, sliced.sequences) == (10, 19, 640)
+    assert sliced.sequences == sum(sliced.table["sequences"].to_pylist()) <= MOST_SEQUENCES
+    assert data.sliced(RUN, "backend", "tag:nothing of the kind", seen, 1).value.dimension == LAG
+
+
+def test_a_window_of_too_many_sequences_is_its_newest_steps(source: Counting) -> None:
+    bounds = {"run": RUN, "first": 0, "last": 39}
+    assert source.read("app_mismatch_window", most=200, **bounds).to_pylist() == [
+        {"first": 37, "last": 39, "steps": 3, "sequences": 192}
+    ]
+    (one,) = source.read("app_mismatch_window", most=1, **bounds).to_pylist()
+    assert (one["first"], one["steps"]) == (39, 1)  # a step is never cut
+
+
+def test_the_lag_profile_has_the_numbers_of_the_slices(source: Counting) -> None:
+    data = MismatchData(source, AgedValues())
+    seen = visible(None, np.arange(40))
+    by_lag = data.side(RUN, "backend", "in view", seen, "state").value.buckets[LAG].to_pylist()
+    table = data.sliced(RUN, "backend", LAG, seen, 1).value.table.to_pylist()
+    assert [(row["label"], row["tokens"], row["k3_kl"]) for row in by_lag] == [
+        (row["slice"], row["tokens"], row["backend.k3_kl"]) for row in table
+    ]
+    assert [row["log_ratio_mean"] for row in by_lag] == [-row["backend.kl"] for row in table]
