@@ -6,10 +6,12 @@ mounted as long as its key does, and with it the reader's zoom.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import streamlit as st
 
@@ -32,10 +34,21 @@ def _component() -> Callable[..., Any]:
 def panel(kind: str, key: str, data: dict[str, Any], *, triggers: tuple[str, ...] = ()) -> Any:
     """Mount, or bring up to date, the panel `key` with `data` (JSON).
 
-    `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes.
+    `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes, None while there is none.
     """
     listeners = {f"on_{name}_change": _nothing for name in triggers}
-    return _component()(key=key, data={"panel": kind, "assets": base_url(), **data}, **listeners)
+    sent = _component()(key=key, data={"panel": kind, "assets": base_url(), **data}, **listeners)
+    return SimpleNamespace(**{name: _heard(getattr(sent, name)) for name in triggers})
+
+
+def _heard(sent: Mapping[str, Any] | None) -> Any:
+    """What a panel sent. The address as it was then comes along, with what the browser alone has put there."""
+    if sent is None:
+        return None
+    address = dict(parse_qsl(sent["address"].removeprefix("?")))
+    if address != st.query_params.to_dict():
+        st.query_params.from_dict(address)
+    return sent["value"]
 
 
 def stylesheet() -> str:

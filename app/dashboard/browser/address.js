@@ -1,5 +1,5 @@
 // The page's address holds what is looked at, so that a link opens the same view. What only the browser needs to know
-// (zoom, scales) is put there without asking the server; it reads the whole address at its next run.
+// (zoom, scales) is put there without asking the server, which is told of it with whatever a panel sends next (loader.js).
 
 const CHANGED = "logprobe:address";
 
@@ -12,7 +12,7 @@ export function put(state) {
     if (value === null || value === undefined || value === "") query.delete(name);
     else query.set(name, value);
   }
-  const text = query.toString().replaceAll("%3A", ":").replaceAll("%2C", ","); // as people write them
+  const text = query.toString();
   if (text === location.search.slice(1)) return;
   history.replaceState(history.state, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
   dispatchEvent(new Event(CHANGED));

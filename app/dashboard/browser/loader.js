@@ -7,7 +7,8 @@ export default function (component) {
   const view = views.get(root) ?? {};
   views.set(root, view);
   view.data = data;
-  view.send = setTriggerValue;
+  // Streamlit reads the address once, when the page loads; what panels put there since goes along with what they send.
+  view.send = (name, value) => setTriggerValue(name, { value, address: location.search });
   view.ready ??= import(new URL(`${data.assets}/${data.panel}.js`, document.baseURI).href);
   view.ready.then((module) => {
     if (!view.closed) module.update(root, view);
