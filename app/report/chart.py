@@ -22,20 +22,21 @@ Points = Sequence[tuple[float, float]]
 
 COLOURS: Final = 6
 DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360.0, 190.0, 48.0, 8.0, 8.0, 22.0
+WIDTH, HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360.0, 190.0, 48.0, 8.0, 8.0, 22.0
 _MOST_POINTS: Final = 600
-_TICKS: Final = 4
+_TICKS: Final = 5
 _DECADES: Final = 2.0  # spanned by positive values: from there on the axis is logarithmic
 _GAP: Final = 3.0  # usual distances without a value
 
 
 @dataclass(frozen=True)
 class Line:
-    """One run on a chart. `colour`: 0 … `COLOURS` − 1, the same on every chart of a report."""
+    """One run on a chart. `colour`: 0 … `COLOURS` − 1, the same on every chart of a report; `opacity`: 0 … 1."""
 
     label: str
     points: Points
     colour: int = 0
+    opacity: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ class _Frame:
     log: bool = field(default=False)
 
     def across(self, value: float) -> float:
-        return _LEFT + (value - self.x[0]) / (self.x[1] - self.x[0]) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (value - self.x[0]) / (self.x[1] - self.x[0]) * (WIDTH - _LEFT - _RIGHT)
 
     def up(self, value: float) -> float:
         place = math.log10(value) if self.log and value > 0 else self.y[0] if self.log else value
         share = min(max((place - self.y[0]) / (self.y[1] - self.y[0]), 0.0), 1.0)
-        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
+        return HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)
 
 
 def figure(chart: Chart) -> Markup:
@@ -77,10 +78,18 @@ def figure(chart: Chart) -> Markup:
     caption = element("figcaption", element("strong", f"{chart.title}{unit}"), f"by {chart.x_label}{scale}")
     if frame is None:
         return element("figure", caption, element("p", "Not measured.", class_="note"))
-    drawn = [element("title", chart.alt), *_axes(frame), *_band(chart, frame), *_mark(chart, frame)]
-    drawn += [_path(line, frame) for line in chart.lines]
-    picture = element("svg", joined(drawn), viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", role="img", aria_label=chart.alt)
+    drawn = joined([element("title", chart.alt), drawing(chart)])
+    picture = element("svg", drawn, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", aria_label=chart.alt)
     return element("figure", caption, picture)
+
+
+def drawing(chart: Chart) -> Markup:
+    """What is inside of the chart's SVG, `WIDTH` × `HEIGHT`; nothing where nothing was measured."""
+    frame = _frame(chart)
+    if frame is None:
+        return Markup()
+    lines = (_path(line, frame) for line in chart.lines)
+    return joined([*_axes(frame), *_band(chart, frame), *_mark(chart, frame), *lines])
 
 
 def legend(labels: Mapping[str, int]) -> Markup:
@@ -118,16 +127,16 @@ def _padded(low: float, high: float, share: float) -> tuple[float, float]:
 def _axes(frame: _Frame) -> Iterator[Markup]:
     for value in ticks(*frame.y):
         height = f"{frame.up(10**value if frame.log else value):.1f}"
-        yield element("path", d=f"M{_LEFT} {height}H{_WIDTH - _RIGHT}", class_="grid")
+        yield element("path", d=f"M{_LEFT} {height}H{WIDTH - _RIGHT}", class_="grid")
         shown = number(10**value if frame.log else value).replace(".00e", "e")
         yield element("text", shown, x=f"{_LEFT - 5}", y=height, text_anchor="end", dominant_baseline="middle")
     for value in ticks(*frame.x):
         x = f"{frame.across(value):.1f}"
-        yield element("text", number(value), x=x, y=f"{_HEIGHT - 6}", text_anchor="middle")
+        yield element("text", number(value), x=x, y=f"{HEIGHT - 6}", text_anchor="middle")
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`, about four.
+    """Round numbers from `low` to `high`, about five.
 
     >>> ticks(0.0, 299.0)
     [0.0, 100.0, 200.0]
@@ -154,7 +163,10 @@ def _path(line: Line, frame: _Frame) -> Markup:
         pen = "L"
     lonely = "dot" if len(words) == 1 else "line"  # a single value has no line
     drawn = "".join(words) + ("h0" if lonely == "dot" else "")
-    return element("path", d=drawn, class_=f"{lonely} c{line.colour}", stroke_dasharray=DASHES[line.colour])
+    look = {"class_": f"{lonely} c{line.colour}", "stroke_dasharray": DASHES[line.colour]}
+    if line.opacity < 1:  # what lies behind: no dashes, which many steps would blur
+        look = {"class_": f"{lonely} c{line.colour}", "stroke_opacity": f"{line.opacity:g}"}
+    return element("path", d=drawn, **look)
 
 
 def with_gaps(
@@ -180,6 +192,6 @@ def _mark(chart: Chart, frame: _Frame) -> Iterator[Markup]:
     if chart.mark is None or not frame.x[0] <= chart.mark[0] <= frame.x[1]:
         return
     x = frame.across(chart.mark[0])
-    yield element("path", d=f"M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}", class_="mark")
-    side, anchor = (4, "start") if x < _WIDTH / 2 else (-4, "end")
+    yield element("path", d=f"M{x:.1f} {_TOP}V{HEIGHT - _BOTTOM}", class_="mark")
+    side, anchor = (4, "start") if x < WIDTH / 2 else (-4, "end")
     yield element("text", chart.mark[1], x=f"{x + side:.1f}", y=f"{_TOP + 8}", text_anchor=anchor)

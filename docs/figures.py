@@ -1,0 +1,140 @@
+"""The story of a migration, drawn from recorded runs: figures 1, 4 and 5 of "vLLM V0 to V1: correctness before corrections".
+
+    python docs/figures.py            # writes docs/images/migration-*.svg, about a minute
+
+The runs are those of `sample_data/`: a reference, a first attempt with two faults in the engine, and one with both mended. They go
+through ingest, join and the step job, and are compared as `logprobe compare` does; nothing is drawn that it would not say.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from logprobe.app.report.chart import Chart, Line
+from logprobe.app.report.picture import picture
+from logprobe.monitor.compare import Comparison, Place, Places, compare
+from logprobe.monitor.metrics.catalog import metric
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+IMAGES: Final = ROOT / "docs" / "images"
+BASELINE: Final = "v0-reference"
+RUNS: Final = ("v1-initial", "v1-fixed")
+_LABELS: Final = {
+    "v0-reference": "#0072b2",
+    "v1-initial: raw log-probs, caches kept over updates": "#d55e00",
+    "v1-fixed: both mended": "#007a5a",
+}
+_SMOOTH: Final = 9  # steps; the pale lines are the steps themselves
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart: a metric, and which runs; `BASELINE` is run 0."""
+
+    key: str
+    title: str
+    runs: tuple[int, ...] = (0, 1, 2)
+    log: bool | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One picture: the file's name, what it shows, its panels."""
+
+    name: str
+    alt: str
+    panels: Sequence[Panel]
+
+
+FIGURES: Final = (
+    Figure(
+        "migration-1-training",
+        "Clip rate, KL, entropy and reward over 300 steps: the first attempt leaves the reference, the mended run returns to it.",
+        (
+            Panel("total.clamp_log_ratio_new_old_indicator", "Clip rate"),
+            Panel("total.kl_new_old", "KL new–old", log=True),
+            Panel("entropy", "Entropy"),
+            Panel("reward", "Reward"),
+        ),
+    ),
+    Figure(
+        "migration-4-ratio",
+        "Mean policy ratio minus 1, in units of 1e-4: about 200 in the first attempt, rounding in the reference and in the mended run.",
+        (
+            Panel("backend.ratio_deviation_1e4", "10⁴ · (mean ρ − 1)"),
+            Panel("backend.ratio_deviation_1e4", "the same, without v1-initial", runs=(0, 2)),
+        ),
+    ),
+    Figure(
+        "migration-5-lag",
+        "Weight lag over 300 steps: two thirds of an update in the first attempt, where requests go on through updates; none in the "
+        "reference and in the mended run.",
+        (
+            Panel("weight_lag_mean", "Weight lag, mean"),
+            Panel("mixed_version_frac", "Sequences of more than one version"),
+        ),
+    ),
+)
+
+
+def compared(places: Places, folder: Path | None = ROOT / "sample_data") -> Comparison:
+    """The runs against the reference, in all metrics that are drawn. `folder`: where they lie; None: in the home of `places`."""
+    reference, *others = [_find(places, folder, name) for name in (BASELINE, *RUNS)]
+    keys = dict.fromkeys(panel.key for figure in FIGURES for panel in figure.panels)
+    return compare(others, reference, metrics=[*keys, "backend.k3_kl"])
+
+
+def _find(places: Places, folder: Path | None, name: str) -> Place:
+    return places.find(name if folder is None else str(folder / name))
+
+
+def drawn(figure: Figure, found: Comparison) -> str:
+    """The picture as SVG text."""
+    return picture(figure.alt, [_chart(panel, found) for panel in figure.panels], _LABELS)
+
+
+def _chart(panel: Panel, found: Comparison) -> Chart:
+    overlay = found.overlay(panel.key)
+    names = (BASELINE, *RUNS)
+    lines = [line for run in panel.runs for line in _lines(names[run], run, overlay)]
+    lines.sort(key=lambda line: line.opacity)  # the steps behind all medians
+    return Chart(panel.title, panel.title, lines, unit=_unit(panel.key), log=panel.log or False)
+
+
+def _unit(key: str) -> str:
+    unit = metric(key).unit
+    return "" if unit == "1e-4" else unit
+
+
+def _lines(name: str, colour: int, overlay: Mapping[str, Sequence[tuple[float, float]]]) -> Iterator[Line]:
+    points = overlay[name]
+    yield Line(name, points, colour, opacity=0.22)
+    yield Line(name, _medians(points), colour)
+
+
+def _medians(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Each step's median with its neighbours; at the ends with those that there are."""
+    values = np.array([value for _, value in points])
+    half = _SMOOTH // 2
+    return [(x, float(np.median(values[max(at - half, 0) : at + half + 1]))) for at, (x, _) in enumerate(points)]
+
+
+def main() -> int:
+    """Writes all pictures."""
+    with Places(None) as places:
+        found = compared(places)
+    for figure in FIGURES:
+        path = IMAGES / f"{figure.name}.svg"
+        path.write_text(drawn(figure, found), encoding="utf-8")
+        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1024:.0f} KiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
