@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from logprobe.alerts.liveness import Liveness, Writer, judge
@@ -149,10 +150,15 @@ def _grown(reader: Reader, view: RunView) -> RunView:
     changed = {"run": view.series.run, "since": view.series.revision}
     summaries = reader.read("app_steps", **changed)
     points = reader.read("app_points", **changed, metrics=list(METRICS))
-    medians = reader.read("app_medians", run=view.series.run, metrics=list(METRICS))
     events = events_of(reader.read("app_events", run=view.series.run))
     series = merge(view.series, summaries, points)
-    return replace(view, series=series, events=events, medians=_column_pairs(medians, "metric", "median"))
+    return replace(view, series=series, events=events, medians=usual(series))
+
+
+def usual(series: RunSeries) -> dict[str, float]:
+    """What is usual for a run so far, by metric: the median over all steps but the newest one that has a value."""
+    known = {metric: column[np.isfinite(column)] for metric, column in series.values.items()}
+    return {metric: float(np.median(values[:-1])) for metric, values in known.items() if len(values) > 1}
 
 
 def _judged(reader: Reader, view: RunView, news: str | None) -> RunView:
@@ -160,10 +166,6 @@ def _judged(reader: Reader, view: RunView, news: str | None) -> RunView:
     judgement = read_judgement(reader, view.series, reconfigured=reconfigured)
     marks = marks_of(reader.read("app_marks", run=view.series.run))
     return replace(view, judgement=judgement, marks=marks, news=news)
-
-
-def _column_pairs(table: pa.Table, key: str, value: str) -> dict[str, float]:
-    return dict(zip(table[key].to_pylist(), table[value].to_pylist(), strict=True))
 
 
 def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
