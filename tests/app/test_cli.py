@@ -206,7 +206,6 @@ def test_ctrl_c_in_the_middle_of_a_query_is_no_error_message(ingested) -> None:
 # Asks for what never ends, presses Ctrl-C twice, a little later each time, and says how often that ended it.
 IMPATIENT = """
 import os, signal, sys, threading, time
-from contextlib import suppress
 from logprobe.monitor.reader import open_reader
 
 def press(pause):
@@ -214,18 +213,23 @@ def press(pause):
         time.sleep(pause)
         os.kill(os.getpid(), signal.SIGINT)
 
+def interrupt(number, frame):
+    while frame:  # only what strikes the reader: outside of it this program has nothing to end
+        if frame.f_code.co_name == "query":
+            raise KeyboardInterrupt
+        frame = frame.f_back
+
+signal.signal(signal.SIGINT, interrupt)
 ended = 0
 with open_reader(sys.argv[1]) as reader:
     for moment in range(40):
-        presser = threading.Thread(target=press, args=(moment * 5e-4,))
+        presser = threading.Thread(target=press, args=(0.002 + moment * 5e-4,))
+        presser.start()
         try:
-            presser.start()
             reader.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b")
         except KeyboardInterrupt:
             ended += 1
-        while presser.is_alive():
-            with suppress(KeyboardInterrupt):
-                presser.join()
+        presser.join()
     print(ended, reader.query("SELECT 7 AS n")["n"].to_pylist(), flush=True)
 os._exit(0)  # after forty interrupted statements a thread of DuckDB's own may abort the interpreter's exit
 """
