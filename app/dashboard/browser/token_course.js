@@ -134,7 +134,7 @@ export function chooser(canvas, steps, colors, chosen) {
   rule(pen, LEFT, LEFT + inner, CHOOSER.bottom);
   if (drawn.length) {
     label(pen, number(10 ** most), CHOOSER.top + 2, colors);
-    label(pen, number(10 ** least), y(10 ** least), colors);
+    if (y(10 ** least) - CHOOSER.top > TICK) label(pen, number(10 ** least), y(10 ** least), colors);
   }
   ends(pen, step, inner, colors);
   return (left) => buckets[Math.max(0, Math.min(count - 1, Math.floor((left - LEFT) / wide)))];

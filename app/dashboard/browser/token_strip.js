@@ -179,6 +179,7 @@ export class Strip {
       for (let index = this.rows[row]; index < end; index += 1) this.cell(pen, index, row * this.size.height - top + 2);
     }
     this.marks(pen, first, last, top);
+    this.element.dataset.sample = this.strip.sample; // what is seen now
   }
 
   cell(pen, index, top) {

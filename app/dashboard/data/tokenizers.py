@@ -31,18 +31,22 @@ class Vocabulary:
         """`tokenizer`: of the package tokenizers; `bytelevel`: whether its pieces spell bytes as letters, as GPT-2's do."""
         self._tokenizer = tokenizer
         self._bytelevel = bytelevel
+        self._added = {token: added.content for token, added in tokenizer.get_added_tokens_decoder().items()}
 
     def texts(self, ids: Iterable[int]) -> dict[int, str]:
         """Text of each id that the vocabulary has; bytes that are no character by themselves as Python's surrogate escapes."""
         pieces = {token: self._tokenizer.id_to_token(token) for token in ids if token >= 0}
-        return {token: self._text(piece) for token, piece in pieces.items() if piece is not None}
+        known = {token: self._text(piece) for token, piece in pieces.items() if piece is not None}
+        return known | {
+            token: self._added[token] for token in known if token in self._added
+        }  # these are written as they are
 
     def _text(self, piece: str) -> str:
         if byte := _FALLBACK.fullmatch(piece):
             return bytes.fromhex(byte[1]).decode("utf-8", errors="surrogateescape")
         if not self._bytelevel:
             return piece.replace(_WORD, " ")
-        if not all(letter in _BYTES for letter in piece):  # an added token is written as it is
+        if not all(letter in _BYTES for letter in piece):
             return piece
         return bytes(_BYTES[letter] for letter in piece).decode("utf-8", errors="surrogateescape")
 

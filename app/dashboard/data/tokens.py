@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -67,6 +67,11 @@ class StepTokens:
     says_correction: bool
     correction: Stated | None
 
+    def showing(self, sample: str) -> StepTokens | None:
+        """The same step with the sequence called `sample` chosen; None when it is not among those that are listed."""
+        named = next((each for each in self.sequences if each["sample_id"] == sample), None)
+        return None if named is None else replace(self, chosen=named, asked=None)
+
 
 def read_steps(source: Source, run: str, pair: Pair) -> StepList:
     """The steps of a run. Raises as `Reader.read` does."""
@@ -79,23 +84,23 @@ def read_steps(source: Source, run: str, pair: Pair) -> StepList:
     )
 
 
-def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None) -> StepTokens:
+def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None = None) -> StepTokens:
     """One step, its worst sequences, and the one called `sample` (None: the worst). Raises as `Reader.read` does."""
     ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
     others = source.read("app_tokens_unmeasured", run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
     sequences = [*ranked, *others.to_pylist()]
     documents = source.read("app_tokens_corrections", run=run, step=step)["correction"].to_pylist()
-    named = next((each for each in sequences if each["sample_id"] == sample), None)
-    return StepTokens(
+    found = StepTokens(
         step=step,
         pair=pair,
         sides=source.read("app_tokens_sides", run=run, step=step).to_pylist(),
         sequences=sequences,
-        chosen=named or next(iter(sequences), None),
-        asked=sample if named is None else None,
+        chosen=next(iter(sequences), None),
+        asked=sample,
         says_correction=bool(documents),
         correction=stated(documents),
     )
+    return found if sample is None else found.showing(sample) or found
 
 
 def _floats(column: pa.ChunkedArray) -> Floats:

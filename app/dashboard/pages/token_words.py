@@ -36,8 +36,8 @@ _KINDS: Final = {
 _SHORT: Final = {"positive": "> 0", "zero": "= 0"}
 _SPACES: Final = {"\n": "⏎", "\t": "⇥", " ": "␣", "\u00a0": "⍽"}
 _HIDDEN: Final = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_FIRST_ESCAPE, _LAST_ESCAPE = 0xDC80, 0xDCFF  # bytes that are no text, as Python writes them
-_CONTROLS, _DELETE, _PICTURES = 0x20, 0x7F, 0x2400
+_ESCAPES, _FIRST_ESCAPE, _LAST_ESCAPE = 0xDC00, 0xDC80, 0xDCFF  # bytes that are no text, as Python writes them
+_CONTROLS, _DELETE = 0x20, 0x7F
 
 
 def visible(text: str, *, spaces: bool = True) -> str:
@@ -46,7 +46,7 @@ def visible(text: str, *, spaces: bool = True) -> str:
     `spaces`: blanks and ends of lines have signs of their own.
 
     >>> visible("a b\n"), visible("\u202eabc"), visible("\udce2\x00"), visible("run 7", spaces=False)
-    ('a␣b⏎', '⟨U+202E⟩abc', '⟨E2⟩␀', 'run 7')
+    ('a␣b⏎', '⟨U+202E⟩abc', '⟨E2⟩⟨00⟩', 'run 7')
     """
     signs = "".join(_sign(character, spaces=spaces) for character in text)
     return f"◌{signs}" if signs and unicodedata.combining(signs[0]) else signs
@@ -56,12 +56,10 @@ def _sign(character: str, *, spaces: bool) -> str:
     code = ord(character)
     if spaces and character in _SPACES:
         return _SPACES[character]
-    if code < _CONTROLS:
-        return chr(_PICTURES + code)
-    if code == _DELETE:
-        return "␡"
+    if code < _CONTROLS or code == _DELETE:
+        return f"⟨{code:02X}⟩"
     if _FIRST_ESCAPE <= code <= _LAST_ESCAPE:
-        return f"⟨{code - 0xDC00:02X}⟩"
+        return f"⟨{code - _ESCAPES:02X}⟩"
     if unicodedata.category(character) in _HIDDEN:
         return f"⟨U+{code:04X}⟩"
     return character

@@ -107,10 +107,7 @@ def _needed(pair: str) -> str:
 def _gone(sequence: Mapping[str, Any]) -> str:
     if sequence["raw_kept"]:
         return "The raw tokens of this sequence could not be found; they may just have been moved or removed."
-    return (
-        "The raw tokens of this sequence are not kept: they were removed to stay within `--keep-gib` or `--keep-days`, or the sequence "
-        "was recorded as statistics only. What its statistics say stands below."
-    )
+    return "The raw tokens of this sequence are not kept. What its statistics say stands below."
 
 
 def _listed(sequence: Mapping[str, Any], *, chosen: bool) -> dict[str, Any]:
@@ -154,7 +151,7 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]
         ("smallest, largest d", f"{number(sequence.get('log_ratio_min'))}, {number(sequence.get('log_ratio_max'))}"),
         ("ρ of the sequence", f"{number(pair.sequence_ratio)} {measured}" if pair else ""),
         ("geometric mean of ρ", number(pair.geometric_ratio) if pair else ""),
-        ("reward", number(sequence["reward"])),
+        ("reward", "" if sequence["reward"] is None else number(sequence["reward"])),
         ("weights of the engine", words.spans(sequence) or "unknown"),
         ("weights of the trainer", _name(sequence["trainer_weight_version"] or "unknown")),
         ("replica", _name(sequence["replica"] or "")),
@@ -173,6 +170,7 @@ def strip_of(strip: Strip, step: StepTokens) -> dict[str, Any]:
     trained = np.flatnonzero(tokens.mask_N)
     return {
         "n": len(tokens),
+        "sample": _name((step.chosen or {}).get("sample_id") or ""),
         "first": int(trained[0]) if len(trained) else len(tokens),
         "columns": _columns(strip),
         "texts": {str(token): words.visible(text) for token, text in strip.texts.items()},

@@ -41,10 +41,20 @@ def _run(run: Run, view: RunView) -> None:
         if steps is None or number is None:
             st.caption("No step has been read yet; the page tries again.")
             return
-        named = (run.name, view.version, pair, number, asked("sequence"))
-        step = _remembered("step", named, lambda: read_step(feed(), run.name, number, pair, asked("sequence")))
+        step = _read((run.name, view.version, pair, number), asked("sequence"))
         if step is not None:
             _draw(run, steps, step)
+
+
+def _read(key: tuple[str, str, Pair, int], sample: str | None) -> StepTokens | None:
+    """The step, with the sequence that the address names: read for it only where it is not among the worst."""
+    run, _, pair, number = key
+    step = _remembered("step", key, lambda: read_step(feed(), run, number, pair))
+    if step is None or sample is None:
+        return step
+    return step.showing(sample) or _remembered(
+        "named", (key, sample), lambda: read_step(feed(), run, number, pair, sample)
+    )
 
 
 def _step(steps: StepList) -> int | None:
@@ -59,6 +69,8 @@ def _step(steps: StepList) -> int | None:
 
 
 def _draw(run: Run, steps: StepList, step: StepTokens) -> None:
+    if asked("sequence") is None and step.chosen is not None:
+        put({"sequence": step.chosen["sample_id"]})  # it stays while records that arrive late change the order
     strip = _strip(run, step)
     colors = theme()
     page = page_of(run.name, steps, step, strip, colors)
