@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import streamlit as st
 
@@ -19,6 +20,8 @@ from logprobe.app.dashboard.views.words import ABSENT_RUN, BEGINNING, no_service
 PAGES: Final = (
     Page("", "Overview"),
     Page("diagnosis", "Diagnosis"),
+    Page("mismatch", "Mismatch"),
+    Page("weights", "Weights"),
     Page("tokens", "Tokens"),
     Page("compare", "Compare"),
     Page("alerts", "Alerts", acts=True),
@@ -49,8 +52,9 @@ def current() -> str:
 
 
 def go(path: str) -> None:
-    """Opens another page about what the address names."""
-    put({"page": path})
+    """Opens another page about what the address names; what stands behind a "?" is looked at there."""
+    page, _, looked_at = path.partition("?")
+    put({"page": page, **dict(parse_qsl(looked_at))})
     st.rerun()
 
 

@@ -1,0 +1,170 @@
+"""The Mismatch page of recorded runs in a real browser: all metrics, density, profiles and slices, live and as a link."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from recorded_home import ingest_recorded
+from segments import records, trained
+
+from logprobe.collectors.spool import SpoolWriter
+
+pytestmark = pytest.mark.browser
+
+SLOW = 180_000  # the service profiles tokens on its own first
+HOSTILE = "<img src=x onerror=alert(1)>"
+OVERFLOW = "document.querySelector('[data-testid=stMain]').scrollWidth > innerWidth"
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that grows, and one whose tags were written by somebody who means harm and whose pair `update` was never recorded."""
+    folder = tmp_path_factory.mktemp("mismatch") / "home"
+    ingest_recorded(folder, "raw-growth")
+    rows = [
+        trained(f"{step}-{at}", step, 6, tags=[("team", HOSTILE if at % 2 else "fine")])
+        for step in range(12)
+        for at in range(8)
+    ]
+    SpoolWriter(folder, "tagged", "w").write("training", records("training", *rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(home: Path) -> Iterator[str]:
+    with dashboard("up", "--home", str(home), "--port", "0") as url:
+        yield url
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
+    """A page that must come through without a complaint; options of the window by indirect parameters."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    page = Watched(browser, address, **options)
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def metric_row(page: Page, key: str) -> Locator:
+    return page.locator(".lp-metrics-table tr", has=page.locator(f"button[data-key={key}]"))
+
+
+@pytest.mark.parametrize(
+    "seen", [{}, {"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["light", "dark", "390"]
+)
+def test_everything_is_there_and_fits(
+    seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest
+) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.profile=ends&mismatch.by=environment")
+    expect(page.locator(".lp-slices-table tbody tr")).to_have_count(3, timeout=SLOW)
+    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)  # all steps are profiled
+    page.wait_for_selector(".lp-plot .trace", state="attached")
+    expect(metric_row(page, "k3_kl").locator("b")).to_have_count(3)
+    expect(page.locator("[data-profile=position] .lp-bar-value")).to_have_count(40)
+    expect(page.locator(".lp-mark-worse")).to_have_text("worse than the rest")
+    assert not page.evaluate(OVERFLOW)
+    seen.shot(artifacts, f"mismatch-{request.node.callspec.id}", whole=True)
+
+
+def test_a_metric_is_found_and_opens_its_chart(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=raw-growth")
+    expect(page.locator(".lp-heading h3")).to_contain_text("KL (k3)", timeout=SLOW)
+    page.locator("input[type=search]").fill("effective sample")
+    expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
+    page.get_by_role("button", name="Effective sample size (sequence)").click()
+    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)", timeout=SLOW)
+    expect(page.locator(".lp-readout")).to_have_count(3)
+    page.wait_for_url(re.compile(r"metric=ess_seq"))
+    page.reload()  # the link opens the same view
+    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)", timeout=SLOW)
+    expect(page.locator("input[type=search]")).to_have_value("effective sample")
+    expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
+
+
+def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=raw-growth&pair=total")
+    plot = page.locator(".lp-heat-plot")
+    plot.scroll_into_view_if_needed(timeout=SLOW)
+    box = plot.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.75, middle)
+    expect(page.locator(".lp-heat .lp-cursor")).to_contain_text(re.compile(r"steps? .* tokens"))
+    page.mouse.move(box["x"] + box["width"] * 0.25, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"steps=\d+%3A\d+|steps=\d+:\d+"))
+    first, last = (int(each) for each in re.search(r"steps=(\d+)(?:%3A|:)(\d+)", page.url).groups())
+    assert 25 <= first < last <= 75
+    for panel in (".lp-metrics", ".lp-profiles", ".lp-slices"):
+        expect(page.locator(panel)).to_contain_text(f"steps {first}–{last}", timeout=SLOW)
+    expect(page.locator(".lp-chart .lp-reset", has_text="reset zoom")).to_be_visible()  # the chart above zoomed as well
+    plot.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".lp-heat .lp-cursor")).to_contain_text(f"step {last} ")
+    page.keyboard.press("0")
+    expect(page.locator(".lp-profiles")).to_contain_text("steps 0–139", timeout=SLOW)
+    expect(page.locator(".lp-heat .lp-reset")).to_be_hidden()
+
+
+def test_slices_sort_and_take_other_metrics(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.by=environment")
+    table = page.locator(".lp-slices-table")
+    expect(table.locator("tbody tr")).to_have_count(3, timeout=SLOW)
+    table.get_by_role("button", name="share of K3").click()
+    shares = [float(text.rstrip("%")) for text in table.locator("td[data-label='share of K3']").all_inner_texts()]
+    assert shares == sorted(shares, reverse=True)
+    assert "mismatch.sort=-share" in page.url
+    page.locator(".lp-picker-columns summary").click()
+    page.locator(".lp-picker-columns label", has_text=re.compile(r"^ρ, max$")).locator("input").check()
+    expect(table.locator("th", has_text="ρ, max")).to_be_visible(timeout=SLOW)
+    page.locator(".lp-slices .lp-choice button", has_text="length").click()
+    expect(table).to_have_attribute("aria-label", "slices by length", timeout=SLOW)
+    page.wait_for_url(re.compile(r"mismatch\.by=length"))
+
+
+def test_foreign_names_stay_text_and_what_is_missing_says_what_to_record(
+    seen: Watched, address: str, artifacts: Path
+) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=tagged&pair=update&mismatch.by=tag:team")
+    expect(page.locator(".lp-slices-table tbody")).to_contain_text(HOSTILE, timeout=SLOW)
+    expect(metric_row(page, "kl").locator("td[data-label=update]")).to_contain_text("record current_logprobs")
+    expect(page.locator(".lp-heat-gap")).to_contain_text("record current_logprobs", timeout=SLOW)
+    expect(page.locator("[data-profile=position]")).to_contain_text("record current_logprobs")
+    assert page.locator("img[src=x]").count() == 0
+    seen.shot(artifacts, "mismatch-missing", whole=True)
+
+
+def test_scroll_and_search_survive_new_steps(seen: Watched, address: str, home: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=tagged&mismatch.find=mean")
+    box = page.locator(".lp-metrics-box")
+    expect(box).to_be_visible(timeout=SLOW)
+    page.evaluate("document.querySelector('.lp-metrics-box').scrollTop = 120")
+    for step in (12, 13, 14):
+        rows = [trained(f"{step}-{at}", step, 6, tags=[("team", "fine")]) for at in range(8)]
+        SpoolWriter(home, "tagged", f"later-{step}").write("training", records("training", *rows))
+        expect(page.locator(".lp-bar")).to_contain_text(f"step {step}", timeout=SLOW)
+        expect(page.locator(".lp-profiles")).to_contain_text(f"steps 0–{step}", timeout=SLOW)
+    assert page.evaluate("document.querySelector('.lp-metrics-box').scrollTop") == 120
+    expect(page.locator("input[type=search]")).to_have_value("mean")
