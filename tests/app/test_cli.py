@@ -203,14 +203,13 @@ def test_ctrl_c_in_the_middle_of_a_query_is_no_error_message(ingested) -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
-# Asks for what never ends, presses Ctrl-C twice, a little later each time, and says how often that ended it.
+# Asks for what never ends, presses Ctrl-C until it has ended, a little later each time, and says how often that went well.
 IMPATIENT = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 from logprobe.monitor.reader import open_reader
 
-def press(pause):
-    for _ in range(2):
-        time.sleep(pause)
+def press(pause, over):
+    while not over.wait(pause):
         os.kill(os.getpid(), signal.SIGINT)
 
 def interrupt(number, frame):
@@ -223,12 +222,14 @@ signal.signal(signal.SIGINT, interrupt)
 ended = 0
 with open_reader(sys.argv[1]) as reader:
     for moment in range(40):
-        presser = threading.Thread(target=press, args=(0.002 + moment * 5e-4,))
+        over = threading.Event()
+        presser = threading.Thread(target=press, args=(0.002 + moment * 5e-4, over))
         presser.start()
         try:
             reader.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b")
         except KeyboardInterrupt:
             ended += 1
+        over.set()
         presser.join()
     print(ended, reader.query("SELECT 7 AS n")["n"].to_pylist(), flush=True)
 os._exit(0)  # after forty interrupted statements a thread of DuckDB's own may abort the interpreter's exit
