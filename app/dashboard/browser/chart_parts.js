@@ -128,14 +128,16 @@ function valueAt(view, row, line, cursor) {
   if (!trace || step === null) return number(null);
   const at = lowerBound(trace.steps, step);
   if (trace.steps[at] === step) return number(trace.y[at]);
-  const [low, high] = ["low", "high"].map((edge) => traces.find(({ meta }) => meta.of === line.line && meta.edge === edge));
-  return low ? between(low, high, step) : number(null);
+  const band = traces.find(({ meta }) => meta.of === line.line);
+  return band ? between(band, step) : number(null);
 }
 
-function between(low, high, step) {
-  const after = lowerBound(low.steps, step);
-  const at = after && (after === low.steps.length || step - low.steps[after - 1] < low.steps[after] - step) ? after - 1 : after;
-  return Number.isNaN(low.y[at]) ? number(null) : `${number(low.y[at])} … ${number(high.y[at])}`;
+// Both edges of a band at its place nearest to a step.
+function between({ steps, y }, step) {
+  let best = 0;
+  for (let at = 1; at < steps.length; at += 1) if (Math.abs(steps[at] - step) < Math.abs(steps[best] - step)) best = at;
+  const edges = [...y.keys()].filter((at) => steps[at] === steps[best] && !Number.isNaN(y[at])).map((at) => y[at]);
+  return edges.length ? `${number(Math.min(...edges))} … ${number(Math.max(...edges))}` : number(null);
 }
 
 // The values under the crosshair in words, for those who hear them.

@@ -27,14 +27,21 @@ function drawn(trace, data, axis, state) {
   const course = axis.courses[meta.run ?? 0];
   const x = axis.shown === "step" ? trace.steps : Array.from(trace.steps, (step) => (step === null ? null : placeOf(course, step)));
   const placed = { ...trace, x, visible: !state.hide.includes(meta.role) };
-  if (meta.line === undefined) return [placed];
   const row = data.rows.find((each) => each.axis === meta.row);
+  if (!row) return [placed];
+  if (meta.line === undefined) return [isLog(state, row) ? lifted(placed) : placed];
   mark(placed, isLog(state, row));
   if (!state.smooth || meta.smooth !== undefined) return [placed];
   const behind = { ...placed, opacity: FAINT };
   if (data.detail) return [behind]; // thinned points cannot be smoothed; the server has sent the line
   const smoothed = { ...placed, y: centredMedian(trace.y, state.smooth), meta: { ...meta, smooth: state.smooth } };
   return [behind, smoothed];
+}
+
+// A band that reaches down to 0 ends at the smallest value that a logarithmic axis has a place for.
+function lifted(band) {
+  const least = band.y.reduce((low, value) => (value > 0 && value < low ? value : low), Infinity);
+  return { ...band, y: band.y.map((value) => (value <= 0 ? least : value)) };
 }
 
 function mark(trace, log) {
@@ -53,5 +60,5 @@ function yAxis(layout, row, traces, state, range) {
   const axis = { ...layout, type: log ? "log" : "linear", zeroline: !log, tickformat: log ? ".2~e" : "", dtick: null, range: undefined, autorange: true };
   if (!seen) return axis;
   const shown = padded(seen, !log && layout.rangemode === "tozero");
-  return { ...axis, range: shown, autorange: false, dtick: log ? logTicks(shown[1] - shown[0]) : null };
+  return { ...axis, range: shown, autorange: false, dtick: log ? logTicks(shown) : null };
 }

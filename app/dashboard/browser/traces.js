@@ -11,7 +11,9 @@ export function unpack(trace, places) {
 
 export function unpackArray(packed) {
   if (packed?.bdata === undefined) return packed;
-  const bytes = Uint8Array.from(atob(packed.bdata), (character) => character.charCodeAt(0));
+  const text = atob(packed.bdata);
+  const bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at); // `Uint8Array.from` takes ten times as long
   return new ARRAYS[packed.dtype](bytes.buffer);
 }
 
@@ -88,8 +90,15 @@ export function padded([low, high], fromZero) {
   return [fromZero ? bottom : bottom - room, high + room];
 }
 
-// The rule of charts/scales.py: 1-2-5 on short logarithmic axes; null leaves it to plotly.
-export function logTicks(decades) {
-  if (decades < 0.35) return null;
+// Ticks of a logarithmic axis between two powers of ten: those of charts/scales.py, and on the shortest ones even steps.
+export function logTicks([low, high]) {
+  const decades = high - low;
+  if (decades < 0.35) return `L${nice((10 ** high - 10 ** low) / 4)}`;
   return decades < 1.6 ? "D2" : Math.ceil(decades / 4);
+}
+
+// The smallest of 1, 2, 5 times a power of ten that is not below `step`.
+function nice(step) {
+  const power = 10 ** Math.floor(Math.log10(step));
+  return [1, 2, 5, 10].find((factor) => factor * power >= step * 0.999) * power;
 }

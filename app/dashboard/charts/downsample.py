@@ -42,10 +42,7 @@ def thin(x: Floats, y: Floats, window: Window | None = None, *, max_points: int 
     if len(x) <= max_points:
         return x, y
     finite = np.flatnonzero(np.isfinite(y))
-    # A gap between two chosen points takes a point of its own.
-    gaps = int(np.count_nonzero(np.diff(finite) > 1))
-    room = max(max_points - gaps, max_points // 2)
-    parts = _parts(x[finite], window, room)
+    parts = _parts(x[finite], window, _room(finite, max_points))
     chosen = [finite[start:end][_choose(x[finite[start:end]], y[finite[start:end]], n)] for start, end, n in parts]
     return _with_gaps(x, y, np.concatenate([*chosen, np.empty(0, dtype=np.int64)]))
 
@@ -56,12 +53,18 @@ def envelope(x: Floats, y: Floats, window: Window | None = None, *, max_points: 
         return None
     starts = np.concatenate([_buckets(start, end, room) for start, end, room in _parts(x, window, _BUCKETS)])
     low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
-    for start, end, room in _parts(x, window, max_points // 2):
+    for start, end, room in _parts(x, window, _room(np.flatnonzero(np.isfinite(y)), max_points)):
         if end - start <= room:
             drawn = (starts >= start) & (starts < end)
             low[drawn] = high[drawn] = np.nan
     ends = np.append(starts[1:], len(x)) - 1
     return Envelope((x[starts] + x[ends]) / 2, low, high)
+
+
+def _room(finite: Indices, max_points: int) -> int:
+    """How many points may be chosen: a gap between two of them takes a point of its own."""
+    gaps = int(np.count_nonzero(np.diff(finite) > 1))
+    return max(max_points - gaps, max_points // 2)
 
 
 def _parts(x: Floats, window: Window | None, room: int) -> Iterator[tuple[int, int, int]]:

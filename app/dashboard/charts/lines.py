@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from logprobe.app.dashboard.charts.downsample import MAX_POINTS, Window, envelope, thin
+from logprobe.app.dashboard.charts.downsample import MAX_POINTS, Indices, Window, envelope, thin
 from logprobe.app.dashboard.charts.packing import packed, transparent
 from logprobe.app.dashboard.charts.rows import Row
 from logprobe.app.dashboard.charts.smoothing import centred_median
@@ -47,7 +47,7 @@ def row_traces(runs: Sequence[RunSeries], row: Row, theme: Theme, detail: Detail
         x, y = run.steps.astype(np.float64), line.values(runs)
         meta = {"row": row.axis, "run": line.run, "role": line.role}
         base: Trace = {"type": "scatter", "yaxis": row.axis, "hoverinfo": "skip", "connectgaps": False}
-        yield from _envelope_traces(x, y, detail.window, base | {"meta": meta | {"of": number}}, theme.color(line.role))
+        yield from _band(x, y, detail.window, base | {"meta": meta | {"of": number}}, theme.color(line.role))
         pen = {"color": theme.color(line.role), "width": 1.5 if number == 0 else 1.1, "dash": line.dash}
         drawn = base | {"mode": "lines", "name": f"{row.panel.title}, {line.name}", "line": pen}
         yield drawn | _points(*thin(x, y, detail.window)) | {"meta": meta | {"line": number}}
@@ -60,19 +60,31 @@ def _points(x: Floats, y: Floats) -> Trace:
     return {"x": packed(x), "y": packed(y)}
 
 
-def _envelope_traces(x: Floats, y: Floats, window: Window | None, base: Trace, color: str) -> Iterator[Trace]:
+def _band(x: Floats, y: Floats, window: Window | None, base: Trace, color: str) -> Iterator[Trace]:
+    """The envelope as one trace, a polygon for each stretch of it without a gap: a fill between two lines would span the gaps."""
     band = envelope(x, y, window)
     if band is None:
         return
-    for edge, values, fill in (("low", band.low, "none"), ("high", band.high, "tonexty")):
-        yield (
-            base
-            | _points(band.x, values)
-            | {
-                "mode": "lines",
-                "line": {"width": 0, "color": color},
-                "fill": fill,
-                "fillcolor": transparent(color, 0.18),
-                "meta": base["meta"] | {"edge": edge},
-            }
-        )
+    parts = [part for part in _stretches(band.low) if len(part)]
+    around = [
+        np.append(np.concatenate([part, part[::-1]]), -1) for part in parts
+    ]  # there and back; -1: the break between two
+    at = np.concatenate([*around, np.empty(0, dtype=np.int64)])
+    there = np.concatenate([np.arange(len(turn)) < len(turn) // 2 for turn in around] or [np.empty(0, dtype=bool)])
+    edge = np.where(at < 0, np.nan, np.where(there, band.low[at], band.high[at]))
+    yield (
+        base
+        | _points(band.x[at], edge)
+        | {
+            "mode": "lines",
+            "line": {"width": 0, "color": color},
+            "fill": "toself",
+            "fillcolor": transparent(color, 0.18),
+        }
+    )
+
+
+def _stretches(values: Floats) -> list[Indices]:
+    """Positions of the values, split where there are none."""
+    known = np.flatnonzero(np.isfinite(values))
+    return np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)

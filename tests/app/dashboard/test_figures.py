@@ -13,6 +13,8 @@ import pytest
 
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
 from logprobe.app.dashboard.charts.figures import steps_figure
+from logprobe.app.dashboard.charts.lines import Detail
+from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.charts.panels import OVERVIEW, metrics_of, why_missing
 from logprobe.app.dashboard.charts.scales import log_ticks, scale_of
 from logprobe.app.dashboard.charts.steps_chart import chart_of
@@ -72,9 +74,43 @@ def test_long_runs_are_thinned_behind_an_envelope() -> None:
     x, y = drawn(figure, "y2")
     assert len(x) <= MAX_POINTS
     assert y.max() == 1.0
-    bands = [t for t in figure["data"] if t.get("fill") == "tonexty" and t["yaxis"] == "y2"]
+    bands = [t for t in figure["data"] if t.get("fill") == "toself" and t["yaxis"] == "y2"]
     assert len(bands) == 3  # one per pair
+    edges = np.frombuffer(base64.b64decode(bands[0]["y"]["bdata"]), dtype="<f8")
+    assert len(edges) <= MAX_POINTS
+    assert (np.nanmin(edges), np.nanmax(edges)) == (1e-4, 1.0)
     assert len(json.dumps(figure)) < 1_500_000
+
+
+def test_a_band_is_broken_where_there_are_gaps_and_where_all_is_drawn() -> None:
+    k3 = np.linspace(1e-4, 2e-4, 10_000)
+    k3[5000:6000] = np.nan
+    run = run_of(10_000, backend__k3_kl=k3)
+    for detail, hidden in ((Detail(), (5000, 6000)), (Detail((2000, 3000)), (2000, 3000))):
+        figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, detail=detail)
+        band = next(t for t in figure["data"] if t["meta"].get("of") == 0)
+        x, y = unpacked(band["x"]), unpacked(band["y"])
+        breaks = np.flatnonzero(np.isnan(y))
+        for polygon in np.split(x, breaks + 1):
+            inside = polygon[:-1]
+            assert not ((inside.min(initial=np.inf) < hidden[0]) & (inside.max(initial=-np.inf) > hidden[1]))
+        go.Figure(figure)
+
+
+def test_what_is_looked_at_in_a_long_run_is_drawn_whole() -> None:
+    run = run_of(50_000)
+    x, _ = drawn(steps_figure([run], OVERVIEW, [], LIGHT, detail=Detail((20_000, 21_500))), "y2")
+    assert len(x) <= MAX_POINTS
+    assert set(range(20_000, 21_501)) <= set(x)
+    assert (x[0], x[-1]) == (0, 49_999)
+
+
+def test_a_smoothed_line_of_a_long_run_stands_before_its_values() -> None:
+    run = run_of(3000)
+    figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, detail=Detail(None, 11))
+    smooth = [trace for trace in figure["data"] if "smooth" in trace["meta"]]
+    assert [trace["meta"]["smooth"] for trace in smooth] == [11, 11, 11]
+    assert np.ptp(unpacked(smooth[0]["y"])) < np.ptp(run.column("backend.k3_kl"))
 
 
 def test_weight_updates_are_thinned_and_drawn_through_only_while_few() -> None:
