@@ -100,6 +100,8 @@ class Ingester:
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Removes segments that stand in the ledger already, and returns the others."""
+        if not waiting:  # as at most ticks
+            return []
         ids = [item.where.segment_id for item in waiting]
         known = set(self._store.read("known_segments", segment_ids=ids)["segment_id"].to_pylist())
         report.duplicates += len(known)

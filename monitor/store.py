@@ -211,12 +211,11 @@ class Store:
         self.close()
 
     def _is_up_to_date(self) -> bool:
-        """Whether the schema is this version's, and the views look for raw files where the home is now: it may have been moved."""
+        """Whether schema and views are this version's, and the views look for raw files where the home is now: it may have been moved."""
         version = self.query("SELECT coalesce(max(version), 0) AS version FROM schema_versions")["version"][0].as_py()
         if version < migrations()[-1].version:
             return False
-        created = self.query("SELECT sql FROM duckdb_views() WHERE view_name = 'raw_training'")["sql"].to_pylist()
-        return any(views.literal(f"{self.home.path}/") in sql for sql in created)
+        return bool(self.query(views.MARK)["comment"].to_pylist() == [views.mark(self.home)])
 
     def _read(
         self,

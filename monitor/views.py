@@ -1,7 +1,8 @@
 """The views of the store: what plain SQL sees.
 
-Each is the statement in ``sql/view_<name>.sql``. They are compared at every start, so they follow the code and a home that
-was moved. ``steps`` is wide: it gets a column for every metric and every scalar that the store has seen.
+Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``. They are compared at every start, so
+they follow the code and a home that was moved. ``steps`` is wide: it gets a column for every metric and every scalar that the store
+has seen.
 """
 
 from __future__ import annotations
@@ -17,39 +18,53 @@ from logprobe.monitor.sql_files import statement
 
 # In the order of their dependencies.
 VIEWS: Final = ("sequences", "tokens", "metrics", "scalars", "weights", "rollouts", "events", "runs")
+MACROS: Final = {"steps_on_their_way": ("of_run", "looked_at")}  # views with parameters
+MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
 # What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
 _STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
 
 
 def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
     """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to date."""
-    definitions = {f"raw_{kind}": _raw_view(home, kind) for kind in RAW_KINDS}
-    definitions |= {name: statement(f"view_{name}") for name in VIEWS}
-    # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
-    columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
-    mark = hashlib.sha256("".join([*definitions.values(), statement("view_steps"), *columns]).encode()).hexdigest()
-    if mark == _mark(cursor):
+    wanted = mark(home)
+    if wanted == _mark(cursor):
         return
     cursor.execute("BEGIN TRANSACTION")
-    for name, sql in definitions.items():
-        cursor.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+    for definition in _definitions(home):
+        cursor.execute(f"CREATE OR REPLACE {definition}")
     cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(_steps_columns(cursor))}")
-    cursor.execute(f"COMMENT ON VIEW steps IS {literal(mark)}")
+    cursor.execute(f"COMMENT ON VIEW steps IS {literal(wanted)}")
     cursor.execute("COMMIT")
+
+
+def mark(home: Home) -> str:
+    """Fingerprint of the views' definitions, which name the folder of the home; the answer to `MARK` if all are up to date."""
+    # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
+    columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
+    return hashlib.sha256("".join([*_definitions(home), statement("view_steps"), *columns]).encode()).hexdigest()
+
+
+def _definitions(home: Home) -> list[str]:
+    """What to create, in the order of dependencies, but for ``steps``, which depends on the data."""
+    return [
+        *(f"VIEW raw_{kind} AS {_raw_view(home, kind)}" for kind in RAW_KINDS),
+        *(f"VIEW {name} AS {statement(f'view_{name}')}" for name in VIEWS),
+        *(f"MACRO {name}({', '.join(given)}) AS TABLE {statement(f'macro_{name}')}" for name, given in MACROS.items()),
+    ]
 
 
 def refresh_steps(cursor: duckdb.DuckDBPyConnection) -> None:
     """Recreates ``steps`` if metrics or scalars have appeared for which it has no column."""
     wanted = _steps_columns(cursor)
     if [*_STEP_COLUMNS, *wanted] != _columns(cursor, "steps"):
-        mark = _mark(cursor)
+        known = _mark(cursor)
         cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(wanted)}")
-        cursor.execute(f"COMMENT ON VIEW steps IS {literal(mark)}")
+        cursor.execute(f"COMMENT ON VIEW steps IS {literal(known)}")
 
 
 def _mark(cursor: duckdb.DuckDBPyConnection) -> str:
     """Fingerprint of the definitions that the store's views were created from; empty: there are none."""
-    rows = cursor.execute("SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal").fetchall()
+    rows = cursor.execute(MARK).fetchall()
     return str(rows[0][0]) if rows else ""
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logprobe.alerts.controller import decide, effect
 from logprobe.alerts.controller.policy import Policy
@@ -66,17 +68,23 @@ def preview(store: Reading, run: str, step: int, config: CorrectionConfig) -> Pr
 
     None: none are kept, or the configuration needs advantages and not all are known.
     """
-    reports: dict[int, Report] = {}
-    tokens = 0.0
-    for number in range(step, step - _PREVIEW_STEPS, -1):
-        table = store.read("peer_tokens", run=run, step=number)
-        report = _corrected(table, config) if table.num_rows else None
-        if report is not None:
-            reports[number] = report
-            tokens += report["tokens"] or 0.0
-        if tokens >= _MOST_PREVIEWED:
-            break
+    table = store.read("peer_tokens", run=run, first=_first_previewed(store, run, step), last=step)
+    steps = table["step"].unique().to_pylist()
+    found = ((number, _corrected(table.filter(pc.equal(table["step"], number)), config)) for number in steps)
+    reports = {number: report for number, report in found if report is not None}
+    tokens = sum(report["tokens"] or 0.0 for report in reports.values())
     return _preview(reports, int(tokens)) if tokens else None
+
+
+def _first_previewed(store: Reading, run: str, step: int) -> int:
+    """The step that a preview begins with: a few back, fewer where these have very many tokens."""
+    rows = store.read("cli_steps", run=run, first=step - _PREVIEW_STEPS + 1, last=step).to_pylist()
+    newest_first = sorted(rows, key=lambda row: -row["step"])
+    before = accumulate((row["tokens"] for row in newest_first), initial=0)
+    return min(
+        (row["step"] for row, tokens in zip(newest_first, before, strict=False) if tokens < _MOST_PREVIEWED),
+        default=step,
+    )
 
 
 def _preview(reports: Mapping[int, Report], tokens: int) -> Preview:

@@ -70,6 +70,7 @@ class Evaluator:
         self._page = page
         self._clock = clock
         self._quiet = quiet
+        self._pulses = present.Pulses(store)
 
     def run_once(self) -> dict[str, Any]:
         """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
@@ -98,10 +99,11 @@ class Evaluator:
         self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], news: timedelta
     ) -> dict[str, int]:
         work = self._begin(context, row, rules)
-        steps = self._look_at_steps(work, rules)
+        steps = self._look_at_steps(work, rules, newest=row["newest_step"])
         young = context.now - row["last_arrival"] <= news
         at = context.now if young else row["last_arrival"]
-        now = present.read(self._store, work.run)
+        pulse = self._pulses.of(work.run, (row["last_arrival"], row["revision"]))
+        now = present.read(self._store, work.run, pulse)
         observations = present.observe(rules, now, at)
         work.alerts, transitions = evaluation.look_at_present(work.alerts, observations, at, diagnosed=now.diagnosed)
         work.transitions += transitions
@@ -131,13 +133,13 @@ class Evaluator:
         work.transitions += transitions
         work.messages += messages
 
-    def _look_at_steps(self, work: _Work, rules: Sequence[Rule]) -> int:
-        """Looks at what is new, batch by batch; → how many steps."""
+    def _look_at_steps(self, work: _Work, rules: Sequence[Rule], *, newest: int | None) -> int:
+        """Looks at what is new, batch by batch; → how many steps. `newest`: that there is."""
         looked = 0
         quiet_since = self._clock() - self._quiet
         asking = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
-        while asking and not self._stopping.is_set():
-            steps = facts.steps_after(self._store, work.run, asking, _seen_by_all(work.alerts), quiet_since=quiet_since)
+        while asking and not self._stopping.is_set() and (seen := _seen_by_all(work.alerts)) != newest:
+            steps = facts.steps_after(self._store, work.run, asking, seen, quiet_since=quiet_since)
             if not steps:
                 break
             looked += len(steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,11 +33,29 @@ class Present:
     diagnosed: int | None = None
 
 
-def read(source: Source, run: str) -> Present:
-    """The present of a run, from a service or a store."""
+class Pulses:
+    """Signs of life by run, read once per mark of what has arrived: reading them costs more than all else that is done without news."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._known: dict[str, tuple[Hashable, Pulse]] = {}
+
+    def of(self, run: str, mark: Hashable) -> Pulse:
+        """Those of `run`. `mark`: another one whenever any may have changed."""
+        known = self._known.get(run)
+        if known is None or known[0] != mark:
+            known = self._known[run] = (mark, _pulse(self._source, run))
+        return known[1]
+
+
+def _pulse(source: Source, run: str) -> Pulse:
     row = source.read("alert_pulse", run=run).to_pylist()[0]
     row["rollouts"] = row.pop("rollout_segments") > 0
-    pulse = Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})
+    return Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})
+
+
+def read(source: Source, run: str, pulse: Pulse) -> Present:
+    """The present of a run, from a service or a store."""
     control = source.read("controller_read", run=run).to_pylist()
     diagnosis = source.read("diagnosis_latest", run=run).to_pylist()
     return Present(

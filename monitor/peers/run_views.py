@@ -50,7 +50,7 @@ def run_views(
 
 
 def _step_view(reader: Reader, run: str, peer: str, row: dict[str, Any], options: dict[str, Any]) -> StepView:
-    tokens = reader.read("peer_tokens", run=run, step=row["step"])
+    tokens = reader.read("peer_tokens", run=run, first=row["step"], last=row["step"])
     if not tokens.num_rows:
         return StepView(row["step"], row["sequences"], 0, Report({}, named(peer).prefixes))
     report = view(

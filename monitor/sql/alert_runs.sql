@@ -1,13 +1,13 @@
 -- Runs and how far the rules have looked at each. Grain: run. Inputs: step_summaries, segments, alert_cursors.
--- `open`: alerts that people believe to fire, or that fire untold.
+-- `open`: alerts that people believe to fire, or that fire untold. `revision` grows whenever a step of the run was computed anew.
 WITH computed AS (
-    SELECT run, max(step) AS newest_step FROM step_summaries GROUP BY run
+    SELECT run, max(step) AS newest_step, max(revision) AS revision FROM step_summaries GROUP BY run
 ), arrived AS (
     SELECT run, max(ingested_at) AS last_arrival FROM segments GROUP BY run
 ), standing AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open FROM alert_states GROUP BY run
 )
-SELECT run, newest_step, last_arrival, alert_cursors.step AS cursor, alert_cursors.rules, coalesce(open, 0) AS open
+SELECT run, newest_step, revision, last_arrival, alert_cursors.step AS cursor, alert_cursors.rules, coalesce(open, 0) AS open
 FROM arrived
 LEFT JOIN computed USING (run)
 LEFT JOIN alert_cursors USING (run)

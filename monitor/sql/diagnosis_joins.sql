@@ -1,12 +1,11 @@
 -- Where r came from, and whether both sides have the same tokens: steps $first to $last of $run (both included; null: no bound).
 -- Grain: rollout_source, token_match, length_match, `pending`. `reduced`: sequences whose raw tokens were not kept. `received_differs`:
 -- those whose r as received is not r as the engine's record has it (more than float32 rounding). `pending`: the engine's record may
--- still be on its way: both sides flush when they like, so only what three later steps have overtaken is missing for good.
--- Inputs: training_sequences.
-WITH newest AS (SELECT max(step) AS step FROM training_sequences WHERE run = $run AND rollout_segment IS NOT NULL)
+-- still be on its way. Inputs: training_sequences, steps_on_their_way.
 SELECT
     rollout_source, token_match, length_match,
-    rollout_source = 'missing' AND rollout_segment IS NULL AND coalesce(t.step > newest.step - 3, false) AS pending,
+    rollout_source = 'missing' AND rollout_segment IS NULL
+        AND t.step IN (SELECT step FROM steps_on_their_way($run, now())) AS pending,
     count(*) AS sequences,
     sum(n_expected)::BIGINT AS tokens,
     count(*) FILTER (NOT raw_kept) AS reduced,
@@ -15,7 +14,6 @@ SELECT
     count(*) FILTER (received_max_abs_diff > 1e-5) AS received_differs,
     min(t.step) AS first_step
 FROM training_sequences AS t
-CROSS JOIN newest
 WHERE run = $run AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
 GROUP BY ALL
 ORDER BY ALL

@@ -1,9 +1,10 @@
--- Raw tokens of one step as lists, for the sequences that have log-probs of both sides, and those without a token, which other
--- frameworks count, too. Grain: one row per sequence of a training record. Inputs: tokens, raw_training. Parameters: $run, $step.
+-- Raw tokens of the steps $first to $last as lists, for the sequences that have log-probs of both sides, and those without a token,
+-- which other frameworks count, too. Grain: one row per sequence of a training record, in the order of steps. Inputs: tokens,
+-- raw_training. Parameters: $run, $first, $last.
 -- What is unknown is null; where the mask is 0 nobody looks, and it is 0.
 WITH filled AS (
     SELECT
-        segment_id, "row", position, mask,
+        step, segment_id, "row", position, mask,
         CASE WHEN mask THEN rollout_logprob ELSE coalesce(rollout_logprob, 0) END::DOUBLE AS rollout,
         CASE WHEN mask THEN trainer_logprob ELSE coalesce(trainer_logprob, 0) END::DOUBLE AS trainer,
         current_logprob::DOUBLE AS current,
@@ -11,20 +12,20 @@ WITH filled AS (
         rollout_logprob IS NOT NULL AS has_rollout,
         trainer_logprob IS NOT NULL AS has_trainer
     FROM tokens
-    WHERE run = $run AND step = $step
+    WHERE run = $run AND step BETWEEN $first AND $last
 )
 SELECT
-    segment_id, "row",
+    step, segment_id, "row",
     list(mask ORDER BY position) AS mask,
     list(rollout ORDER BY position) AS rollout,
     list(trainer ORDER BY position) AS trainer,
     list(current ORDER BY position) AS current,
     list(advantage ORDER BY position) AS advantage
 FROM filled
-GROUP BY segment_id, "row"
+GROUP BY step, segment_id, "row"
 HAVING bool_or(has_rollout) AND bool_or(has_trainer)
 UNION ALL
-SELECT segment_id, "row", []::BOOLEAN[], []::DOUBLE[], []::DOUBLE[], []::DOUBLE[], []::DOUBLE[]
+SELECT step, segment_id, "row", []::BOOLEAN[], []::DOUBLE[], []::DOUBLE[], []::DOUBLE[], []::DOUBLE[]
 FROM raw_training
-WHERE run = $run AND step = $step AND len(token_ids) = 0
-ORDER BY segment_id, "row"
+WHERE run = $run AND step BETWEEN $first AND $last AND len(token_ids) = 0
+ORDER BY step, segment_id, "row"

@@ -1,0 +1,57 @@
+"""A second in which nothing happens costs next to nothing: what was read once is read again only once it may be another."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from segments import RUN, records, trained
+
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.job import Evaluator
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.store import Store
+
+COSTLY = {"alert_steps", "alert_pulse"}
+
+
+class Watched:
+    """A store that remembers which costly queries it was asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.asked: list[str] = []
+
+    def read(self, name: str, *incoming: pa.Table, **params: Any) -> pa.Table:
+        self.asked += {name} & COSTLY
+        return self._store.read(name, *incoming, **params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_without_news_neither_steps_nor_signs_of_life_are_read_again(home: Path, store: Store) -> None:
+    spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
+    book = rule_file.load()
+
+    def bring(step: int) -> None:
+        spool.write("training", records("training", trained(f"{step}", step)))
+        pipeline.ingest(lambda _: None)
+        pipeline.join()
+        pipeline.compute_steps()
+
+    def tick() -> set[str]:
+        watched.asked.clear()
+        evaluator.run_once()
+        return set(watched.asked)
+
+    evaluator = Evaluator(watched, lambda: book, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
+    for step in (0, 1):
+        bring(step)
+        assert tick() == COSTLY
+        assert tick() == set()
+    assert store.read("alert_runs")["cursor"].to_pylist() == [1]
