@@ -46,6 +46,13 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+def prepare() -> None:
+    """Reads and compresses all files, so that the first visitor need not wait for it."""
+    for name in (_PLOTLY, *_MODULES):
+        _compressed(name)
+    fingerprint()
+
+
 def base_url() -> str:
     """Path below which the files are served, without a slash at its end."""
     return f"{_prefix()}/logprobe-assets/{fingerprint()}"

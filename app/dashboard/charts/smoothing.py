@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from logprobe.app.dashboard.data.series import Floats
 
@@ -21,6 +20,8 @@ def centred_median(y: Floats, steps: int) -> Floats:
     >>> centred_median(np.array([1.0, 9.0, 2.0, np.nan, 7.0]), 3).tolist()
     [5.0, 2.0, 5.5, nan, 7.0]
     """
+    import polars as pl  # noqa: PLC0415 - takes longer to load than all else that a first chart needs
+
     known = np.isfinite(y)
     frame = pl.DataFrame({"y": y, "stretch": np.cumsum(~known)}).filter(known)
     smoothed = pl.col("y").rolling_median(steps | 1, min_samples=1, center=True).over("stretch")
