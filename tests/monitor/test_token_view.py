@@ -1,0 +1,121 @@
+"""What is said of the tokens of one sequence is what the statistics of that sequence are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from recorded_home import ingest_recorded
+from segments import RUN, records, sampled, trained
+
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.store import Store
+from logprobe.monitor.token_view import (
+    FIRST_BROKEN,
+    SIDES,
+    STATES,
+    PairTokens,
+    Tokens,
+    pair_tokens,
+    read_tokens,
+    turn_starts,
+    version_switches,
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    home = tmp_path_factory.mktemp("recorded") / "home"
+    ingest_recorded(home, "v1-initial", before_step=2)
+    with open_reader(home) as reader:
+        yield reader
+
+
+def one(store: Store, **kinds: list[dict]) -> Tokens:
+    """The tokens of the only training record."""
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    for kind, rows in kinds.items():
+        writer.write(kind, records(kind, *rows))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+    (key,) = store.query("SELECT segment_id, row FROM training_sequences").to_pylist()
+    found = read_tokens(store, RUN, 0, segment=key["segment_id"], row=key["row"])
+    assert found is not None
+    return found
+
+
+def states(pair: PairTokens) -> list[str]:
+    return [STATES[code] for code in pair.state_N]
+
+
+def test_tokens_add_up_to_the_statistics_of_their_sequence(recorded: Reader) -> None:
+    rows = recorded.query(
+        "SELECT pair, step, segment_id, row, n, n_expected, sum_d, sum_k3, min_d, max_d FROM statistics WHERE step = 1 ORDER BY ALL LIMIT 24"
+    ).to_pylist()
+    assert {row["pair"] for row in rows} >= {"backend"}
+    for row in rows:
+        tokens = read_tokens(recorded, "v1-initial", 1, segment=row["segment_id"], row=row["row"])
+        assert tokens is not None
+        pair = pair_tokens(tokens, row["pair"])
+        assert (pair.measured, pair.broken) == (row["n"], row["n_expected"] - row["n"])
+        assert np.nansum(pair.k3_N) == pytest.approx(row["sum_k3"], rel=1e-9, abs=1e-15)
+        assert pair.log_ratio == pytest.approx(row["sum_d"], rel=1e-9, abs=1e-12)
+        assert (np.nanmin(pair.d_N), np.nanmax(pair.d_N)) == (row["min_d"], row["max_d"])
+        assert pair.sequence_ratio == pytest.approx(math.exp(row["sum_d"]))
+        assert pair.geometric_ratio == pytest.approx(math.exp(row["sum_d"] / row["n"]))
+
+
+def test_broken_tokens_are_named_come_first_and_are_in_no_value(store: Store) -> None:
+    r = [-1.0, math.nan, -9999.0, 0.5, 0.0, -1.0, -1.0, -3.0]
+    t = [-1.5, -1.0, -1.0, -1.0, -4.0, math.inf, -math.inf, -1.0]
+    pair = pair_tokens(one(store, training=[trained("a", n=8, rollout_logprobs=r, trainer_logprobs=t)]), "backend")
+    assert states(pair) == [
+        "measured", "nonfinite_behaviour", "sentinel_behaviour", "positive_behaviour", "zero_behaviour", "nonfinite_policy",
+        "nonfinite_policy", "measured",
+    ]  # fmt: skip
+    assert pair.worst.tolist() == [1, 2, 3, 4, 5, 6, 7, 0]
+    assert np.isnan(pair.d_N[1:7]).all()
+    assert np.isnan(pair.ratio_N[1:7]).all()
+    assert pair.cumulative_N.tolist() == [-0.5] * 7 + [1.5]
+
+
+def test_what_was_not_recorded_is_not_broken_and_not_measured(store: Store) -> None:
+    tokens = one(
+        store,
+        training=[trained("a", received=False, mask=[False, True, True, True])],
+        rollout=[sampled("a", logprobs=[-1.0, None, -3.0, -4.0])],
+    )
+    pair = pair_tokens(tokens, "backend")
+    assert states(pair) == ["masked", "missing", "measured", "measured"]
+    assert (pair.measured, pair.broken) == (2, 0)
+    assert states(pair_tokens(tokens, "total")) == ["masked", "missing", "missing", "missing"]
+    assert pair_tokens(tokens, "update").sequence_ratio is None
+
+
+def test_sides_of_a_pair(store: Store) -> None:
+    tokens = one(store, training=[trained("a", current_logprobs=[-0.25, -1.0, -2.0, -3.0])])
+    assert {name: pair_tokens(tokens, name).d_N[0] for name in SIDES} == {"backend": 0.5, "update": 0.25, "total": 0.75}
+
+
+def test_versions_are_those_of_the_sampled_token_and_unknown_is_no_switch(store: Store) -> None:
+    spans = [{"start": 0, "end": 2, "version": "4"}, {"start": 2, "end": 3, "version": None}]
+    spans.append({"start": 3, "end": 4, "version": "5"})
+    tokens = one(store, training=[trained("a", received=False)], rollout=[sampled("a", spans=spans)])
+    assert [None if code < 0 else tokens.versions[code] for code in tokens.version_N] == ["4", "4", None, "5"]
+    assert version_switches(tokens.version_N).tolist() == [3]
+
+
+def test_a_turn_begins_after_what_is_not_trained_on() -> None:
+    assert turn_starts(np.array([0, 1, 1, 0, 0, 1], bool)).tolist() == [1, 5]
+    assert turn_starts(np.array([1, 1], bool)).tolist() == [0]
+    assert turn_starts(np.zeros(0, bool)).tolist() == []
+
+
+def test_tokens_that_are_not_kept_are_none(recorded: Reader) -> None:
+    assert read_tokens(recorded, "v1-initial", 1, segment="gone", row=0) is None
+    assert STATES.index("nonfinite_behaviour") == FIRST_BROKEN
