@@ -90,15 +90,13 @@ def _loaded(path: Path, _: int) -> Vocabulary:
         from tokenizers import Tokenizer  # noqa: PLC0415 -- an optional extra
     except ImportError as error:
         raise MissingExtraError("text of tokens needs the package tokenizers; pip install 'logprobe[text]'") from error
-    content = path.read_text(encoding="utf-8")
     try:
-        decoder = json.loads(content).get("decoder")
+        content = path.read_text(encoding="utf-8")
         tokenizer = Tokenizer.from_str(content)
-    except Exception as error:
-        if type(error) is not Exception and not isinstance(
-            error, ValueError
-        ):  # tokenizers raises nothing more particular
-            raise
+        decoder = json.loads(content).get("decoder")
+    except OSError:
+        raise
+    except Exception as error:  # tokenizers raises nothing more particular
         raise ConfigurationError(f"{path} is no tokenizer.json: {error}") from error
     return Vocabulary(tokenizer, bytelevel="ByteLevel" in _decoders(decoder))
 

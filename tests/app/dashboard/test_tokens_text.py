@@ -1,0 +1,90 @@
+"""Text of tokens comes from a file of this machine that the home names, and from nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from odd_tokens import PIECES, tokenizer
+from tokenizers import Tokenizer, decoders, models
+
+from logprobe.app.dashboard.data.tokenizers import Vocabulary, vocabulary
+from logprobe.collectors.errors import ConfigurationError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A byte-level tokenizer, in a folder of its own as models have it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(tokenizer().to_str(), encoding="utf-8")
+    return folder
+
+
+def named(home: Path, text: str) -> Path:
+    (home / "tokenizers.yaml").write_text(text, encoding="utf-8")
+    return home
+
+
+def texts(home: Path, run: str, ids: list[int]) -> dict[int, str]:
+    found = vocabulary(home, run)
+    assert found is not None
+    return found.texts(ids)
+
+
+def test_added_tokens_are_what_they_are_and_bytes_what_they_stand_for(tmp_path: Path, file: Path) -> None:
+    home = named(tmp_path, f'"*": {file}\n')
+    made = Tokenizer.from_file(str(file / "tokenizer.json"))
+    ids = [made.token_to_id(piece) for piece in PIECES]
+    assert list(texts(home, "run", ids).values()) == PIECES
+    bytes_of = {
+        made.token_to_id(letter): text for letter, text in {"Ġ": " ", "Ċ": "\n", "a": "a", "â": "\udce2"}.items()
+    }
+    assert texts(home, "run", list(bytes_of)) == bytes_of
+    assert texts(home, "run", [-1, 10**6]) == {}
+
+
+def test_words_of_sentence_piece_and_its_bytes() -> None:
+    made = Tokenizer(models.WordLevel({"\u2581the": 0, "<0xE2>": 1, "<0x0A>": 2, "Ġ": 3}, unk_token="Ġ"))
+    made.decoder = decoders.Metaspace()
+    assert Vocabulary(made, bytelevel=False).texts(range(4)) == {0: " the", 1: "\udce2", 2: "\n", 3: "Ġ"}
+
+
+def test_runs_have_tokenizers_of_their_own(tmp_path: Path, file: Path) -> None:
+    home = named(tmp_path, "mine-*: model/tokenizer.json\n")
+    assert texts(home, "mine-1", [256]) == {256: PIECES[0]}
+    assert vocabulary(home, "other") is None
+    (home / "tokenizers.yaml").unlink()
+    assert vocabulary(home, "mine-1") is None
+    assert file.exists()
+
+
+def test_a_file_that_is_replaced_is_read_again(tmp_path: Path, file: Path) -> None:
+    home = named(tmp_path, f'"*": {file}\n')
+    before = texts(home, "run", [256])
+    other = tokenizer()
+    other.add_tokens(["newer"])
+    path = file / "tokenizer.json"
+    path.write_text(other.to_str(), encoding="utf-8")
+    known = other.token_to_id("newer")
+    assert texts(home, "run", [256, known]) == before | {known: "newer"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("- a list\n", "a mapping is expected"),
+        ('"*": [a]\n', "names no file"),
+        ('"*": gone.json\n', "no tokenizer at"),
+        ('"*": broken.json\n', "is no tokenizer.json"),
+        ('"*": list.json\n', "is no tokenizer.json"),
+        ('"*": empty.json\n', "is no tokenizer.json"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
+    (tmp_path / "empty.json").write_text(json.dumps({"version": "1.0"}), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=message):
+        vocabulary(named(tmp_path, content), "run")
