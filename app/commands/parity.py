@@ -3,7 +3,7 @@
 Exit code 0 at parity, 2 when not, or when it cannot be told. The JSON form is public API, one document, unknown is null:
 
     {"run": …, "reference": …, "verdict": "at_parity|not_at_parity|unknown", "reasons": […],
-     "checks": [{"name", "layer", "outcome", "reference", "verdict", "why", "fix",
+     "checks": [{"name", "layer", "expected", "outcome", "reference", "verdict", "why", "fix",
                  "settings": [{"fact", "known", "value", "provenance", "reference_known", "reference", "reference_provenance"}]}],
      "trajectories": [{"metric", "label", "verdict": "tracks|leaves|unknown", "reason", "leaves_step", "back_step", "side",
                        "blocks": [{"first_step", "last_step", "value", "reference", "low", "high"}]}],

@@ -125,7 +125,7 @@ def _padded(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def _axes(frame: _Frame) -> Iterator[Markup]:
-    for value in ticks(*frame.y):
+    for value in ticks(*frame.y, least=1.0 if frame.log else 0.0):
         height = f"{frame.up(10**value if frame.log else value):.1f}"
         yield element("path", d=f"M{_LEFT} {height}H{WIDTH - _RIGHT}", class_="grid")
         shown = number(10**value if frame.log else value).replace(".00e", "e")
@@ -135,13 +135,13 @@ def _axes(frame: _Frame) -> Iterator[Markup]:
         yield element("text", number(value), x=x, y=f"{HEIGHT - 6}", text_anchor="middle")
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`, about five.
+def ticks(low: float, high: float, *, least: float = 0.0) -> list[float]:
+    """Round numbers from `low` to `high`, about five, at least `least` apart.
 
     >>> ticks(0.0, 299.0)
     [0.0, 100.0, 200.0]
     """
-    rough = (high - low) / _TICKS
+    rough = max((high - low) / _TICKS, least)
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
     return [float(f"{step * place:.12g}") for place in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -56,10 +56,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One requirement of the recipe, or one fact that must be the same, with the settings it was judged by."""
+    """One requirement of the recipe, or one fact that must be the same, with what is expected and the settings it was judged by."""
 
     name: str
     layer: Layer | None
+    expected: str
     outcome: Outcome
     reference: Outcome | None
     why: str
@@ -131,7 +132,14 @@ def _requirements(recipe: Recipe, ours: Facts, theirs: Facts | None) -> Iterable
     for item in recipe.requirements:
         reference = None if theirs is None else item.outcome(theirs)
         yield Check(
-            item.name, item.layer, item.outcome(ours), reference, item.why, item.fix, _shown(item, ours, theirs)
+            item.name,
+            item.layer,
+            item.words,
+            item.outcome(ours),
+            reference,
+            item.why,
+            item.fix,
+            _shown(item, ours, theirs),
         )
 
 
@@ -148,6 +156,7 @@ def _same(recipe: Recipe, ours: Facts, theirs: Facts | None) -> Iterable[Check]:
         yield Check(
             name=f"{fact} as the reference",
             layer=None,
+            expected=setting.reference_words,
             outcome=equal if known else "unknown",
             reference=reference,
             why="it decides what the engine computes",
@@ -221,7 +230,7 @@ def _words(value: Any, *, known: bool) -> str:
         return "not recorded"
     if isinstance(value, list):
         return ", ".join(_words(item, known=True) for item in value)
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return parity_recipe.spoken(value)
 
 
 def _differences(recipe: Recipe, ours: Facts, theirs: Facts) -> Iterable[Setting]:

@@ -42,6 +42,11 @@ class Requirement(_Part):
                 names.update(dict.fromkeys(wanted if name == _SAME else [name]))
         return tuple(names)
 
+    @property
+    def words(self) -> str:
+        """What has to hold, for people."""
+        return "; or ".join(_words(alternative) for alternative in self.any)
+
     def outcome(self, facts: Facts) -> Outcome:
         """Whether it holds; unknown where a fact that could decide it is not known."""
         outcomes = [_alternative(alternative, facts) for alternative in self.any]
@@ -112,6 +117,24 @@ def _parsed(text: str, name: str) -> Recipe:
         if (band.factor is None) == (band.fraction is None):
             raise ConfigurationError(f"{name}: {band.metric} needs either factor or fraction; see docs/parity.md")
     return recipe
+
+
+def _words(alternative: Mapping[str, Any]) -> str:
+    """Facts and what is wanted of them.
+
+    >>> _words({"sampling.top_p": 1, "sampling.top_k": [0, -1]})
+    'sampling.top_p = 1, sampling.top_k = 0 or -1'
+    """
+    parts = []
+    for name, wanted in alternative.items():
+        values = " or ".join(map(spoken, wanted)) if isinstance(wanted, list) else spoken(wanted)
+        parts.append(" = ".join(wanted) if name == _SAME else f"{name} = {values}")
+    return ", ".join(parts)
+
+
+def spoken(value: Any) -> str:
+    """A value as people read it: YAML's words for what has no other."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _alternative(alternative: Mapping[str, Any], facts: Facts) -> Outcome:

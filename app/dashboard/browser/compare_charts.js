@@ -128,16 +128,17 @@ function scaleOf([low, high], log, { top, bottom }) {
 }
 
 function ticksUp(scale, count) {
-  const values = ticks(scale.from, scale.to, count).map((value) => (scale.log ? 10 ** value : value));
+  const least = scale.log && scale.to - scale.from > 1.5 ? 1 : 0; // decades
+  const values = ticks(scale.from, scale.to, count, least).map((value) => (scale.log ? 10 ** value : value));
   return values.flatMap((value) => [
     svg("path", { class: "lp-chart-grid", d: `M${LEFT} ${scale.up(value)}H${WIDTH - RIGHT}` }),
     svg("text", { x: LEFT - 5, y: scale.up(value) + 3.5, "text-anchor": "end" }, number(value).replace(".00e", "e")),
   ]);
 }
 
-// Round numbers between two ends, about `count` of them.
-function ticks(low, high, count) {
-  const rough = (high - low) / count;
+// Round numbers between two ends, about `count` of them, at least `least` apart.
+function ticks(low, high, count, least = 0) {
+  const rough = Math.max((high - low) / count, least);
   if (!(rough > 0)) return [low];
   const size = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => size * factor).find((each) => each >= rough * 0.999);

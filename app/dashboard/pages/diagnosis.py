@@ -10,9 +10,12 @@ from logprobe.app.dashboard.pages.blocks import Block, heading, row, table, text
 from logprobe.app.dashboard.pages.verdict import banner
 from logprobe.app.diagnosis_words import ADVICE, LAYERS, sure
 from logprobe.app.numbers import number
+from logprobe.monitor.diagnosis import CAUSES
+from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 
-_HEAD: Final = ("cause", "confidence", "evidence", "since", "fix")
+_HEAD: Final = ("test", "value", "expected", "verdict", "fix")
+_CREDIBLE: Final = 0.5  # as the verdict has it
 
 
 def diagnosis_blocks(view: RunView) -> list[Block]:
@@ -36,8 +39,10 @@ def _layers(document: Mapping[str, Any]) -> Iterator[Block]:
         name, _, question = LAYERS[layer].partition(": ")
         findings = [finding for finding in document["findings"] if finding["layer"] == layer]
         yield heading(f"{name[:1].upper()}{name[1:]}", question)
-        yield table(name, _HEAD, [_finding(finding) for finding in findings], empty=_nothing(document))
+        rows = [line for finding in findings for line in _finding(finding)]
+        yield table(name, _HEAD, rows, empty=_nothing(document))
         yield from (text(finding["explanation"]) for finding in findings)
+        yield from _ruled_out(layer, {finding["cause"] for finding in findings}, document)
 
 
 def _nothing(document: Mapping[str, Any]) -> str:
@@ -46,12 +51,29 @@ def _nothing(document: Mapping[str, Any]) -> str:
     return "No finding in what was measured." if document["not_measured"] else "No finding."
 
 
-def _finding(finding: Mapping[str, Any]) -> Block:
-    since = "–" if finding["since_step"] is None else f"step {finding['since_step']:,}"
-    evidence = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in finding["evidence"].items())
-    confidence = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}"
-    cells = [finding["cause"].replace("_", " "), confidence, evidence, since, finding["fix"]]
-    return row(cells, tone="critical" if finding["confidence"] >= 0.5 else "warning")  # noqa: PLR2004 -- as the verdict has it
+def _ruled_out(layer: str, found: set[str], document: Mapping[str, Any]) -> Iterator[Block]:
+    """What was looked for as well."""
+    others = [cause.name.replace("_", " ") for cause in CAUSES if cause.layer == layer and cause.name not in found]
+    if others and document["verdict"] != "no_data":
+        yield text(f"No sign of: {', '.join(others)}.")
+
+
+def _finding(finding: Mapping[str, Any]) -> Iterator[Block]:
+    """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by number."""
+    credible = finding["confidence"] >= _CREDIBLE
+    since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
+    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}"
+    evidence = finding["evidence"]
+    seen = ", ".join(
+        f"{name.replace('_', ' ')} {_value(value)}" for name, value in evidence.items() if not expected(name)
+    )
+    cells = [finding["cause"].replace("_", " "), seen, "no sign of it", sureness, finding["fix"]]
+    yield row(cells, tone="critical" if credible else "warning")
+    for name, value in evidence.items():
+        should = expected(name)
+        if should is not None:
+            held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
+            yield row([name.replace("_", " "), _value(value), should.words, held, ""])
 
 
 def _value(value: object) -> str:

@@ -1,0 +1,60 @@
+// Parity with the recipe or with a reference run: test, found, expected, verdict, fix; what is met is folded away.
+import { node } from "./dom.js";
+
+export function update(root, view) {
+  if (view.version === view.data.version) return;
+  view.version = view.data.version;
+  const { data } = view;
+  const open = root.querySelector("details")?.open;
+  const [met, others] = [data.checks.filter((check) => check.tone === "good"), data.checks.filter((check) => check.tone !== "good")];
+  const section = node("section", { class: "lp lp-report lp-parity", "aria-label": "parity" },
+    node("h2", { class: "lp-title" }, "Parity", node("span", { class: "lp-hint", text: "is it set up so that engine and trainer can agree?" })),
+    chooser(data, view),
+    ...data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status", text: words })),
+    node("p", { class: `lp-parity-verdict lp-parity-${data.tone}`, role: "status" }, node("b", { text: data.word }), ` ${data.words}`,
+      data.compare ? node("a", { href: data.compare, text: "compare their courses" }) : null),
+    others.length ? checks("requirements", others, data.reference) : null,
+    met.length ? node("details", { open }, node("summary", { text: `${met.length} of ${data.checks.length} requirements are met` }), checks("requirements met", met, data.reference)) : null,
+    ...(data.reference ? compared(data) : []));
+  root.replaceChildren(section);
+}
+
+function chooser(data, view) {
+  const list = node("select", { "aria-label": "reference", onchange: (event) => view.send("set", { reference: event.target.value }) },
+    node("option", { value: "", text: "the shipped recipe alone" }), ...data.others.map((name) => node("option", { value: name, text: name })));
+  list.value = data.reference ?? "";
+  return node("label", { class: "lp-parity-chooser" }, "held against", list);
+}
+
+function checks(name, items, reference) {
+  const head = ["test", "found", ...(reference ? [reference] : []), "expected", "verdict", "fix"];
+  return table(name, head, items.map((check) => [
+    node("div", {}, node("b", { text: check.name }), check.layer ? node("span", { class: "lp-hint", text: ` ${check.layer}` }) : null),
+    facts(check),
+    ...(reference ? [node("div", {}, ...check.reference.map((words) => node("div", { text: words })))] : []),
+    node("div", { text: check.expected }),
+    node("div", {}, node("b", { class: `lp-parity-${check.tone}`, text: check.verdict })),
+    node("div", {}, check.fix, check.why ? node("div", { class: "lp-hint", text: check.why }) : null),
+  ]));
+}
+
+function facts({ found, more }) {
+  return node("div", {}, ...found.map(([name, value, who]) => node("div", { title: who }, node("span", { class: "lp-hint", text: `${name} = ` }), value, who ? node("span", { class: "lp-hint", text: ` (${who})` }) : null)),
+    more ? node("div", { class: "lp-hint", text: `and ${more} more` }) : null);
+}
+
+function compared({ courses, settings, reference }) {
+  const rows = settings.map((cells) => cells.map((words) => node("div", { text: words })));
+  return [
+    node("h2", { class: "lp-title" }, "Course against the reference", node("span", { class: "lp-hint", text: "block by block, outside of what noise and margin explain" })),
+    table("courses", ["metric", "verdict", "from step", "how"], courses.map(({ tone, cells }) => cells.map((words, at) => node("div", {}, at === 1 ? node("b", { class: `lp-parity-${tone}`, text: words }) : words)))),
+    node("h2", { class: "lp-title" }, "Configuration", node("span", { class: "lp-hint", text: "settings that differ, those that parity depends on first" })),
+    rows.length ? table("settings that differ", ["setting", "found", reference, "parity depends on it"], rows) : node("p", { class: "lp-text lp-hint", text: "No recorded setting differs." }),
+  ];
+}
+
+function table(name, head, rows) {
+  return node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
+    node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
+    node("tbody", {}, ...rows.map((cells) => node("tr", {}, ...cells.map((cell, at) => node("td", { "data-label": head[at] }, cell)))))));
+}

@@ -1,0 +1,73 @@
+"""What an evidence is on a run that nothing is wrong with, where that can be said of the number alone.
+
+A finding stands on all of its evidence and on its rule; whether one number of it is as expected decides nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logprobe.monitor.diagnosis.evidence import HEALTHY
+from logprobe.monitor.diagnosis.growth_rule import RULE
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Words, and what lies within: numbers between `low` and `high`, or one of `values`."""
+
+    words: str
+    low: float = 0.0
+    high: float = 0.0
+    values: tuple[str, ...] = ()
+
+    def holds(self, value: Any) -> bool | None:
+        """Whether `value` is as expected; None: it is not known, or no number."""
+        if self.values:
+            return None if value is None else value in self.values
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 -- NaN
+            return None
+        return self.low <= value <= self.high
+
+
+_STANDARD_ERRORS: Final = Expected(f"within ±{SIGNIFICANT:g}", -SIGNIFICANT, SIGNIFICANT)
+_NONE: Final = Expected("0")
+
+_EXPECTED: Final[Mapping[str, Expected]] = {
+    "logprobs_mode": Expected("processed_logprobs", values=("processed_logprobs",)),
+    "calibration_z": _STANDARD_ERRORS,
+    "inverse_calibration_z": _STANDARD_ERRORS,
+    "z": _STANDARD_ERRORS,
+    "k3_kl": Expected(f"at most {HEALTHY:g} (dense models)", high=HEALTHY),
+    "k3_lagging": Expected(f"at most {HEALTHY:g} (dense models)", high=HEALTHY),
+    "k3_fresh": Expected(f"at most {HEALTHY:g} (dense models)", high=HEALTHY),
+    "ratio_to_baseline": Expected(f"at most {RULE.growing.short_ratio:g}", high=RULE.growing.short_ratio),
+    "correlation": Expected("near 1", 0.9, 1.0),
+    "updates_without_clearing": _NONE,
+    "updates_in_flight_without_clearing": _NONE,
+    "updates_with_fewer_tensors": _NONE,
+    "different_checksums": _NONE,
+    "labels_without_load": _NONE,
+    "unknown_version_share": _NONE,
+    "positive_share": _NONE,
+    "exact_zeros": _NONE,
+    "nonfinite_rollout": _NONE,
+    "nonfinite_trainer": _NONE,
+    "sentinel": _NONE,
+    "other_lengths": _NONE,
+    "share": _NONE,
+    "share_of_sequences": _NONE,
+    "lagging_share": Expected("0 in training without delay"),
+    "mean_lag": Expected("0 in training without delay"),
+}
+
+
+def expected(evidence: str) -> Expected | None:
+    """What the evidence of that name should be; None: nothing can be said of it alone.
+
+    >>> expected("calibration_z").holds(61.0), expected("temperature")
+    (False, None)
+    """
+    return _EXPECTED.get(evidence)

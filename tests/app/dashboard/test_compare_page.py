@@ -1,0 +1,165 @@
+"""What the Compare page makes of an address and of a comparison; runs are made up, no store is needed."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from logprobe.alerts.liveness import judge
+from logprobe.app.dashboard.data.comparing import Comparer, Recent
+from logprobe.app.dashboard.data.feed import Run
+from logprobe.app.dashboard.pages.compare import MOST, SHOWN, Choice, choice_of, chooser, compare_data
+from logprobe.app.dashboard.theme import LIGHT
+from logprobe.monitor.compare import Comparison, History, compared
+
+KNOWN = [f"run-{number}" for number in range(9)]
+METRICS = ("backend.k3_kl", "reward", "weight_lag_mean")
+
+
+def history(label: str, k3: float, reward: float, *, lag: float = 0.0, facts: dict | None = None) -> History:
+    noise = np.random.default_rng(len(label)).normal(0, 0.05, 120)
+    steps = tuple(range(120))
+    return History(
+        label=label,
+        steps=steps,
+        tokens={step: 100.0 * (step + 1) for step in steps},
+        courses={
+            "backend.k3_kl": {step: k3 * float(np.exp(noise[step])) for step in steps},
+            "reward": {step: reward + float(noise[step]) for step in steps},
+            "weight_lag_mean": dict.fromkeys(steps, lag),
+        },
+        facts=facts or {},
+    )
+
+
+def comparison(*runs: History) -> Comparison:
+    return compared(runs, history("base", 1e-3, 0.8, facts={"engine.dtype": ("float32",)}), metrics=METRICS)
+
+
+def choice(**address: str | None) -> Choice:
+    return choice_of(KNOWN, "run-1", address)
+
+
+def run(name: str, revision: int = 1) -> Run:
+    now = datetime.now(UTC)
+    liveness = judge(now=now, last_record=now, median_step_seconds=1.0, writers=[])
+    return Run(name, liveness, 120, 119, 1, 1, revision, now)
+
+
+def test_the_run_that_is_open_is_compared_until_others_are_named() -> None:
+    assert choice(baseline="run-0") == Choice("run-0", ("run-1",))
+    assert choice(baseline="run-0", runs="run-2,run-3,run-2").runs == ("run-2", "run-3")
+    assert choice().baseline is None
+    assert choice_of(["a", "b"], "a", {}) == Choice("b", ("a",))  # of two runs the other one
+
+
+def test_what_cannot_be_had_is_said_and_left_out() -> None:
+    found = choice(baseline="run-0", runs="nope,run-2", align="luck", metric="reward,k3")
+    assert (found.runs, found.axis, found.shown) == (("run-2",), "step", ("reward",))
+    assert found.notes == (
+        "There is no run called nope here.", "There is no metric k3.", "Runs cannot be aligned by luck.",
+    )  # fmt: skip
+    many = choice(baseline="run-0", runs=",".join(KNOWN))
+    assert many.runs == tuple(KNOWN[1 : 1 + MOST])
+    assert len(many.notes) == len(KNOWN) - 1 - MOST
+
+
+def test_a_baseline_is_not_compared_with_itself() -> None:
+    found = choice(baseline="run-1")
+    assert found.runs == ()
+    assert "at least one run" in chooser(found, [run(name) for name in KNOWN])["missing"]
+    assert "needs two" in chooser(choice_of(["a"], "a", {}), [run("a")])["missing"]
+
+
+def test_every_metric_with_a_chart_is_judged() -> None:
+    assert choice(metric="chi2_seq,backend.chi2_seq").shown == ("backend.chi2_seq",)
+    assert "backend.chi2_seq" in choice(metric="backend.chi2_seq").metrics
+    assert choice().shown == SHOWN
+
+
+def test_verdicts_come_with_their_reason_and_their_size() -> None:
+    found = comparison(history("worse", 1e-1, 0.2, lag=1.0), history("fine", 1e-3, 0.8))
+    data = compare_data(found, Choice("base", ("worse", "fine"), shown=METRICS), LIGHT)
+    assert [item["tone"] for item in data["verdicts"]] == ["bad", "good"]
+    k3, reward, lag = data["matrix"]
+    assert [cell["verdict"] for cell in k3["cells"]] == ["worse", "same"]
+    assert 90 < float(k3["cells"][0]["change"].removesuffix("×")) < 110
+    assert "times the baseline" in k3["cells"][0]["reason"]
+    assert reward["cells"][0]["change"].startswith("0.2")
+    assert lag["cells"][0]["change"] == "+1"  # of a baseline of 0 there is no multiple
+    assert k3["cells"][1]["change"] == ""
+    json.dumps(data)
+
+
+def test_charts_have_every_run_and_the_ratio_within_its_band() -> None:
+    found = comparison(history("worse", 1e-1, 0.2), history("fine", 1e-3, 0.8))
+    k3, _, lag = compare_data(found, Choice("base", ("worse", "fine"), shown=METRICS), LIGHT)["charts"]
+    assert [line["run"] for line in k3["lines"]] == [0, 1, 2]
+    assert k3["log"]
+    worse, fine = (line["blocks"] for line in k3["ratio"]["lines"])
+    assert all(value > high for _, value, _, high in worse)
+    assert all(low <= value <= high for _, value, low, high in fine)
+    assert lag["ratio"]["lines"][1]["blocks"] == []
+    assert lag["ratio"]["missing"] == "no ratio: the baseline is 0"
+
+
+def test_what_nobody_measured_is_no_line_and_says_what_is_missing() -> None:
+    found = compared([history("a", 1e-3, 0.8)], history("base", 1e-3, 0.8), metrics=(*METRICS, "update.k3_kl"))
+    (chart,) = compare_data(found, Choice("base", ("a",), shown=("update.k3_kl",)), LIGHT)["charts"]
+    assert chart["lines"] == []
+    assert chart["missing"] == "not measured, needs current_logprobs"
+
+
+def test_settings_stand_side_by_side_those_of_parity_first() -> None:
+    other = {"engine.dtype": ("bfloat16",), "trainer.lr": (1e-4,)}
+    found = comparison(
+        history("a", 1e-3, 0.8, facts=other), history("b", 1e-3, 0.8, facts={"engine.dtype": ("float32",)})
+    )
+    settings = compare_data(found, Choice("base", ("a", "b"), shown=METRICS), LIGHT)["settings"]
+    assert settings["head"] == ["setting", "base", "a", "b", "parity depends on it"]
+    assert settings["rows"] == [
+        ["engine.dtype", "float32", "bfloat16", "", "yes"],
+        ["trainer.lr", "not recorded", "0.0001", "", ""],
+    ]
+
+
+def test_what_was_compared_is_compared_anew_only_when_a_run_has_changed() -> None:
+    reads: list[str] = []
+
+    class Nothing:
+        def read(self, name: str, /, **params: object) -> object:
+            reads.append(f"{name} {params['run']}")
+            raise RuntimeError
+
+    comparer = Comparer(Nothing())
+    comparer._histories = Recent(9)
+    for each in ("a", "b"):
+        comparer._histories.of(((each, 1, None), METRICS), lambda each=each: history(each, 1e-3, 0.8))
+    first = comparer.compare((run("a"),), run("b"), axis="step", metrics=METRICS)
+    assert comparer.compare((run("a"),), run("b"), axis="step", metrics=METRICS) is first
+    with pytest.raises(RuntimeError):
+        comparer.compare((run("a", 2),), run("b"), axis="step", metrics=METRICS)
+    assert reads == ["app_steps a"]
+
+
+def test_recent_values_are_kept_and_the_oldest_forgotten() -> None:
+    made: list[int] = []
+    recent: Recent[int] = Recent(2)
+    for key in (1, 2, 1, 3, 1, 2):
+        assert recent.of(key, lambda key=key: made.append(key) or key) == key
+    assert made == [1, 2, 3, 2]
+
+
+def test_lines_are_thinned_and_keep_their_ends() -> None:
+    long = History("long", tuple(range(5000)), courses={"reward": {step: float(step % 7) for step in range(5000)}})
+    found = compared([long], long, metrics=("reward",))
+    (chart,) = compare_data(found, Choice("long", ("long",), shown=("reward",)), LIGHT)["charts"]
+    x = chart["lines"][0]["x"]
+    assert x["dtype"] == "f4"
+    values = np.frombuffer(b64decode(x["bdata"]), "<f4")
+    assert len(values) <= 1600
+    assert (values[0], values[-1]) == (0.0, 4999.0)

@@ -1,0 +1,94 @@
+"""The Diagnosis page: evidence row by row, what was looked for as well, and parity with a fix for what is not met."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.judgement import Judgement
+from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
+from logprobe.app.dashboard.pages.parity import parity_data
+from logprobe.monitor.diagnosis import CAUSES
+from logprobe.monitor.diagnosis.expected import expected
+from logprobe.monitor.diagnosis.onset import Growth
+from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
+
+FINDING = {
+    "cause": "raw_logprobs", "layer": "semantic", "confidence": 0.99, "since_step": 3, "explanation": "why", "fix": "the flag",
+    "evidence": {"logprobs_mode": "raw_logprobs", "temperature": 0.85, "calibration_z": 61.0, "k3_kl": None},
+}  # fmt: skip
+DOCUMENT: dict[str, Any] = {
+    "verdict": "critical", "since_step": 3, "doubling_steps": None, "layer": "semantic", "findings": [FINDING],
+    "not_measured": [], "correction": {"advice": "do_not_enable", "why": "first the flag"},
+}  # fmt: skip
+
+
+def blocks(document: dict[str, Any]) -> list[dict[str, Any]]:
+    judgement = Judgement(document, 3, datetime.now(UTC), Growth("no_data"))
+    return diagnosis_blocks(RunView(RunSeries("r"), judgement=judgement))
+
+
+def rows(document: dict[str, Any], name: str) -> list[list[str]]:
+    (table,) = [block for block in blocks(document) if block["type"] == "table" and block["name"] == name]
+    return [row["cells"] for row in table["rows"]]
+
+
+def test_each_row_has_test_value_expected_verdict_and_the_cause_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logprobe.app.dashboard.pages.diagnosis.banner", lambda _: {"type": "verdict"})
+    assert rows(DOCUMENT, "semantic") == [
+        ["raw logprobs", "temperature 0.85", "no sign of it", "certain, 99%, since step 3", "the flag"],
+        ["logprobs mode", "raw_logprobs", "processed_logprobs", "off", ""],
+        ["calibration z", "61", "within ±5", "off", ""],
+        ["k3 kl", "–", "at most 0.001 (dense models)", "–", ""],
+    ]
+    words = " ".join(block.get("text", "") for block in blocks(DOCUMENT))
+    for cause in CAUSES:
+        assert (cause.name.replace("_", " ") in words) == (cause.name != "raw_logprobs")
+
+
+def test_without_data_nothing_is_ruled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logprobe.app.dashboard.pages.diagnosis.banner", lambda _: {"type": "verdict"})
+    words = str(blocks(DOCUMENT | {"verdict": "no_data", "findings": []}))
+    assert "Nothing could be looked at." in words
+    assert "No sign of" not in words
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "holds"),
+    [
+        ("calibration_z", -5.0, True), ("calibration_z", 5.1, False), ("z", float("nan"), None), ("k3_kl", 1e-3, True),
+        ("updates_without_clearing", 0.5, False), ("logprobs_mode", "processed_logprobs", True), ("logprobs_mode", None, None),
+        ("sentinel", True, None),
+    ],
+)  # fmt: skip
+def test_only_what_is_known_is_held_against_what_is_expected(name: str, value: Any, holds: bool | None) -> None:
+    assert expected(name).holds(value) is holds
+
+
+def check(name: str, outcome: str, reference: str | None = None) -> Check:
+    settings = tuple(Setting(f"engine.{at}", True, at, "unset: default of vLLM 1", True, 9) for at in range(6))
+    return Check(name, "semantic", "engine.0 = 1", outcome, reference, "because", "do this", settings)
+
+
+def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> None:
+    checks = (check("fine", "met"), check("open", "unknown"), check("broken", "violated"))
+    data = parity_data(Parity("r", "the recipe", "not_at_parity", (), checks, (), ()), reference=None, others=["b"])
+    assert [(item["name"], item["verdict"], item["fix"]) for item in data["checks"]] == [
+        ("broken", "not met", "do this"), ("open", "not known", "do this"), ("fine", "met", ""),
+    ]  # fmt: skip
+    assert data["checks"][0]["found"][0] == ["engine.0", "0", "unset: default of vLLM 1"]
+    assert (len(data["checks"][0]["found"]), data["checks"][0]["more"]) == (4, 2)
+    assert (data["compare"], data["settings"]) == ("", [])
+
+
+def test_what_the_reference_does_not_meet_either_is_no_difference() -> None:
+    checks = (check("both", "violated", "violated"),)
+    data = parity_data(Parity("r", "b", "at_parity", (), checks, (), ()), reference="b", others=["b"])
+    assert [(item["verdict"], item["fix"], item["reference"][:1]) for item in data["checks"]] == [
+        ("as the reference", "", ["9"])
+    ]
+    assert "baseline=b" in data["compare"]
