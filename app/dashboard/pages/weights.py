@@ -1,0 +1,229 @@
+"""The Weights page: which weights the engines have, when they got them, and what updates did to requests in flight. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.app.dashboard.charts.panels import Line, Panel
+from logprobe.app.dashboard.charts.steps_chart import Key
+from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.pages.blocks import Block, heading, row, table, text
+from logprobe.app.numbers import number
+from logprobe.app.tables import harmless
+from logprobe.monitor.weight_updates import Arrival, Lane, ReplicaLag
+
+_LANES: Final = 24  # drawn; the table has all
+_REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
+_HEAD: Final = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "out of the ordinary")
+_TONES: Final = {"current": "", "behind": "warning", "stopped": "critical"}
+
+PANELS: Final = (
+    Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Lag in versions", from_zero=True),
+    Panel((Line("weight_lag_steps_mean", "neutral", "mean"), Line("weight_lag_steps_max", "neutral", "max", "dot")), "Lag in steps", from_zero=True),
+    Panel((Line("weight_lag_seconds_mean", "neutral", "mean"), Line("weight_lag_seconds_max", "neutral", "max", "dot")), "Lag in time", from_zero=True),
+    Panel((Line("mixed_version_frac", "neutral", "several versions"), Line("unknown_version_frac", "backend", "tokens, unknown", "dot")), "Sequences of several versions", from_zero=True),
+    Panel((Line("publish_delay_seconds_mean", "neutral", "mean"), Line("publish_delay_seconds_max", "neutral", "max", "dot")), "Publish delay", "auto"),
+    Panel((Line("update_pause_seconds_mean", "neutral", "mean"), Line("update_pause_seconds_max", "neutral", "max", "dot")), "Pause for an update", "auto"),
+    Panel((Line("publish_replicas", "neutral", "replicas"),), "Replicas updated", from_zero=True),
+)  # fmt: skip
+METRICS: Final = tuple(line.metric for panel in PANELS for line in panel.lines)
+
+
+def with_replicas(
+    series: RunSeries, lags: Sequence[ReplicaLag]
+) -> tuple[tuple[Panel, ...], list[RunSeries], list[Key]]:
+    """The panels, the courses beside the run's own and the legend; those replicas whose lag is largest, where there are several."""
+    if len(lags) < 2:  # noqa: PLR2004 -- one replica is the run itself
+        return PANELS, [], []
+    worst = sorted(lags, key=_mean_lag, reverse=True)[:_REPLICAS]
+    beside = [_beside(series, each) for each in worst]
+    lines = tuple(Line("weight_lag_mean", f"run {at}", name_of(each), run=at) for at, each in enumerate(worst, start=1))
+    keys = [Key(name_of(each), f"run {at}", help="mean lag of its tokens") for at, each in enumerate(worst, start=1)]
+    first = replace(PANELS[0], lines=PANELS[0].lines + lines, height=110)
+    return (first, *PANELS[1:]), beside, keys
+
+
+def _mean_lag(lag: ReplicaLag) -> float:
+    """Over its steps; a lag that is unknown is none to stand out."""
+    known = lag.mean[np.isfinite(lag.mean)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _beside(series: RunSeries, lag: ReplicaLag) -> RunSeries:
+    """The lag of a replica at the steps of the run."""
+    column = np.full(len(series.steps), np.nan)
+    known = np.isin(lag.steps, series.steps)
+    column[np.searchsorted(series.steps, lag.steps[known])] = lag.mean[known]
+    return replace(series, run=name_of(lag), values={"weight_lag_mean": column})
+
+
+def name_of(lane: Lane | ReplicaLag) -> str:
+    """As people call it."""
+    if isinstance(lane, Lane) and lane.source != "engine":
+        return "trainer"
+    return "engine" if lane.replica is None else f"engine {harmless(lane.replica)}"
+
+
+def standing(lanes: Sequence[Lane]) -> list[Block]:
+    """Whether all engines keep up, in one line; what to record where nobody says."""
+    engines = [lane for lane in lanes if lane.source == "engine"]
+    late = [lane for lane in engines if lane.state != "current"]
+    if not lanes:
+        return [
+            text(
+                "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have new weights.",
+                "unknown",
+            )
+        ]
+    if not engines:
+        return [
+            text(
+                "No engine has recorded an update, only the trainer: set up the vLLM plugin to see when weights arrive.",
+                "unknown",
+            )
+        ]
+    if not late:
+        return [text(f"{_engines(len(engines))} up with the newest weights, version `{harmless(_newest(lanes))}`.")]
+    words = "; ".join(_late(lane) for lane in late)
+    return [text(f"{len(late)} of {_count(len(engines), 'engine')}: {words}.", _worst(late))]
+
+
+def _engines(count: int) -> str:
+    return "The engine keeps" if count == 1 else f"{'Both' if count == 2 else f'All {count:,}'} engines keep"  # noqa: PLR2004
+
+
+def _newest(lanes: Sequence[Lane]) -> str:
+    return min(lanes, key=lambda lane: lane.behind).newest_version
+
+
+def _late(lane: Lane) -> str:
+    what = "stopped updating" if lane.state == "stopped" else "lags behind"
+    return (
+        f"{name_of(lane)} {what} at version `{harmless(lane.newest_version)}`, {_count(lane.behind, 'version')} behind"
+    )
+
+
+def _worst(lanes: Sequence[Lane]) -> str:
+    return "critical" if any(lane.state == "stopped" for lane in lanes) else "warning"
+
+
+def _count(many: int, what: str) -> str:
+    return f"{many:,} {what}{'' if many == 1 else 's'}"
+
+
+def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, Any]:
+    """Data of `browser/weights.js`: a lane per engine, the trainer first, then those that are worst off. `shown`: of which arrivals."""
+    drawn = sorted(lanes, key=lambda lane: (lane.source == "engine", -lane.behind, lane.replica or ""))[:_LANES]
+    times = [arrival.arrived_at.timestamp() for lane in drawn for arrival in lane.arrivals if arrival.arrived_at]
+    hidden = len(lanes) - len(drawn)
+    return {
+        "lanes": [_drawn(lane) for lane in drawn],
+        "from": min(times, default=None),
+        "to": max(times, default=None),
+        "hint": shown + (f"; {_count(hidden, 'lane')} more in the table" if hidden else ""),
+        "alt": " ".join(_in_words(lane) for lane in drawn),
+    }
+
+
+def _drawn(lane: Lane) -> dict[str, Any]:
+    late = lane.state != "current"
+    return {
+        "name": name_of(lane),
+        "engine": lane.source == "engine",
+        "tone": _TONES[lane.state] if lane.source == "engine" else "",
+        "note": f"{lane.behind:,} behind" if late and lane.source == "engine" else "",
+        "arrivals": [_arrival(each) for each in lane.arrivals if each.arrived_at is not None],
+    }
+
+
+def _arrival(each: Arrival) -> dict[str, Any]:
+    """Only what there is: most of it is null for most records."""
+    known = {
+        "at": None if each.arrived_at is None else round(each.arrived_at.timestamp(), 6),
+        "version": harmless(each.version),
+        "step": each.step,
+        "delay": each.delay,
+        "pause": each.pause,
+        "mode": each.pause_mode,
+        "kept": None if each.cache_cleared is None else not each.cache_cleared,
+        "loaded": each.loaded or None,
+        "skipped": each.skipped or None,
+        "backwards": each.backwards or None,
+        "reloads": each.reloads or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _in_words(lane: Lane) -> str:
+    return f"{name_of(lane)}: {_count(lane.updates, 'update')}, newest version {harmless(lane.newest_version)}, {lane.behind:,} behind."
+
+
+def lanes_blocks(lanes: Sequence[Lane]) -> list[Block]:
+    """The lanes as a table, of the whole run; those in trouble first among the engines."""
+    ordered = sorted(lanes, key=lambda lane: (lane.source == "engine", -lane.behind, lane.replica or ""))
+    rows = [_lane(lane) for lane in ordered]
+    return [table("lanes", _HEAD, rows, empty="Nobody has recorded a weight update.")]
+
+
+def _lane(lane: Lane) -> Block:
+    engine = lane.source == "engine"
+    odd = list(_odd(lane))
+    cells = [
+        name_of(lane),
+        f"{harmless(lane.newest_version)}" + (f", {lane.behind:,} behind" if lane.behind else ""),
+        f"{lane.updates:,}" + (f", every {number(lane.usual_stride)} versions" if lane.usual_stride > 1 else ""),
+        _range(lane.usual_delay, lane.longest_delay),
+        _pause(lane),
+        _cache(lane) if engine else "–",
+        "; ".join(odd) or "nothing",
+    ]
+    return row(cells, tone=(_TONES[lane.state] or ("warning" if odd else "")) if engine else "")
+
+
+def _range(usual: float | None, longest: float | None) -> str:
+    return "–" if usual is None else f"{number(usual)} s, at most {number(longest)} s"
+
+
+def _pause(lane: Lane) -> str:
+    modes = ", ".join(harmless(mode) for mode in lane.pauses or ())
+    if lane.usual_pause is None:
+        return f"mode {modes}; how long is not known" if modes else "none seen" if lane.source == "engine" else "–"
+    return f"{_range(lane.usual_pause, lane.longest_pause)}{f', mode {modes}' if modes else ''}"
+
+
+def _cache(lane: Lane) -> str:
+    said = [f"kept {lane.kept:,}×" if lane.kept else "", f"cleared {lane.cleared:,}×" if lane.cleared else ""]
+    return ", ".join(filter(None, said)) or "not known"
+
+
+def _odd(lane: Lane) -> Iterator[str]:
+    if lane.source == "engine" and lane.state != "current":
+        yield "stopped updating" if lane.state == "stopped" else "lags behind"
+    if lane.all_skipped:
+        yield f"{_count(lane.all_skipped, 'version')} skipped"
+    if lane.all_backwards:
+        yield f"{_count(lane.all_backwards, 'update')} to an older version"
+    if lane.unknown:
+        yield f"{_count(lane.unknown, 'update')} without a version: call weights.mark after the load"
+    if lane.all_reloads and lane.source == "engine":
+        yield f"{_count(lane.all_reloads, 'reload')} of the same version"
+
+
+def versions_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """The sequences that no single version sampled, in words: they stand beside the points."""
+    parts = [_rest(each) for each in rows if each["version"] is None and each["sequences"]]
+    return [text("; ".join(parts) + ".")] if parts else []
+
+
+def _rest(each: Mapping[str, Any]) -> str:
+    what = "of several versions" if each["mixed"] else "of unknown version"
+    return f"{_count(each['sequences'], 'sequence')} {what}: KL (k3) {number(each['k3_kl'])}"
+
+
+def title(words: str, note: str) -> list[Block]:
+    """The heading of a section whose panel has none."""
+    return [heading(words, note)]

@@ -1,0 +1,177 @@
+"""The event study of the Weights page: points to draw, and what each pattern means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from logprobe.app.dashboard.pages.blocks import Block, row, table
+from logprobe.app.numbers import number
+from logprobe.app.tables import harmless
+from logprobe.monitor.event_study import Contrast, Question
+
+Row = Mapping[str, Any]
+
+_QUESTIONS: Final[Mapping[Question, tuple[str, str]]] = {
+    "after_switch": ("first tokens of new weights", "sequences without a switch"),
+    "before_switch": ("last tokens of old weights", "first tokens of new ones"),
+    "cached": ("cached prompt tokens", "none cached"),
+    "in_flight": ("update while it ran", "none"),
+}
+_MEANING: Final[Mapping[tuple[Question, str], str]] = {
+    ("after_switch", "worse"): "The new weights go on from keys and values of the old ones: the update kept requests in flight and their cache. "
+    "Abort or recompute them, or clear the cache with the update.",
+    ("after_switch", "same"): "Requests go on as if they had begun with the new weights.",
+    ("after_switch", "better"): "Sequences without a switch are the staler ones.",
+    ("before_switch", "worse"): "Staleness: the trainer computes with newer weights than those that sampled. It grows with the lag, and is what a correction is for.",
+    ("before_switch", "same"): "The weights change little from one version to the next, or the trainer computed with the older ones.",
+    ("before_switch", "better"): "The trainer computed with the older weights, or the label of a version comes too early.",
+    ("cached", "worse"): "The prefix cache holds keys and values of weights that are gone: reset it with every update.",
+    ("cached", "same"): "Cached prompt tokens do no harm.",
+    ("cached", "better"): "Requests without cached tokens are others: the first of a prompt, or after a reset. The cache does no harm.",
+    ("in_flight", "worse"): "What was sampled across an update is further from the trainer: staleness, or a cache that was kept. Look at the switch above.",
+    ("in_flight", "same"): "Updates in flight do no harm that can be seen.",
+    ("in_flight", "better"): "Requests without an update are the staler ones.",
+}  # fmt: skip
+_UNKNOWN: Final[Mapping[Question, str]] = {
+    "after_switch": "Needs raw tokens of sequences with a switch and of sequences without.",
+    "before_switch": "Needs raw tokens of sequences with a switch of versions.",
+    "cached": "Needs at least two sequences of each kind that no update interrupted, recorded by the engine.",
+    "in_flight": "Needs sequences with an update and sequences without, recorded by the engine.",
+}
+
+
+def switch_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
+    """Data of `browser/points.js`: the gap by distance to a switch. `where`: of which steps."""
+    points = [
+        _distance(each) for each in rows if each["distance"] is not None and each["logprob_abs_diff_mean"] is not None
+    ]
+    reference = next((each for each in rows if each["distance"] is None), None)
+    return {
+        "title": "Around a switch of weights",
+        "hint": f"|log-ratio| by distance to the switch, ± 2 standard errors; {where}",
+        "x": "tokens after the switch",
+        "log": False,
+        "split": -0.5,
+        "points": points,
+        "reference": None if reference is None or reference["logprob_abs_diff_mean"] is None else _reference(reference),
+        "empty": _no_switch(rows),
+    }
+
+
+def _no_switch(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "No raw tokens of these steps are kept, or nobody recorded weight versions with the tokens."
+    return "No sequence of these steps was sampled by more than one version: no update hit a request in flight."
+
+
+def _distance(each: Row) -> dict[str, Any]:
+    place = (
+        "first token of the new weights"
+        if each["distance"] == 0
+        else f"{abs(each['distance'])} {'after' if each['distance'] > 0 else 'before'}"
+    )
+    return {
+        "x": each["distance"],
+        "y": each["logprob_abs_diff_mean"],
+        "error": each["logprob_abs_diff_error"],
+        "words": f"{place}: {_gap(each)}, KL (k3) {number(each['k3_kl'])}, {each['tokens']:,} tokens{_broken(each)}",
+    }
+
+
+def _reference(each: Row) -> dict[str, Any]:
+    words = f"sequences without a switch: {_gap(each)}, {each['sequences']:,} sequences{_broken(each)}"
+    return {"y": each["logprob_abs_diff_mean"], "error": each["logprob_abs_diff_error"], "words": words}
+
+
+def _gap(each: Row) -> str:
+    error = each["logprob_abs_diff_error"]
+    return number(each["logprob_abs_diff_mean"]) + ("" if error is None else f" ± {number(error)}")
+
+
+def _broken(each: Row) -> str:
+    return f", {each['broken']:,} broken left out" if each["broken"] else ""
+
+
+def version_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
+    """K3 by the version that sampled a sequence, oldest first; versions that are no numbers stand in their order."""
+    own = [each for each in reversed(rows) if each["version"] is not None and each["k3_kl"] is not None]
+    numbered = all(each["version"].lstrip("+-").isdecimal() for each in own)
+    return {
+        "title": "KL (k3) by weight version",
+        "hint": f"of sequences that one version sampled; {where}",
+        "x": "weight version" if numbered else "weight versions, in their order",
+        "log": bool(own) and all(each["k3_kl"] > 0 for each in own),
+        "split": None,
+        "points": [_version(each, int(each["version"]) if numbered else at) for at, each in enumerate(own)],
+        "reference": None,
+        "empty": "No sequence of these steps is known to come from a single version.",
+    }
+
+
+def _version(each: Row, x: int) -> dict[str, Any]:
+    steps = (
+        f"step {each['first_step']:,}"
+        if each["first_step"] == each["last_step"]
+        else f"steps {each['first_step']:,} to {each['last_step']:,}"
+    )
+    words = f"version {harmless(each['version'])}: KL (k3) {number(each['k3_kl'])}, {each['sequences']:,} sequences, {steps}{_broken(each)}"
+    return {"x": x, "y": each["k3_kl"], "error": None, "words": words}
+
+
+def contrasts_blocks(found: Sequence[Contrast]) -> list[Block]:
+    """The questions and their answers in words."""
+    return [
+        table(
+            "patterns",
+            ("tokens or requests", "their gap", "against", "verdict", "what it means"),
+            [_contrast(each) for each in found],
+            empty="",
+        )
+    ]
+
+
+def _contrast(each: Contrast) -> Block:
+    group, others = _QUESTIONS[each.question]
+    verdict = each.verdict
+    meaning = _MEANING.get((each.question, verdict)) or _UNKNOWN[each.question]
+    words = {"worse": "larger", "better": "smaller", "same": "no difference that matters", "unknown": "not measured"}[
+        verdict
+    ]
+    harmful = verdict == "worse" and each.question in {"after_switch", "cached"}
+    cells = [group, number(each.gap), f"{others}: {number(each.other)}", _verdict(each, words), meaning]
+    return row(cells, tone="critical" if harmful else "warning" if verdict == "worse" else "")
+
+
+def _verdict(each: Contrast, words: str) -> str:
+    if each.gap is None or each.other is None or each.error is None:
+        return words
+    return f"{words}: {number(each.gap - each.other)} ± {number(each.error)}"
+
+
+def cached_blocks(rows: Sequence[Row]) -> list[Block]:
+    """Requests by cached prompt tokens and by update in flight."""
+    head = ("prompt tokens from the cache", "update while it ran", "gap", "KL (k3)", "sequences", "tokens")
+    return [
+        table(
+            "cached",
+            head,
+            [_cached(each) for each in rows],
+            empty="No sequence of these steps has statistics of both sides.",
+        )
+    ]
+
+
+def _cached(each: Row) -> Block:
+    known = {True: "yes", False: "no", None: "not known"}
+    tokens = f"{each['tokens']:,}{_broken(each)}"
+    return row(
+        [
+            known[each["cached"]],
+            known[each["in_flight"]],
+            _gap(each),
+            number(each["k3_kl"]),
+            f"{each['sequences']:,}",
+            tokens,
+        ]
+    )

@@ -1,0 +1,60 @@
+-- When each weight version arrived where: the trainer's publications and each engine's updates in $run.
+-- Grain: lane ("trainer", or an engine's replica) and version, in the order of arrival; beside each, what holds for all of its lane. A lane
+-- without an arrival among those asked for has one row with `version` null. Inputs: weight_records. Parameters: $run; $first and $last
+-- (steps whose result a version is, both included; null: no bound); $newest (versions, counted from the newest one; null: all).
+-- `place`: of a version among all of the run, by number where all are whole numbers, else in the order of publication. Of several records
+-- of a lane about one version the first counts, the others are reloads. `skipped`: versions between this one and the one before that
+-- never arrived, beyond what is usual for the lane (its median stride). Durations are in seconds, null where a time is unknown.
+WITH records AS (
+    SELECT version, step, source, CASE WHEN source = 'engine' THEN replica END AS replica, requested_at, started_at, applied_at,
+           resumed_at, pause_mode, cache_cleared, coalesce(applied_at, resumed_at, time) AS arrived_at
+    FROM weight_records WHERE run = $run
+), versions AS (
+    SELECT version, min(step) AS step, coalesce(min(arrived_at) FILTER (source = 'trainer'), min(arrived_at)) AS published_at,
+           min(least(requested_at, started_at)) FILTER (source = 'trainer') AS begun_at
+    FROM records WHERE version IS NOT NULL GROUP BY version
+), placed AS (
+    SELECT *, row_number() OVER (ORDER BY if(numbered, try_cast(version AS BIGINT), NULL), published_at, version) AS place
+    FROM (SELECT *, bool_and(regexp_full_match(version, '[+-]?[0-9]{1,15}')) OVER () AS numbered FROM versions)
+), arrivals AS (
+    SELECT r.source, r.replica, r.version, p.step, p.place, r.arrived_at, r.pause_mode, r.cache_cleared,
+           r.started_at IS NOT NULL AS loaded,
+           (epoch_us(r.arrived_at) - epoch_us(least(r.requested_at, r.started_at, p.begun_at))) / 1e6 AS delay,
+           (epoch_us(r.resumed_at) - epoch_us(r.requested_at)) / 1e6 AS pause,
+           count(*) OVER repeats - 1 AS reloads
+    FROM records AS r JOIN placed AS p USING (version)
+    WINDOW repeats AS (PARTITION BY r.source, r.replica, r.version)
+    QUALIFY row_number() OVER (PARTITION BY r.source, r.replica, r.version ORDER BY r.arrived_at) = 1
+), strides AS (
+    SELECT *, place - lag(place) OVER (PARTITION BY source, replica ORDER BY arrived_at, place) AS stride FROM arrivals
+), usual AS (
+    SELECT source, replica, coalesce(median(stride) FILTER (stride > 0), 1) AS stride FROM strides GROUP BY source, replica
+), judged AS (
+    SELECT s.* EXCLUDE (stride, delay, pause), if(s.delay >= 0, s.delay, NULL) AS delay, if(s.pause >= 0, s.pause, NULL) AS pause,
+           s.stride < 0 AS backwards, if(s.stride > u.stride, s.stride - u.stride, 0)::BIGINT AS skipped
+    FROM strides AS s JOIN usual AS u ON u.source = s.source AND u.replica IS NOT DISTINCT FROM s.replica
+), unknown AS (
+    SELECT source, replica, count(*) AS unknown FROM records WHERE version IS NULL GROUP BY source, replica
+), totals AS (
+    SELECT source, replica, count(*) AS updates, min(arrived_at) AS first_at, max(arrived_at) AS last_at, max(place) AS newest_place,
+           arg_max(version, place) AS newest_version, sum(skipped)::BIGINT AS all_skipped, count(*) FILTER (backwards) AS all_backwards,
+           sum(reloads)::BIGINT AS all_reloads, count(*) FILTER (cache_cleared) AS cleared,
+           count(*) FILTER (NOT cache_cleared) AS kept, median(delay) AS usual_delay, max(delay) AS longest_delay,
+           median(pause) AS usual_pause, max(pause) AS longest_pause, list(DISTINCT pause_mode) FILTER (pause_mode IS NOT NULL) AS pauses
+    FROM judged GROUP BY source, replica
+), newest AS (
+    SELECT max(place) AS place FROM placed
+), shown AS (
+    SELECT * FROM judged
+    WHERE coalesce(step >= $first::BIGINT, $first::BIGINT IS NULL) AND coalesce(step <= $last::BIGINT, $last::BIGINT IS NULL)
+        AND ($newest::BIGINT IS NULL OR place > (SELECT place FROM newest) - $newest::BIGINT)
+)
+SELECT t.source, t.replica, t.updates, t.first_at, t.last_at, t.newest_version, n.place - t.newest_place AS behind, u.stride AS usual_stride,
+       t.all_skipped, t.all_backwards, t.all_reloads, t.cleared, t.kept, t.usual_delay, t.longest_delay, t.usual_pause, t.longest_pause,
+       t.pauses, coalesce(x.unknown, 0) AS unknown,
+       s.version, s.step, s.arrived_at, s.pause_mode, s.cache_cleared, s.loaded, s.delay, s.pause, s.reloads, s.backwards, s.skipped
+FROM totals AS t CROSS JOIN newest AS n
+JOIN usual AS u ON u.source = t.source AND u.replica IS NOT DISTINCT FROM t.replica
+LEFT JOIN unknown AS x ON x.source = t.source AND x.replica IS NOT DISTINCT FROM t.replica
+LEFT JOIN shown AS s ON s.source = t.source AND s.replica IS NOT DISTINCT FROM t.replica
+ORDER BY t.source DESC, t.replica NULLS FIRST, s.arrived_at, s.place
