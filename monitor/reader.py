@@ -243,14 +243,17 @@ class FileReader(Reader):
     def _interruptible(self, work: Callable[[], pa.Table]) -> pa.Table:
         """`work` in a thread of its own, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
         outcome: Future[pa.Table] = Future()
+        worker = threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True)
         try:
-            threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True).start()
+            worker.start()
             while not wait([outcome], timeout=_INTERRUPT_SECONDS).done:
                 pass
         except KeyboardInterrupt:
             while not self._stopped(outcome):
                 pass
             raise
+        # Its cursor goes with it, and must be gone before the interpreter ends: destroyed later, it aborts the process.
+        worker.join()
         return outcome.result()
 
     def _stopped(self, outcome: Future[pa.Table]) -> bool:
