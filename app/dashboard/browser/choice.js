@@ -12,4 +12,4 @@ export const pairs = (view) =>
   choice(view, "pair", "pair", view.data.pairs.map(({ name, help }) => ({ key: name, label: name, help })), view.data.pair);
 
 // Says that the bar is ahead of what is shown.
-export const older = (data) => (data.old ? node("span", { class: "lp-note", role: "status", text: "older than the bar: the newest steps follow shortly" }) : null);
+export const older = (data) => (data.old ? node("span", { class: "lp-note", role: "status", text: data.old }) : null);

@@ -2,6 +2,7 @@
 // of the page has changed the steps in view, which the panels drawn by the server must follow.
 import { asked, listen, put } from "./address.js";
 import { node } from "./dom.js";
+import { offer, withdraw } from "./keys.js";
 import { spark } from "./tiles.js";
 
 const FIND = "mismatch.find";
@@ -14,6 +15,7 @@ export function update(root, view) {
   const at = view.box.scrollTop;
   const focused = view.box.contains(document.activeElement) && document.activeElement.dataset.key;
   view.hint.textContent = view.data.note;
+  view.broken.replaceChildren(...view.data.broken.map((words) => node("p", { class: "lp-text lp-tone-warning", text: words })));
   view.box.replaceChildren(table(view));
   filter(view);
   view.box.scrollTop = at;
@@ -22,6 +24,7 @@ export function update(root, view) {
 
 export function close(root, view) {
   view.deaf?.();
+  withdraw(view);
   clearTimeout(view.question);
 }
 
@@ -29,9 +32,11 @@ function build(root, view) {
   view.hint = node("span", { class: "lp-hint" });
   view.find = node("input", { type: "search", value: asked(FIND) ?? "", placeholder: "filter metrics", "aria-label": "filter metrics", autocomplete: "off", spellcheck: "false", oninput: () => { put({ [FIND]: view.find.value }); filter(view); } });
   view.count = node("span", { class: "lp-hint", role: "status" });
+  view.broken = node("div", { class: "lp-metrics-broken", role: "status" });
   view.box = node("div", { class: "lp-metrics-box", tabindex: 0, role: "region", "aria-label": "all metrics by pair" });
   root.replaceChildren(node("section", { class: "lp lp-metrics" },
-    node("h2", { class: "lp-title" }, "All metrics", view.hint), node("div", { class: "lp-tools-line" }, view.find, view.count), view.box));
+    node("h2", { class: "lp-title" }, "All metrics", view.hint), view.broken, node("div", { class: "lp-tools-line" }, view.find, view.count), view.box));
+  offer(view, "Mismatch", [{ keys: ["f"], words: "filter the metrics", run: () => view.find.focus() }]);
   view.steps = asked("steps");
   view.deaf = listen(() => follow(view));
 }

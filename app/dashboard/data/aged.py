@@ -35,8 +35,9 @@ class _Entry:
 class AgedValues:
     """Remembers the values last computed. Thread-safe; computes one at a time, whoever asks."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds that only grow."""
+    def __init__(self, kept: int = _KEPT, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`kept`: values; the one asked for longest ago is forgotten first. `clock`: seconds that only grow."""
+        self._most = kept
         self._clock = clock
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
@@ -54,7 +55,7 @@ class AgedValues:
             if entry is None or (entry.aged.state != state and self._rested(entry)):
                 entry = self._computed(state, compute)
                 self._entries[key] = entry
-                if len(self._entries) > _KEPT:
+                if len(self._entries) > self._most:
                     self._entries.popitem(last=False)
             self._entries.move_to_end(key)
             return replace(entry.aged, old=entry.aged.state != state)

@@ -59,11 +59,12 @@ class Sliced:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The newest sequences in view, of whole steps, at most `MOST_SEQUENCES`."""
+    """The newest sequences in view, of whole steps, at most `MOST_SEQUENCES`; the names of the tags of all in view."""
 
     steps: Visible
     count: int
     sequences: slices.Sequences
+    tags: Sequence[str]
 
 
 class MismatchData:
@@ -72,55 +73,59 @@ class MismatchData:
     All methods raise `ServiceUnavailableError` when nobody answers, `QueryError` as `Reader.read` does.
     """
 
-    def __init__(self, source: slices.Source, aged: AgedValues) -> None:
+    def __init__(self, source: slices.Source, aged: AgedValues, loads: AgedValues) -> None:
+        """`aged`: for what is shown; `loads`: for the sequences that it is made of, some 10 MB each, so that few should be kept."""
         self._source = source
         self._aged = aged
+        self._loads = loads
 
     def profiled(self, run: str) -> Hashable:
         """Becomes another value whenever a step of the run was profiled."""
         return tuple(self._source.read("app_mismatch_profiled", run=run).to_pylist()[0].values())
 
-    def density(self, run: RunSeries, pair: str, seen: Visible, state: Hashable) -> Aged[Density]:
-        """The density of log-ratios. `state`: as `profiled` gave it."""
+    def density(self, run: RunSeries, pair: str, seen: Visible, profiled: Hashable) -> Aged[Density]:
+        """The density of log-ratios. `profiled`: as the method of that name gave it."""
         columns = log_ratio_density.columns_of(run.steps, run.tokens, seen.first, seen.last)
         key = ("density", run.run, pair, _asked(seen))
         return self._aged.get(
-            key, (state, columns), lambda: log_ratio_density.read(self._source, run.run, pair, columns)
+            key, (profiled, columns), lambda: log_ratio_density.read(self._source, run.run, pair, columns)
         )
 
-    def side(self, run: str, pair: str, name: str, seen: Visible, state: Hashable) -> Aged[Side]:
-        """Profiles of one range of steps. `state`: as `profiled` gave it."""
-        key = ("profiles", run, pair, name, _asked(seen))
-        return self._aged.get(key, (state, seen), lambda: self._side(run, pair, name, seen))
+    def side(self, run: RunSeries, pair: str, name: str, seen: Visible, profiled: Hashable) -> Aged[Side]:
+        """Profiles of one range of steps. `profiled`: as the method of that name gave it."""
+        key = (run.run, pair, _asked(seen))
+        found = self._aged.get(("profiles", *key), (profiled, seen), lambda: (seen, self._buckets(run.run, pair, seen)))
+        loaded = self._loaded(run, seen)
+        lags = self._aged.get(("lag", *key, loaded.state), None, lambda: _by_lag(loaded.value.sequences, pair))
+        shown, buckets = found.value
+        side = Side(name, shown, {**buckets, LAG: lags.value}, loaded.value.steps)
+        return Aged(side, (found.state, loaded.state), found.old or loaded.old)
 
-    def _side(self, run: str, pair: str, name: str, seen: Visible) -> Side:
-        span = (seen.first, seen.last)
-        buckets: dict[str, pa.Table] = {
-            each: profiles.of(self._source, run, each, pair=pair, steps=span) for each in _PROFILES
-        }
-        loaded = self._load(run, seen)
-        return Side(name, seen, {**buckets, LAG: _by_lag(loaded.sequences, pair)}, loaded.steps)
-
-    def sliced(self, run: str, pair: str, asked: str | None, seen: Visible, revision: int) -> Aged[Sliced]:
-        """Slices by the dimension that was asked for, or by weight lag where there is no such. `revision`: of the run."""
-        key = ("sequences", run, _asked(seen))
-        loaded = self._aged.get(key, (revision, seen), lambda: (self._load(run, seen), self._tags(run, seen)))
-        sequences, tags = loaded.value
-        dimension = dimension_of(asked, tags)
-        place = ("slices", run, pair, dimension, _asked(seen), loaded.state)
-        made = self._aged.get(place, None, lambda: _split(sequences, pair, dimension, tags))
+    def sliced(self, run: RunSeries, pair: str, asked: str | None, seen: Visible) -> Aged[Sliced]:
+        """Slices by the dimension that was asked for, or by weight lag where there is no such."""
+        loaded = self._loaded(run, seen)
+        dimension = dimension_of(asked, loaded.value.tags)
+        place = ("slices", run.run, pair, dimension, _asked(seen), loaded.state)
+        made = self._aged.get(place, None, lambda: _split(loaded.value, pair, dimension))
         return Aged(made.value, loaded.state, loaded.old)
+
+    def _buckets(self, run: str, pair: str, seen: Visible) -> dict[str, pa.Table]:
+        steps = (seen.first, seen.last)
+        return {each: profiles.of(self._source, run, each, pair=pair, steps=steps) for each in _PROFILES}
+
+    def _loaded(self, run: RunSeries, seen: Visible) -> Aged[_Loaded]:
+        return self._loads.get((run.run, _asked(seen)), (run.revision, seen), lambda: self._load(run.run, seen))
 
     def _load(self, run: str, seen: Visible) -> _Loaded:
         bounds = {"run": run, "first": seen.first, "last": seen.last}
         (window,) = self._source.read("app_mismatch_window", most=MOST_SEQUENCES, **bounds).to_pylist()
         steps = Visible(window["first"], window["last"], whole=False)
-        return _Loaded(steps, window["sequences"], slices.load(self._source, run, (steps.first, steps.last)))
-
-    def _tags(self, run: str, seen: Visible) -> list[str]:
-        bounds = {"run": run, "first": seen.first, "last": seen.last}
-        names: list[str] = self._source.read("app_mismatch_tags", most=MOST_TAGS, **bounds)["name"].to_pylist()
-        return names
+        return _Loaded(
+            steps=steps,
+            count=window["sequences"],
+            sequences=slices.load(self._source, run, (steps.first, steps.last)),
+            tags=self._source.read("app_mismatch_tags", most=MOST_TAGS, **bounds)["name"].to_pylist(),
+        )
 
 
 def dimension_of(asked: str | None, tags: Sequence[str]) -> str:
@@ -129,7 +134,7 @@ def dimension_of(asked: str | None, tags: Sequence[str]) -> str:
     return asked if asked in known else LAG
 
 
-def _split(loaded: _Loaded, pair: str, dimension: str, tags: Sequence[str]) -> Sliced:
+def _split(loaded: _Loaded, pair: str, dimension: str) -> Sliced:
     sequences = loaded.sequences
     return Sliced(
         dimension=dimension,
@@ -138,7 +143,7 @@ def _split(loaded: _Loaded, pair: str, dimension: str, tags: Sequence[str]) -> S
         table=slices.split(sequences, dimension, metrics=_keys(pair)),
         gaps=against_rest(sequences, dimension, pair),
         course=slices.split(sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
-        tags=tags,
+        tags=loaded.tags,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS, Line, Panel
 from logprobe.app.dashboard.charts.tiles import change, spark
@@ -17,7 +19,7 @@ from logprobe.app.numbers import number, quantity
 from logprobe.monitor.metrics.definition import SIDES, Metric, PairMetric, StepMetric
 
 USUAL: Final = "k3_kl"
-_SPARK_STEPS: Final = 60
+_SPARK_STEPS: Final = 40
 _LATE: Final = 5  # steps: what the engine reports joins a little after what the trainer does
 _GROUPS: Final = {
     "token": ("Over tokens", "each token weighs the same"),
@@ -31,6 +33,7 @@ _WORSE: Final = {
     "away from 1": "≠ 1",
     "neither": "–",
 }
+_BROKEN: Final = {"nonfinite_tokens": "non-finite tokens", "impossible_tokens": "impossible tokens"}
 _HOW: Final = {
     "rollout_logprobs": "log-probs of the engine",
     "trainer_logprobs": "log-probs recomputed by the trainer before the update",
@@ -97,7 +100,31 @@ def grid_of(run: RunSeries, catalog: Sequence[Declared], seen: Visible, selected
         ],
         "selected": selected,
         "note": _note(seen),
+        "broken": broken_of(run, seen),
     }
+
+
+def as_of(step: int) -> str:
+    """Says that the bar is ahead of what is shown."""
+    return f"as of step {step:,}; newer ones follow shortly"
+
+
+def broken_of(run: RunSeries, seen: Visible) -> list[str]:
+    """What is broken or missing of the steps in view, a sentence per pair that has any."""
+    inside = (run.steps >= seen.first) & (run.steps <= seen.last)
+    return [words for pair in PAIRS if (words := _broken(run, pair, inside))]
+
+
+def _broken(run: RunSeries, pair: str, inside: npt.NDArray[np.bool_]) -> str:
+    coverage = run.column(f"{pair}.coverage")[inside]
+    partial = int(np.count_nonzero(coverage < 1))
+    if not partial:
+        return ""
+    counts = {words: np.nansum(run.column(f"{pair}.{key}")[inside]) for key, words in _BROKEN.items()}
+    broken = "".join(f"; {words}: {int(count):,}" for words, count in counts.items() if count)
+    least = math.floor(1e4 * float(np.nanmin(coverage))) / 100  # never rounded up to 100
+    steps = f"{partial:,} step{'' if partial == 1 else 's'}"
+    return f"{pair}: incomplete at {steps} in view, down to {least:g} % of the tokens{broken}"
 
 
 def _grouped(catalog: Sequence[Declared]) -> Iterator[tuple[str, str, list[PairMetric]]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
+import streamlit as st
+
 from logprobe.app.dashboard.charts.density import density_of
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS
 from logprobe.app.dashboard.data.aged import AgedValues
@@ -14,7 +16,7 @@ from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.feed import Run, RunView
 from logprobe.app.dashboard.data.mismatch import MismatchData
 from logprobe.app.dashboard.data.visible import Visible, visible
-from logprobe.app.dashboard.pages.mismatch import Declared, about, chosen, grid_of, panel_of, why_unmeasured
+from logprobe.app.dashboard.pages.mismatch import Declared, about, as_of, chosen, grid_of, panel_of, why_unmeasured
 from logprobe.app.dashboard.pages.mismatch_profiles import compared, profiles_of
 from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import Theme
@@ -23,6 +25,7 @@ from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
 from logprobe.monitor.metrics.catalog import CATALOG
 
+_LOADS: Final = 4  # some 10 MB each
 _PAIRS: Final = [{"name": pair, "help": PAIR_WORDS[pair]} for pair in PAIRS]
 
 
@@ -39,8 +42,17 @@ class _Looking:
     colors: Theme
 
     @property
-    def version(self) -> str:
-        return f"{self.view.version} {self.seen} {self.metric.key} {self.colors.mode}"
+    def about(self) -> str:
+        """What the panels of one pair are about."""
+        return f"{self.run.name} {self.pair} {self.absent} {self.seen} {self.colors.mode}"
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """What a panel shows: another `version` whenever `draw` would return something else."""
+
+    version: str
+    draw: Callable[[], dict[str, Any]]
 
 
 def mismatch() -> None:
@@ -55,7 +67,7 @@ def _series(_home: str) -> CatalogSeries:
 
 @cache
 def _data(_home: str) -> MismatchData:
-    return MismatchData(feed(), AgedValues())
+    return MismatchData(feed(), AgedValues(), AgedValues(_LOADS))
 
 
 def _run(run: Run, view: RunView) -> None:
@@ -83,50 +95,60 @@ def _sections(at: _Looking) -> None:
     report("about", {"version": at.metric.key, "label": "chosen metric", "blocks": about(at.metric)})
     with guarded("chart"):
         steps_chart("metric", at.view, (panel_of(at.metric),))
-    with guarded("metrics"):
-        grid = grid_of(at.view.series, CATALOG, at.seen, at.metric.key, at.colors)
-        show("mismatch", "metrics", {"version": at.version, **grid})
-    sections: tuple[tuple[str, Callable[[_Looking], dict[str, Any]]], ...] = (
-        ("heatmap", _density),
-        ("profiles", _profiles),
-        ("slices", _slices),
-    )
-    for kind, read in sections:
+    for kind, read in (("mismatch", _grid), ("heatmap", _density), ("profiles", _profiles), ("slices", _slices)):
         with guarded(kind):
             _section(kind, at, read)
 
 
-def _section(kind: str, at: _Looking, read: Callable[[_Looking], dict[str, Any]]) -> None:
-    """Draws a panel from what `read` returns, or returned last while the service is away."""
-    drawn = kept(f"{kind} {at.run.name}", lambda: read(at))
-    if drawn is not None:
-        show(kind, kind, {"pairs": _PAIRS, **drawn})
+def _section(kind: str, at: _Looking, read: Callable[[_Looking], _Panel]) -> None:
+    """Draws a panel of what `read` found, or found last while the service is away; made anew only when it is another."""
+    panel = kept(f"{kind} {at.run.name}", lambda: read(at))
+    if panel is None:
+        return
+    last: tuple[str, dict[str, Any]] | None = st.session_state.get(f"{kind} drawn")
+    if last is None or last[0] != panel.version:
+        last = (panel.version, panel.draw())
+        st.session_state[f"{kind} drawn"] = last
+    show(kind, kind, {"version": panel.version, "pairs": _PAIRS, **last[1]})
 
 
-def _density(at: _Looking) -> dict[str, Any]:
-    data, run = _data(str(home())), at.run.name
-    found = data.density(at.view.series, at.pair, at.seen, data.profiled(run))
-    drawn = density_of(found.value, at.pair, at.colors, at.absent)
-    version = f"{run} {at.pair} {found.state} {found.old} {at.colors.mode}"
-    return {"version": version, "old": found.old, "whole": at.seen.whole, **drawn}
+def _grid(at: _Looking) -> _Panel:
+    version = f"{at.view.version} {at.seen} {at.metric.key} {at.colors.mode}"
+    return _Panel(version, lambda: grid_of(at.view.series, CATALOG, at.seen, at.metric.key, at.colors))
 
 
-def _profiles(at: _Looking) -> dict[str, Any]:
-    data, run, choice = _data(str(home())), at.run.name, asked("mismatch.profile")
-    state = data.profiled(run)
-    ranges = compared(choice, at.seen, at.view.series.steps)
-    sides = [data.side(run, at.pair, name, seen, state) for name, seen in ranges]
-    drawn = profiles_of([side.value for side in sides], at.pair, choice, at.colors, at.absent)
-    old = any(side.old for side in sides)
-    version = f"{run} {at.pair} {choice} {[side.state for side in sides]} {old} {at.colors.mode}"
-    return {"version": version, "old": old, **drawn}
+def _density(at: _Looking) -> _Panel:
+    data = _data(str(home()))
+    found = data.density(at.view.series, at.pair, at.seen, data.profiled(at.run.name))
+    age = as_of(found.value.columns.last) if found.old else ""
+
+    def draw() -> dict[str, Any]:
+        drawn = density_of(found.value, at.pair, at.colors, at.absent)
+        return {"old": age, "whole": at.seen.whole, **drawn}
+
+    return _Panel(f"{at.about} {found.state} {age}", draw)
 
 
-def _slices(at: _Looking) -> dict[str, Any]:
-    data, run = _data(str(home())), at.run
-    found = data.sliced(run.name, at.pair, asked("mismatch.by"), at.seen, run.revision)
+def _profiles(at: _Looking) -> _Panel:
+    data, run, choice = _data(str(home())), at.view.series, asked("mismatch.profile")
+    profiled = data.profiled(run.run)
+    sides = [data.side(run, at.pair, name, seen, profiled) for name, seen in compared(choice, at.seen, run.steps)]
+    age = as_of(max(side.value.lag_steps.last for side in sides)) if any(side.old for side in sides) else ""
+
+    def draw() -> dict[str, Any]:
+        return {"old": age, **profiles_of([side.value for side in sides], at.pair, choice, at.colors, at.absent)}
+
+    return _Panel(f"{at.about} {choice} {[side.state for side in sides]} {age}", draw)
+
+
+def _slices(at: _Looking) -> _Panel:
+    found = _data(str(home())).sliced(at.view.series, at.pair, asked("mismatch.by"), at.seen)
     columns = columns_of(asked("mismatch.columns"), at.metric, CATALOG)
-    drawn = slices_of(found.value, pair=at.pair, columns=columns, catalog=CATALOG, seen=at.seen, theme=at.colors)
+    age = as_of(found.value.steps.last) if found.old else ""
+
+    def draw() -> dict[str, Any]:
+        drawn = slices_of(found.value, pair=at.pair, columns=columns, catalog=CATALOG, seen=at.seen, theme=at.colors)
+        return {"old": age, **drawn}
+
     shown = ",".join(metric.key for metric in columns)
-    version = f"{run.name} {at.pair} {found.value.dimension} {found.state} {found.old} {shown} {at.colors.mode}"
-    return {"version": version, "old": found.old, **drawn}
+    return _Panel(f"{at.about} {found.value.dimension} {found.state} {shown} {age}", draw)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from recorded_home import ingest_recorded
@@ -13,6 +12,7 @@ from recorded_home import ingest_recorded
 from logprobe.app.dashboard.data.aged import AgedValues
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.mismatch import LAG, MOST_SEQUENCES, MismatchData
+from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
@@ -56,6 +56,11 @@ def source(stored: Store) -> Counting:
 def revision(source: Counting) -> int:
     (row,) = source.store.read("app_runs").to_pylist()
     return int(row["revision"])
+
+
+def opened(source: Counting) -> tuple[MismatchData, RunSeries]:
+    """What a page starts with."""
+    return MismatchData(source, AgedValues(), AgedValues()), CatalogSeries(source).of(RUN, revision(source))
 
 
 # --- Aged values ---
@@ -124,36 +129,35 @@ def test_columns_of_the_whole_catalog_are_read_once_per_revision(source: Countin
 
 
 def test_each_panel_reads_once_until_its_input_changes(source: Counting) -> None:
-    data, series = MismatchData(source, AgedValues()), CatalogSeries(source).of(RUN, revision(source))
+    data, series = opened(source)
     seen = visible(None, series.steps)
     for _ in range(3):
         data.density(series, "backend", seen, "state")
-        data.side(RUN, "backend", "in view", seen, "state")
-        data.sliced(RUN, "backend", "environment", seen, 1)
+        data.side(series, "backend", "in view", seen, "state")
+        data.sliced(series, "backend", "environment", seen)
     assert source.reads.count("app_mismatch_density") == 1
     assert source.reads.count("profile_read") == 3  # place, turn, probability
-    assert source.reads.count("slice_sequences") == 2  # of the lag profile, and of the slices
-    data.sliced(RUN, "update", "length", seen, 1)
-    assert source.reads.count("slice_sequences") == 2  # another dimension or pair needs no sequence again
+    data.sliced(series, "update", "length", seen)
+    assert source.reads.count("slice_sequences") == 1  # for the profile by lag, all dimensions and all pairs
     data.density(series, "backend", visible("0:9", series.steps), "state")
     assert source.reads.count("app_mismatch_density") == 2
 
 
 def test_a_density_holds_every_token_in_view(source: Counting) -> None:
-    data, series = MismatchData(source, AgedValues()), CatalogSeries(source).of(RUN, revision(source))
+    data, series = opened(source)
     seen = visible("10:19", series.steps)
     grid = data.density(series, "backend", seen, "state").value
     assert grid.tokens_CB.sum() == series.tokens[10:20].sum()
 
 
 def test_slices_name_their_dimension_and_what_they_stand_on(source: Counting) -> None:
-    data = MismatchData(source, AgedValues())
-    seen = visible("10:19", np.arange(40))
-    sliced = data.sliced(RUN, "backend", "tag:environment", seen, 1).value
+    data, series = opened(source)
+    seen = visible("10:19", series.steps)
+    sliced = data.sliced(series, "backend", "tag:environment", seen).value
     assert sliced.dimension == "tag:environment"
     assert (sliced.steps.first, sliced.steps.last, sliced.sequences) == (10, 19, 640)
     assert sliced.sequences == sum(sliced.table["sequences"].to_pylist()) <= MOST_SEQUENCES
-    assert data.sliced(RUN, "backend", "tag:nothing of the kind", seen, 1).value.dimension == LAG
+    assert data.sliced(series, "backend", "tag:nothing of the kind", seen).value.dimension == LAG
 
 
 def test_a_window_of_too_many_sequences_is_its_newest_steps(source: Counting) -> None:
@@ -166,10 +170,10 @@ def test_a_window_of_too_many_sequences_is_its_newest_steps(source: Counting) ->
 
 
 def test_the_lag_profile_has_the_numbers_of_the_slices(source: Counting) -> None:
-    data = MismatchData(source, AgedValues())
-    seen = visible(None, np.arange(40))
-    by_lag = data.side(RUN, "backend", "in view", seen, "state").value.buckets[LAG].to_pylist()
-    table = data.sliced(RUN, "backend", LAG, seen, 1).value.table.to_pylist()
+    data, series = opened(source)
+    seen = visible(None, series.steps)
+    by_lag = data.side(series, "backend", "in view", seen, "state").value.buckets[LAG].to_pylist()
+    table = data.sliced(series, "backend", LAG, seen).value.table.to_pylist()
     assert [(row["label"], row["tokens"], row["k3_kl"]) for row in by_lag] == [
         (row["slice"], row["tokens"], row["backend.k3_kl"]) for row in table
     ]

@@ -75,6 +75,20 @@ def test_a_step_without_a_value_is_no_value() -> None:
     assert cells(run(entropy=gap), "entropy", "5:8")["step"] == {"value": "–", "missing": "no value at steps 5–8"}
 
 
+def test_what_is_broken_is_said_first_and_never_rounded_up_to_whole() -> None:
+    coverage = np.where(STEPS == 4, 0.99999, 1.0)
+    series = run(**{
+        "backend.coverage": coverage, "total.coverage": np.where(STEPS < 2, 0.5, 1.0),
+        "backend.nonfinite_tokens": np.where(STEPS == 4, 3.0, 0.0), "backend.impossible_tokens": np.zeros(10),
+    })  # fmt: skip
+    said = grid_of(series, CATALOG, visible(None, STEPS), "k3_kl", LIGHT)["broken"]
+    assert said == [
+        "backend: incomplete at 1 step in view, down to 99.99 % of the tokens; non-finite tokens: 3",
+        "total: incomplete at 2 steps in view, down to 50 % of the tokens",
+    ]
+    assert grid_of(series, CATALOG, visible("5:9", STEPS), "k3_kl", LIGHT)["broken"] == []
+
+
 @pytest.mark.parametrize(
     ("asked", "key"),
     [(None, "k3_kl"), ("ess", "ess"), ("update.ess", "ess"), ("reward", "reward"), ("nonsense", "k3_kl"), ("backend.", "k3_kl"), ("backend.reward", "reward")],
