@@ -59,7 +59,7 @@ class Lane:
     last_at: datetime | None
     newest_version: str
     behind: int
-    usual_stride: float
+    usual_stride: int
     all_skipped: int
     all_backwards: int
     all_reloads: int
@@ -129,7 +129,7 @@ def replica_lags(rows: pa.Table, versions: Versions) -> list[ReplicaLag]:
     lag = versions.lags(_texts(rows, "trainer_version"), _texts(rows, "version"))["versions"]
     step, tokens = rows["step"].to_numpy(), rows["tokens"].to_numpy().astype(np.float64)
     replica = np.array(rows["replica"].to_pylist(), dtype=object)
-    names = sorted(set(replica.tolist()), key=lambda name: (name is not None, name))
+    names = sorted(set(replica[tokens > 0].tolist()), key=lambda name: (name is not None, name or ""))
     return [_course(name, np.equal(replica, name) & (tokens > 0), step, lag, tokens) for name in names]
 
 
@@ -140,9 +140,7 @@ def _texts(rows: pa.Table, name: str) -> pa.ChunkedArray:
 def _course(
     name: str | None, own: NDArray[np.bool_], step: NDArray[np.int64], lag: Floats, tokens: Floats
 ) -> ReplicaLag:
-    steps, index = np.unique(step[own], return_inverse=True)
+    steps, first, index = np.unique(step[own], return_index=True, return_inverse=True)  # in the order of steps
     # One token of unknown age is enough for the age of the step's tokens to be unknown: NaN passes through sum and maximum.
     mean = np.bincount(index, lag[own] * tokens[own], len(steps)) / np.bincount(index, tokens[own], len(steps))
-    largest = np.full(len(steps), -np.inf)
-    np.maximum.at(largest, index, lag[own])
-    return ReplicaLag(name, steps, mean, largest)
+    return ReplicaLag(name, steps, mean, np.maximum.reduceat(lag[own], first))

@@ -28,7 +28,7 @@ WITH records AS (
 ), strides AS (
     SELECT *, place - lag(place) OVER (PARTITION BY source, replica ORDER BY arrived_at, place) AS stride FROM arrivals
 ), usual AS (
-    SELECT source, replica, coalesce(median(stride) FILTER (stride > 0), 1) AS stride FROM strides GROUP BY source, replica
+    SELECT source, replica, coalesce(quantile_disc(stride, 0.5) FILTER (stride > 0), 1) AS stride FROM strides GROUP BY source, replica
 ), judged AS (
     SELECT s.* EXCLUDE (stride, delay, pause), if(s.delay >= 0, s.delay, NULL) AS delay, if(s.pause >= 0, s.pause, NULL) AS pause,
            s.stride < 0 AS backwards, if(s.stride > u.stride, s.stride - u.stride, 0)::BIGINT AS skipped

@@ -175,7 +175,7 @@ def _lane(lane: Lane) -> Block:
     cells = [
         name_of(lane),
         f"{harmless(lane.newest_version)}" + (f", {lane.behind:,} behind" if lane.behind else ""),
-        f"{lane.updates:,}" + (f", every {number(lane.usual_stride)} versions" if lane.usual_stride > 1 else ""),
+        f"{lane.updates:,}" + (f", every {lane.usual_stride:,} versions" if lane.usual_stride > 1 else ""),
         _range(lane.usual_delay, lane.longest_delay),
         _pause(lane),
         _cache(lane) if engine else "–",

@@ -1,0 +1,202 @@
+"""Who has which weights: lanes of arrivals, engines that fall behind, the age of each replica's tokens, and what a comparison says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from segments import RUN, at, records, sampled, trained
+
+from logprobe.collectors.spool import SpoolWriter
+from logprobe.monitor.event_study import contrasts
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.join import Joiner
+from logprobe.monitor.store import Store
+from logprobe.monitor.weight_updates import Lane, lag_by_replica, lanes
+
+
+def update(version: str | None, second: float, replica: str | None = None, **known: Any) -> dict[str, Any]:
+    """An engine's record: the weights of step `version` − 1 were in place at `second`."""
+    step = int(version) - 1 if version is not None and version.isdecimal() else None
+    return {
+        "time": at(second),
+        "version": version,
+        "source": "engine",
+        "replica": replica,
+        "step": step,
+        "applied_at": at(second),
+    } | known
+
+
+def published(*versions: int) -> list[dict[str, Any]]:
+    return [update(str(version), 10 * version, source="trainer") for version in versions]
+
+
+def found(store: Store, *rows: dict[str, Any], **options: Any) -> dict[str, Lane]:
+    SpoolWriter(store.home.path, RUN, "w").write("weights", records("weights", *rows))
+    Ingester(store).run_once()
+    return {lane.replica or lane.source: lane for lane in lanes(store, RUN, **options)}
+
+
+def test_each_engine_has_a_lane_in_the_order_of_arrival(store: Store) -> None:
+    engine = [
+        update(
+            "1",
+            10.2,
+            "a",
+            requested_at=at(9),
+            started_at=at(10),
+            resumed_at=at(10.5),
+            pause_mode="keep",
+            cache_cleared=False,
+        ),
+        update("2", 21, "a", started_at=at(20), cache_cleared=True),
+    ]
+    known = found(store, *published(1, 2), *engine)
+    assert list(known) == ["trainer", "a"]
+    first, second = known["a"].arrivals
+    assert (first.version, first.step, first.delay, first.pause, first.pause_mode, first.cache_cleared) == (
+        "1",
+        0,
+        1.2,
+        1.5,
+        "keep",
+        False,
+    )
+    assert (second.version, second.delay, second.pause, second.cache_cleared) == ("2", 1.0, None, True)
+    lane = known["a"]
+    assert (lane.state, lane.behind, lane.kept, lane.cleared, lane.pauses) == ("current", 0, 1, 1, ["keep"])
+    assert (lane.usual_delay, lane.longest_delay, lane.usual_pause) == (1.1, 1.2, 1.5)
+
+
+def test_versions_skipped_taken_back_and_loaded_again_are_counted(store: Store) -> None:
+    engine = [
+        update(version, second)
+        for version, second in (("1", 11), ("2", 21), ("5", 51), ("4", 52), ("6", 61), ("6", 62), ("10", 101))
+    ]
+    lane = found(store, *published(*range(1, 11)), *engine)["engine"]
+    assert [(each.version, each.skipped) for each in lane.arrivals] == [
+        ("1", 0),
+        ("2", 0),
+        ("5", 1),
+        ("4", 0),
+        ("6", 0),
+        ("10", 2),
+    ]
+    assert [each.version for each in lane.arrivals if each.backwards] == ["4"]
+    assert (lane.all_backwards, lane.all_reloads, lane.usual_stride) == (1, 1, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("taken", "state", "behind"),
+    [
+        (range(1, 41), "current", 0),
+        (range(1, 39), "current", 2),
+        (range(1, 37), "behind", 4),
+        (range(1, 4), "stopped", 37),
+        (range(1, 34, 8), "current", 7),  # every eighth: the next is not due yet
+        ((1,), "stopped", 39),
+    ],
+)
+def test_an_engine_is_late_by_its_own_stride(store: Store, taken: Any, state: str, behind: int) -> None:
+    lane = found(store, *published(*range(1, 41)), *(update(str(version), 10 * version + 1) for version in taken))[
+        "engine"
+    ]
+    assert (lane.state, lane.behind) == (state, behind)
+
+
+def test_names_stand_in_the_order_of_publication_and_unknown_versions_are_counted(store: Store) -> None:
+    rows = [
+        update("warm", 1, source="trainer"),
+        update("hot", 2, source="trainer"),
+        update("hot", 3, "a"),
+        update("warm", 1.5, "a"),
+        update(None, 5, "a"),
+    ]
+    known = found(store, *rows)
+    assert [each.version for each in known["a"].arrivals] == ["warm", "hot"]
+    assert (known["a"].unknown, known["a"].newest_version, known["a"].behind) == (1, "hot", 0)
+
+
+def test_a_lane_without_an_arrival_in_the_window_stays_in_sight(store: Store) -> None:
+    rows = [
+        *published(*range(1, 31)),
+        *(update(str(version), 10 * version, "a") for version in range(1, 31)),
+        update("1", 11, "b"),
+    ]
+    known = found(store, *rows, newest=5)
+    assert [each.version for each in known["a"].arrivals] == ["26", "27", "28", "29", "30"]
+    assert (known["b"].arrivals, known["b"].state, known["b"].updates) == ((), "stopped", 1)
+    first = lanes(store, RUN, steps=(0, 2))
+    assert [[each.version for each in lane.arrivals] for lane in first] == [["1", "2", "3"], ["1", "2", "3"], ["1"]]
+
+
+def test_nobody_recorded_anything(store: Store) -> None:
+    assert lanes(store, RUN) == ()
+
+
+def spans(*parts: tuple[int, str | None]) -> list[dict[str, Any]]:
+    ends = np.cumsum([length for length, _ in parts]).tolist()
+    return [
+        {"start": end - length, "end": end, "version": version}
+        for end, (length, version) in zip(ends, parts, strict=True)
+    ]
+
+
+def test_the_lag_of_each_replica_is_the_token_mean_and_unknown_stays_unknown(store: Store) -> None:
+    size = len(sampled("x")["token_ids"])
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    engine = [
+        sampled("s0", replica="a", spans=spans((1, "3"), (size - 1, "5"))),
+        sampled("s1", replica="b", spans=spans((size, "2"))),
+        sampled("s2", replica="b", spans=spans((1, None), (size - 1, "5"))),
+    ]
+    writer.write("rollout", records("rollout", *engine))
+    steps = [
+        trained("s0", 7, weight_version="5"),
+        trained("s1", 7, weight_version="5"),
+        trained("s2", 8, weight_version="5"),
+    ]
+    writer.write("training", records("training", *steps))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+    known = {lag.replica: lag for lag in lag_by_replica(store, RUN, (0, 10))}
+    assert known["a"].steps.tolist() == [7]
+    assert known["a"].mean.tolist() == pytest.approx([2 / size])
+    assert known["a"].largest.tolist() == [2.0]
+    assert known["b"].steps.tolist() == [7, 8]
+    assert known["b"].mean[0] == known["b"].largest[0] == 3.0
+    assert math.isnan(known["b"].mean[1])
+    assert math.isnan(known["b"].largest[1])
+
+
+def gap(mean: float | None, error: float | None, tokens: int = 100, **where: Any) -> dict[str, Any]:
+    return {"tokens": tokens, "logprob_abs_diff_mean": mean, "logprob_abs_diff_error": error} | where
+
+
+def test_comparisons_say_worse_only_beyond_doubt_and_where_it_matters() -> None:
+    switches = [
+        gap(0.3, 0.001, distance=-1),
+        gap(0.2, 0.001, distance=0),
+        gap(0.2, 0.001, distance=1),
+        gap(0.1, 0.001, distance=None),
+    ]
+    requests = [
+        gap(0.105, 1e-5, cached=True, in_flight=False),
+        gap(0.1, 1e-5, cached=False, in_flight=False),
+        gap(0.5, 0.2, cached=True, in_flight=True),
+    ]
+    found = {each.question: each for each in contrasts(switches, requests)}
+    assert found["after_switch"].verdict == "worse"
+    assert found["before_switch"].verdict == "worse"
+    assert found["cached"].verdict == "same"  # beyond doubt, and a twentieth
+    assert found["in_flight"].verdict == "same"  # five times as large, and not beyond doubt
+    assert found["after_switch"].error == pytest.approx(math.hypot(0.001 / math.sqrt(2), 0.001))
+
+
+@pytest.mark.parametrize("rows", [[], [gap(None, None, 0, distance=0), gap(0.1, 0.001, distance=None)]])
+def test_a_comparison_with_nothing_is_unknown(rows: list[dict[str, Any]]) -> None:
+    lonely = [gap(0.9, 0.01, cached=True, in_flight=False), gap(0.0, None, cached=False, in_flight=False)]
+    assert {each.verdict for each in contrasts(rows, lonely) if each.question != "in_flight"} == {"unknown"}
