@@ -1,0 +1,218 @@
+"""What the Data page says of runs, files, collectors, retention and jobs, and what the SQL box hands to the browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logprobe.app.dashboard.data.asking import Asking
+from logprobe.app.dashboard.pages import data, data_run
+from logprobe.app.dashboard.pages.data_words import about_file
+from logprobe.app.dashboard.pages.sql_box import answer, examples, schema_of
+from logprobe.collectors.errors import QueryError
+from logprobe.monitor.home import Home
+from logprobe.monitor.queries import MORE
+from logprobe.monitor.store import Store
+
+T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+RUN: dict[str, Any] = {
+    "run": "r", "first_step": 0, "last_step": 9, "steps": 10, "sequences": 20, "tokens": 4000, "rollouts": 21, "first_time": T0,
+    "last_time": T0, "raw_files": 1, "raw_bytes": 2048, "store_share": 0.5, "imported": True, "lost_sequences": 0, "lost_tokens": 7,
+    "quarantined": 1, "dirty_steps": 2,
+}  # fmt: skip
+KEPT: dict[str, Any] = {
+    "run": "r", "sequences": 20, "with_raw": 5, "reduced": 4, "steps": 10, "steps_with_raw": 3, "first_step": 7, "last_step": 9, "files": 1,
+    "bytes": 2048, "training_bytes": 1024, "rollout_bytes": 1024, "oldest_at": T0, "newest_at": T0, "merged": 0,
+}  # fmt: skip
+FILE: dict[str, Any] = {
+    "path": "quarantine/r/w/1.step.arrow", "origin": "spool/r/w/1.step.arrow", "run": "r", "reason": "truncated", "message": "cut", "bytes": 300,
+    "moved_at": T0, "total": 250,
+}  # fmt: skip
+STORED = data.Stored(
+    runs=[RUN], kept=[KEPT], quarantine=[FILE], store={"database_size": "2.0 KiB", "wal_size": "0 bytes"}
+)
+
+
+def rows(blocks: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    (found,) = [block["rows"] for block in blocks if block["type"] == "table" and block["name"] == name]
+    return list(found)
+
+
+def facts(blocks: list[dict[str, Any]]) -> dict[str, str]:
+    return {name: value for block in blocks if block["type"] == "facts" for name, value in block["items"]}
+
+
+# --- The account ---
+
+
+def test_a_run_says_what_is_stored_of_it_and_what_is_lost() -> None:
+    (line,) = rows(data.runs_blocks(STORED, [], "r"), "runs")
+    assert line["cells"][0] == "r, imported"
+    assert line["cells"][1].startswith("no data")
+    assert line["cells"][2] == "10 (0 to 9)"
+    assert line["cells"][5] == "raw 2 KiB in 1 file; statistics about 1 KiB"
+    assert line["cells"][6] == "7 tokens, 1 file set aside"
+    assert line["tone"] == "warning"
+
+
+def test_how_far_the_store_is_behind() -> None:
+    status = {"running": True, "pid": 7, "started": "2026-03-01T12:00:00+00:00", "home": "/h", "backlog": {"segments": 3, "bytes": 5000, "oldest_seconds": 62.0}}  # fmt: skip
+    said = facts(data.ingest_blocks(status, STORED, "9 GiB free"))
+    assert said["waiting in the spool"] == "3 files, 4.88 KiB, the oldest 1 min old"
+    assert said["steps to compute"] == "2"
+    assert said["service"] == "process 7, since 2026-03-01 12:00:00"
+    away = facts(data.ingest_blocks({}, STORED, "9 GiB free"))
+    assert (away["waiting in the spool"], away["lag of ingest"], away["service"]) == ("–", "–", "does not run")
+
+
+def test_a_file_set_aside_says_why_and_what_to_do() -> None:
+    blocks = data.files_blocks(STORED)
+    assert blocks[0]["note"].endswith("the newest 1 of 250")
+    (line,) = rows(blocks, "quarantine")
+    assert line["cells"][2].startswith("truncated: the file is cut short")
+    assert "copy it into the spool again" in line["cells"][3]
+    assert about_file("something new")[1] == "the message says why"
+
+
+def test_retention_says_its_limits_and_why_tokens_are_gone() -> None:
+    progress = {"raw_files": 1, "raw_bytes": 2048, "removed_files": 2, "removed_bytes": 4096, "missing_files": 0, "merged_files": 0, "merged_into": 0, "max_bytes": 4096, "max_run_bytes": None, "max_age_seconds": 86400.0}  # fmt: skip
+    blocks = data.kept_blocks(STORED, {"jobs": {"retention": {"progress": progress}}})
+    said = facts(blocks)
+    assert said["limits"] == "4 KiB for the home, no older than 1 d; the oldest go first"
+    assert said["kept now"] == "2 KiB in 1 file, 50% of the home's limit"
+    (line,) = rows(blocks, "kept")
+    assert line["cells"][1] == "5 of 20 sequences; 4 came as statistics only, 11 were removed by the limits"
+    assert line["cells"][2] == "7 to 9, 3 of 10"
+    assert facts(data.kept_blocks(STORED, {}))["limits"].startswith("not known")
+    unlimited = {**progress, "max_bytes": None, "max_age_seconds": None}
+    assert (
+        facts(data.kept_blocks(STORED, {"jobs": {"retention": {"progress": unlimited}}}))["limits"]
+        == "none: everything is kept"
+    )
+
+
+def test_a_job_that_fails_says_so() -> None:
+    job = {"finished_at": "2026-03-01T12:00:00+00:00", "runs": 5, "failures": 2, "last_error": "StoreError: full", "progress": {"segments": 0, "seconds": 0.25, "problems": []}}  # fmt: skip
+    (line,) = rows(data.jobs_blocks({"jobs": {"ingest": job}}), "jobs")
+    assert line["cells"] == [
+        "ingest",
+        "2026-03-01 12:00:00, took 0.25 s",
+        "5, 2 failed: StoreError: full",
+        "nothing to do",
+    ]
+    assert line["tone"] == "critical"
+    assert rows(data.jobs_blocks({}), "jobs") == []
+
+
+COUNTERS = {
+    "dropped": {"queue_full": {"calls": 1, "sequences": 8, "tokens": 900}}, "written": {"sequences": 12, "tokens": 3000},
+    "queue": {"bytes": 64, "limit_bytes": 128}, "disk": "ok", "cost": {"calls": 4, "caller_seconds": 2e-4}, "last_error": None,
+}  # fmt: skip
+COLLECTOR: dict[str, Any] = {
+    "writer": "w", "component": "trainer", "closed": False, "last_sign": T0, "counters": json.dumps(COUNTERS),
+    "started": json.dumps({"pid": 4, "host": "node1", "rank": 3, "replica": None, "versions": {"logprobe": "0.1", "torch": None}}),
+    "self_test": None, "self_test_severity": None, "failed": None, "segments": 2, "tokens": 3000, "last_segment": T0,
+}  # fmt: skip
+
+
+def collector(**changed: Any) -> dict[str, Any]:
+    (line,) = rows(data_run.collectors_blocks("r", [COLLECTOR | changed]), "collectors")
+    return dict(line)
+
+
+def test_a_collector_says_who_it_is_what_it_lost_and_what_it_costs() -> None:
+    line = collector()
+    assert line["cells"] == [
+        "trainer w",
+        "pid 4 on node1; rank 3; logprobe 0.1",
+        "last heard 2026-03-01 12:00:00",
+        "none",
+        "3,000 tokens in 12 sequences; 2 files arrived",
+        "queue full: 1 call, 8 sequences, 900 tokens",
+        "queue 50% of 128 B; disk ok; 50 µs a call",
+    ]
+    assert line["tone"] == "warning"
+    assert collector(failed="the recording process ended with ValueError")["tone"] == "critical"
+    assert collector(self_test="runs unwatched", self_test_severity="error")["tone"] == "critical"
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [None, "", "no json", "[1]", '{"dropped": null, "queue": {}, "written": {}}', '{"versions": 3, "pid": null}'],
+)
+def test_what_a_collector_says_of_itself_may_be_anything(nonsense: str | None) -> None:
+    line = collector(counters=nonsense, started=nonsense, segments=None)
+    assert len(line["cells"]) == 7
+    assert all(isinstance(cell, str) for cell in line["cells"])
+
+
+# --- SQL ---
+
+
+def asked(ask: Any) -> Asking:
+    asking = Asking("SELECT 1", ask)
+    assert asking.wait(20)
+    return asking
+
+
+def test_a_result_is_text_with_the_values_for_programs_beside_it() -> None:
+    table = pa.table(
+        {
+            "n": [1, None],
+            "x": [0.123456789, float("nan")],
+            "word": ["<b>x</b>", "a,b"],
+            "list": [list(range(100)), None],
+        }
+    ).replace_schema_metadata({MORE: b"true"})
+    drawn = answer(asked(lambda *_: table))
+    assert drawn["state"] == "done"
+    assert drawn["words"].startswith("the first 2 rows; there are more, 4 columns, in ")
+    assert drawn["rows"][0][:3] == ("1", "0.12346", "<b>x</b>")
+    assert drawn["rows"][0][3] == "[0, 1, 2, 3, 4, 5, 6, 7, … 100 in all]"
+    assert drawn["rows"][1][0] is None
+    assert [column[2] for column in drawn["columns"]] == [True, True, False, False]
+    first, second, _ = csv.reader(io.StringIO(drawn["csv"]))
+    assert first == ["n", "x", "word", "list"]
+    assert json.loads(second[3]) == list(range(100))
+
+
+def test_a_result_that_is_too_large_is_shown_and_not_downloaded() -> None:
+    drawn = answer(asked(lambda *_: pa.table({"a": pa.array(range(1_000_000), pa.int64())}).slice(0, 900_000)))
+    assert drawn["csv"] is None
+    assert "--csv" in drawn["large"]
+
+
+def test_a_refusal_says_why_and_a_running_query_that_it_runs() -> None:
+    def refuse(*_: str) -> pa.Table:
+        raise QueryError("DROP is refused\nsecond line")
+
+    drawn = answer(asked(refuse))
+    assert drawn["state"] == "refused"
+    assert drawn["words"].endswith("DROP is refused")
+    go_on = threading.Event()
+    asking = Asking("SELECT 1", lambda *_: go_on.wait(20) and pa.table({"a": [1]}))
+    assert answer(asking)["state"] == "running"
+    go_on.set()
+    assert asking.wait(20)
+    assert answer(asking)["words"].startswith("1 row, 1 column, in ")
+    assert answer(None) == {"state": "none"}
+
+
+def test_every_example_is_a_statement_that_runs_about_any_run(tmp_path: Any) -> None:
+    with Store.open(Home(tmp_path / "home")) as store:
+        for title, sql in examples("it's a run"):
+            assert title
+            assert store.query(sql).num_rows == 0, title
+        described = schema_of(store.read("app_data_schema").to_pylist())
+    views = [place["name"] for place in described if place["view"]]
+    assert {"runs", "steps", "sequences", "tokens", "metrics"} <= set(views)
+    assert described[0]["view"]
+    assert not described[-1]["view"]
+    assert ["run", "varchar"] in next(place["columns"] for place in described if place["name"] == "runs")
