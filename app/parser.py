@@ -224,7 +224,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "format",
         metavar="FORMAT",
-        help="jsonl, parquet, nemo-rl, slime (also miles), prime-rl, open-instruct, scalars, tensorboard, bundle",
+        help="jsonl, parquet, nemo-rl, slime (also miles), prime-rl, open-instruct, scalars, tensorboard, wandb, bundle",
     )
     parser.add_argument("path", metavar="PATH", help="a file, or a folder with files as the format names them")
     parser.add_argument("--run", metavar="NAME", help="the run to add it to (bundle: default as it was called)")
@@ -239,6 +239,15 @@ def _export(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE")
     parser.add_argument("--json", action="store_true", help="of a bundle: its manifest")
+
+
+def _push(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("--to", required=True, choices=("tensorboard", "wandb", "trackio"), help="where to")
+    parser.add_argument("--project", metavar="NAME", help="of wandb or trackio")
+    parser.add_argument("--entity", metavar="NAME", help="of wandb")
+    parser.add_argument("--dir", metavar="DIR", help="of event files; of wandb's files (default: below the home)")
+    parser.add_argument("--offline", action="store_true", help="wandb: write files only, for `wandb sync`")
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
@@ -265,5 +274,6 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "ingest": ("take what lies in the spool into the store", _ingest),
     "import": ("bring in what another program, or another logprobe, recorded", _import),
     "export": ("write a run as a table, or as a bundle that another logprobe opens", _export),
+    "push": ("log a run's metrics to TensorBoard, Weights & Biases or trackio, each step once", _push),
     "doctor": ("say what is installed, which hooks are live here and what cannot be measured", _doctor),
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from logprobe.app import logger_file
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.access.sign_in import FILE, load
 from logprobe.app.dashboard.theme import streamlit_options
@@ -62,6 +63,7 @@ class Stack:
         self._port = free_port(access.address, port) if app else 0
         self._app = app
         self._options = options
+        self._loggers = logger_file.load(home)
         if app:
             self._check_sign_in()
 
@@ -100,13 +102,21 @@ class Stack:
                 say(f"to act from other machines: logprobe token --home {self._home.path}")
             on_ready()
 
-        children = [self._service(), *([self._dashboard()] if self._app else [])]
+        children = [self._service(), *self._pushers(), *([self._dashboard()] if self._app else [])]
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
         page = ["--page", self.public_url] if self._app else []
         command = [sys.executable, "-m", "logprobe.app.service", "--home", str(self._home.path), *page, *self._options]
         return Child("monitor service", command, ready=self._serving)
+
+    def _pushers(self) -> list[Child]:
+        program = [sys.executable, "-m", "logprobe.app.logger", "--home", str(self._home.path), "--number"]
+        # Ready at once: a target that cannot be reached is tried again, and must not keep the service from running.
+        return [
+            Child(f"logger to {logger.to}", [*program, str(number)], ready=lambda: True)
+            for number, logger in enumerate(self._loggers)
+        ]
 
     def _serving(self) -> bool:
         # A killed service leaves its address file behind; the lock tells whose it is.

@@ -6,7 +6,7 @@ from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.exporters import bundle
-from logprobe.monitor.importers import scalar_files, tensorboard, token_files, torch_files
+from logprobe.monitor.importers import scalar_files, tensorboard, token_files, torch_files, wandb_files
 from logprobe.monitor.importers.source import Format, json_lines, parquet_rows
 
 _ALL: Final = (
@@ -24,6 +24,7 @@ _ALL: Final = (
         scalar_files.logged,
     ),
     Format("tensorboard", "event files", ("*tfevents*",), tensorboard.records, tensorboard.event),
+    Format("wandb", "run-<id>.wandb of W&B, also offline", ("*.wandb",), wandb_files.records, wandb_files.history),
     Format("bundle", "NAME.logprobe of `logprobe export`", ("*.logprobe",), bundle.records, bundle.record),
 )
 FORMATS: Final = {form.name: form for form in _ALL}

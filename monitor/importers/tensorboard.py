@@ -10,14 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from logprobe.monitor.importers.protobuf import fields
 from logprobe.monitor.importers.rows import Row, scalars
 from logprobe.monitor.importers.source import Place, Unit
 
 _POLYNOMIAL: Final = 0x82F63B78
 _MASK: Final = 0xA282EAD8
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _TENSOR_FLOATS: Final = {1: ("<f", 4, 5), 2: ("<d", 8, 6)}  # DT_FLOAT, DT_DOUBLE: format, size, field of the values
 
 
@@ -41,7 +41,7 @@ def event(value: bytes, place: Place) -> Iterable[Row]:
     del place
     step, time = 0, None
     found: dict[str, float] = {}
-    for number, content in _fields(value):
+    for number, content in fields(value):
         if number == 1:
             (time,) = struct.unpack("<d", content)
         elif number == 2:  # noqa: PLR2004 - numbers of event.proto
@@ -53,9 +53,9 @@ def event(value: bytes, place: Place) -> Iterable[Row]:
 
 
 def _summary(content: bytes) -> Iterator[tuple[str, float]]:
-    for number, value in _fields(content):
+    for number, value in fields(content):
         if number == 1:
-            parts = dict(_fields(value))
+            parts = dict(fields(value))
             tag = parts.get(1, b"").decode(errors="replace")
             if 2 in parts:  # noqa: PLR2004 - numbers of summary.proto
                 yield tag, struct.unpack("<f", parts[2])[0]
@@ -65,39 +65,12 @@ def _summary(content: bytes) -> Iterator[tuple[str, float]]:
 
 def _tensor(content: bytes) -> float | None:
     """The value of a tensor with one float; None: of another kind or size."""
-    parts = dict(_fields(content))
+    parts = dict(fields(content))
     if parts.get(1) not in _TENSOR_FLOATS:
         return None
     form, size, values = _TENSOR_FLOATS[parts[1]]
     data = parts.get(4) or parts.get(values, b"")  # tensor_content, or packed values
     return float(struct.unpack(form, data)[0]) if isinstance(data, bytes) and len(data) == size else None
-
-
-def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and contents of a protobuf message's fields."""
-    place = 0
-    while place < len(content):
-        key, place = _varint(content, place)
-        kind = key & 7
-        if kind == _VARINT:
-            value, place = _varint(content, place)
-            yield key >> 3, value
-            continue
-        length = {_FIXED64: 8, _FIXED32: 4}.get(kind)
-        if length is None:
-            length, place = _varint(content, place)
-        yield key >> 3, content[place : place + length]
-        place += length
-
-
-def _varint(content: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:  # noqa: PLR2004 - the last byte has no top bit
-            return value, place
 
 
 def masked_crc(data: bytes) -> int:

@@ -100,7 +100,8 @@ def _checked(file: Path, document: Mapping[str, Any]) -> SignIn:
 
 def _providers(file: Path, auth: Mapping[str, Any]) -> tuple[str | None, ...]:
     named = {name: section for name, section in auth.items() if isinstance(section, Mapping) and "client_id" in section}
-    sections: dict[str | None, Mapping[str, Any]] = {**named} if "client_id" not in auth else {None: auth, **named}
+    sections: dict[str | None, Mapping[str, Any]] = {None: auth} if "client_id" in auth else {}
+    sections.update(named)
     if not sections:
         raise ConfigurationError(f"{file}: [auth] names no provider; it needs {', '.join(_NEEDED)}")
     for name, section in sections.items():

@@ -28,7 +28,7 @@ _LOGGER: Final = logging.getLogger("logprobe.app")
 _SAID: Final = "said"
 _DONE: Final = "done"
 _MARK: Final = "token"  # of the token that this session was opened with, never the token itself
-_DOOR: Final = "door"
+_DOOR: Final = "said at the door"
 _TRIES: Final = Tries()
 _AUTHORS: Final = ("by", "author")  # what actions call the person who asked
 

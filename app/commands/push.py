@@ -1,0 +1,40 @@
+"""`logprobe push`: log a run's computed metrics somewhere else, each step once."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from logprobe.app import logger_file
+from logprobe.app.arguments import home_path, require_run
+from logprobe.app.commands.ingest import take
+from logprobe.monitor.home import Home
+from logprobe.monitor.loggers.pushing import push
+from logprobe.monitor.loggers.settings import Logger
+from logprobe.monitor.loggers.targets import open_target
+from logprobe.monitor.reader import open_reader
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Pushes everything that is there, also the newest step, and says how much was new."""
+    home, settings = Home(home_path(arguments)), _settings(arguments)
+    if home.spool.is_dir():
+        take(home)
+    with open_reader(home) as reader:
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        target = open_target(settings, arguments.name, home)
+        try:
+            logged = push(reader, arguments.name, target)
+        finally:
+            target.close()
+    print(f"{logged:,} steps of {arguments.name} pushed to {settings.to}" + ("" if logged else "; it has them already"))
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Logger:
+    given: dict[str, Any] = {
+        name: value
+        for name in ("project", "entity", "dir", "offline")
+        if (value := getattr(arguments, name)) not in {None, False}
+    }
+    return logger_file.checked("--to", {"loggers": [{"to": arguments.to, **given}]})[0]

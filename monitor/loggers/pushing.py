@@ -1,0 +1,47 @@
+"""Computed metrics → a target, each step once.
+
+The target is asked what it has, so a process that was killed goes on behind the last step that arrived, and a second one adds nothing.
+Steps only go forward, because none of the targets can take one back: what is computed anew after it was pushed stays as it was, and a
+step that appears late, below the last one, is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from logprobe.monitor.loggers.target import Target
+from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.slices import Source
+
+PREFIX: Final = "logprobe/"
+SETTLE_STEPS: Final = (
+    2  # records of a step come from several processes; while newer steps are this few, some may be missing
+)
+_END: Final = 2**62
+
+
+def push(source: Source, run: str, target: Target, *, up_to: int | None = None) -> int:
+    """Logs the steps of `run` that `target` lacks, at most to `up_to`; returns how many. Raises what reading or the target raises."""
+    after = -1 if target.last is None else target.last
+    rows = source.read("push_steps", run=run, after=after, up_to=_END if up_to is None else up_to).to_pylist()
+    logged = 0
+    for row in rows:
+        values = named(row)
+        if values:  # a step of which nothing is known is no step with nothing in it
+            target.log(row["step"], row["time"], values)
+            logged += 1
+    if logged:
+        target.flush()
+    return logged
+
+
+def named(row: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a step as targets call them; what is unknown is left out, and never 0.
+
+    >>> named({"step": 3, "backend.k3_kl": 0.5, "backend.kl": None, "reward": 1.0, "the_trainers_own": 2.0})
+    {'logprobe/backend/k3_kl': 0.5, 'logprobe/reward': 1.0}
+    """
+    known = {key: row[key] for key in KEYS if row.get(key) is not None}
+    return {PREFIX + key.replace(".", "/"): float(value) for key, value in known.items() if math.isfinite(value)}

@@ -1,0 +1,69 @@
+"""Weights & Biases: a run of its own beside the trainer's, because a run takes steps in one order from one place only.
+
+Its id follows from the run's name, so that a new process goes on with the same one. How far it got say the files that W&B leaves below
+`dir`, in either mode, and online the server too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+
+import wandb
+
+from logprobe.monitor.importers import wandb_files
+from logprobe.monitor.loggers.settings import WandbSettings
+
+
+class WandbTarget:
+    """One run of W&B."""
+
+    def __init__(self, run: str, settings: WandbSettings, folder: Path) -> None:
+        """Starts or resumes it; `folder`: where its files go unless the settings say. Raises `wandb.Error`, `OSError`."""
+        directory = (settings.dir or folder).expanduser()
+        directory.mkdir(parents=True, exist_ok=True)
+        name = f"logprobe-{sha256(run.encode()).hexdigest()[:16]}"
+        steps = [step for path in directory.glob(f"wandb/*run-*/run-{name}.wandb") for step in wandb_files.steps(path)]
+        self._run = wandb.init(
+            project=settings.project,
+            entity=settings.entity,
+            id=name,
+            name=f"{run} (logprobe)",
+            dir=str(directory),
+            mode="offline" if settings.offline else "online",
+            resume=None if settings.offline else "allow",
+            reinit="create_new",
+            # Nothing of the machine, its repository or its output: metrics are all that was asked for.
+            settings=wandb.Settings(
+                console="off",
+                silent=True,
+                disable_git=True,
+                disable_code=True,
+                x_disable_stats=True,
+                x_disable_meta=True,
+                x_disable_machine_info=True,
+            ),
+        )
+        if not settings.offline and self._run.step:
+            steps.append(self._run.step - 1)
+        self._last = max(steps, default=None)
+
+    @property
+    def last(self) -> int | None:
+        """The newest step in any file here, or on the server."""
+        return self._last
+
+    def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
+        """One row of the history; `commit` sends it without waiting for the next step."""
+        stamp = {} if time is None else {"_timestamp": time.timestamp()}
+        self._run.log({**values, **stamp}, step=step, commit=True)
+        self._last = step
+
+    def flush(self) -> None:
+        """W&B writes in a process of its own, which goes on when this one ends."""
+
+    def close(self) -> None:
+        """Waits until everything is written, online also sent."""
+        self._run.finish()
