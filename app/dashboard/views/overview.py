@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.charts.panels import OVERVIEW
@@ -13,6 +13,8 @@ from logprobe.app.dashboard.pages.verdict import banner
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import PAGES, live, report
 from logprobe.app.dashboard.views.session import guarded, theme
+
+_NEXT: Final = ("diagnosis", "alerts", "actions")  # where a verdict leads
 
 
 def overview() -> None:
@@ -32,4 +34,6 @@ def _run(run: Run, view: RunView) -> None:
 
 
 def _links(run: Run) -> list[dict[str, Any]]:
-    return [{"path": page.path, "title": page.title, "href": link(page.path, run)} for page in PAGES[1:]]
+    return [
+        {"path": page.path, "title": page.title, "href": link(page.path, run)} for page in PAGES if page.path in _NEXT
+    ]
