@@ -53,6 +53,7 @@ class Editor:
         self._clock = clock
         self._lock = threading.Lock()
         self._last: tuple[Document, dict[str, Any]] | None = None
+        self._listed: tuple[tuple[str, str, str | None], dict[str, Any]] | None = None
 
     def actions(self) -> dict[str, Action]:
         """For the service's endpoint."""
@@ -66,7 +67,13 @@ class Editor:
 
     def _rules(self, document: Document) -> dict[str, Any]:
         """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `_row` has it."""
-        text = self._text()
+        text, run = self._text(), str(document.get("run") or "")
+        asked = (text, run, self._problem())
+        if self._listed is None or self._listed[0] != asked:  # pages ask every other second
+            self._listed = (asked, self._list(text, run))
+        return self._listed[1]
+
+    def _list(self, text: str, run: str) -> dict[str, Any]:
         shipped = {entry.name: entry.text for entry in rule_text.entries(_shipped_text())}
         try:
             book, problem = rule_file.parse(text, rule_file.FILE), self._problem()
@@ -74,7 +81,7 @@ class Editor:
         except ConfigurationError as error:
             book, problem, own = rule_file.load(), self._problem() or str(error), {}
         special = [each.match for each in book.runs]
-        in_force = {rule.name: rule for rule in book.for_run(str(document.get("run") or ""))}
+        in_force = {rule.name: rule for rule in book.for_run(run)}
         return {
             "file": str(self._file),
             "fingerprint": _fingerprint(text),
@@ -95,7 +102,8 @@ class Editor:
         except RuleFileError as error:
             return {**answer, "problems": list(error.problems)}
         rule = next(rule for rule in (*book.for_run(str(document.get("run"))), *book.rules) if rule.name == name)
-        answer |= {"form": _form(rule), "lost": edited.lost}
+        shipped = any(entry.name == name for entry in rule_text.entries(_shipped_text()))
+        answer |= {"form": _form(rule, shipped=shipped), "lost": edited.lost}
         if isinstance(rule.when, PresentCondition):
             words = "it looks at how things are now, and a recording has no now; it can only be tried in force"
             return {**answer, "untestable": words}
@@ -238,14 +246,16 @@ def _row(rule: Rule, shipped: str | None, own: str | None, in_force: Mapping[str
         "origin": origin,
         "text": own or shipped or "",
         "shipped": shipped,
-        "form": _form(rule),
+        "form": _form(rule, shipped=shipped is not None),
     }
 
 
-def _form(rule: Rule) -> dict[str, Any] | None:
-    """The fields of a guided form; None: the rule says more than the form has room for."""
-    when = rule.when
+def _form(rule: Rule, *, shipped: bool) -> dict[str, Any] | None:
+    """The fields of a guided form; None: the rule says more than the form has room for. What is `shipped` stays below an entry."""
+    when, said = rule.when, rule.annotations
     if not isinstance(when, Threshold) or (when.above is not None and when.below is not None):
+        return None
+    if not shipped and (rule.cause or rule.layer or rule.labels or said.description or said.runbook or said.fix):
         return None
     says = {"above": when.above, "below": when.below}
     side = next(name for name, value in says.items() if value is not None)

@@ -15,6 +15,7 @@ from logprobe.alerts.rules.observation import Observation
 from logprobe.alerts.rules.rule import Rule
 
 _RUN: Final = re.compile(r"\bRUN\b")
+_BEFORE, _AFTER = 50, 20  # steps of a chart, so that what was usual can be seen beside it
 _NOTHING: Final = Observation("missing", "")
 
 
@@ -40,6 +41,7 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
     alert, rule = message.alert, message.alert.rule
     seen = alert.observation or _NOTHING
     step = message.step if message.step is not None else around.step
+    since = seen.since_step if seen.since_step is not None else alert.told.since_step
     return Notification(
         key=message.key,
         run=run,
@@ -56,7 +58,7 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
         value=seen.value,
         unit=seen.unit if seen.unit is not None or rule.declared is None else rule.declared.unit,
         baseline=seen.baseline,
-        since_step=seen.since_step if seen.since_step is not None else alert.told.since_step,
+        since_step=since,
         doubling_steps=seen.doubling_steps,
         description=_description(rule, run, message),
         layer=seen.layer or rule.layer,
@@ -64,7 +66,7 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
         fix=None if message.word == "resolved" else seen.fix or rule.annotations.fix,
         changes=tuple(f"{what}, {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in around.changes),
         labels=rule.labels,
-        link=_link(around.page, run, step),
+        link=_link(around.page, run, step, since),
         series=tuple(around.series),
     )
 
@@ -98,8 +100,18 @@ def _sentence(words: str) -> str:
     return (words[0].upper() if is_word else words[0]) + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
 
 
-def _link(page: str | None, run: str, step: int | None) -> str | None:
+def _link(page: str | None, run: str, step: int | None, since: int | None) -> str | None:
     if page is None:
         return None
-    wanted = {"run": run} if step is None else {"run": run, "step": step}
-    return f"{page}/?{urlencode(wanted)}"
+    wanted = {"run": run} if step is None else {"run": run, "step": step, "steps": steps_around(step, since)}
+    return f"{page}/?{urlencode(wanted, safe=':')}"
+
+
+def steps_around(step: int, since: int | None = None) -> str:
+    """The steps that a chart of an alert shows, as the dashboard's address has them: ``first:last``.
+
+    >>> steps_around(533, 470), steps_around(4)
+    ('420:553', '0:24')
+    """
+    first = step if since is None else min(since, step)
+    return f"{max(0, first - _BEFORE)}:{step + _AFTER}"

@@ -9,6 +9,9 @@ export function update(root, view) {
   root.replaceChildren(node("section", { class: "lp lp-report", "aria-label": view.data.label }, ...view.data.blocks.map((block) => BLOCKS[block.type](block, root, view))));
 }
 
+// How other panels draw the same buttons: `view.update` is then theirs.
+export { buttons, code };
+
 const BLOCKS = { verdict, heading, text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
 
 function verdict(block, root, view) {
@@ -23,8 +26,8 @@ function verdict(block, root, view) {
 const pairs = (items, name) =>
   node("dl", { class: `lp-pairs ${name}` }, ...items.flatMap(([key, value]) => [node("dt", { text: key }), node("dd", {}, ...code(value))]));
 
-function anchor({ path, href, title }, view) {
-  return node("a", { href, text: title, onclick: (event) => follow(event, view, path) });
+function anchor({ path, href, title, help }, view) {
+  return node("a", { href, text: title, title: help, onclick: (event) => follow(event, view, path) });
 }
 
 function heading({ text: words, note }) {
@@ -52,14 +55,14 @@ function table({ head, rows, empty, name }, root, view) {
 }
 
 function line({ cells, tone, actions }, head, root, view) {
-  const tds = cells.map((cell, index) => node("td", { "data-label": head[index] }, node("div", {}, ...code(cell))));
+  const tds = cells.map((cell, index) => node("td", { "data-label": head[index] }, node("div", {}, ...(cell?.href ? [anchor(cell, view)] : code(cell)))));
   if (actions?.length) tds[tds.length - 1].firstChild.append(buttons(actions, root, view));
   return node("tr", { class: tone ? `lp-tone-${tone}` : undefined }, ...tds);
 }
 
 function buttons(actions, root, view) {
   const place = node("div", { class: "lp-actions" });
-  const rest = () => place.replaceChildren(...actions.map((action) => node("button", {
+  const rest = () => place.replaceChildren(...actions.map((action) => action.href ? link(action, view) : node("button", {
     class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: action.disabled || action.help,
     text: action.label, onclick: () => ask(action, place, rest, root, view),
   })));
@@ -67,26 +70,37 @@ function buttons(actions, root, view) {
   return place;
 }
 
+function link({ path, href, label, help }, view) {
+  return node("a", { class: "lp-button", href, title: help, text: label, onclick: (event) => follow(event, view, path) });
+}
+
 function ask(action, place, rest, root, view) {
   view.form?.rest();
-  const close = () => { view.form = null; rest(); update(root, view); };
-  const fields = (action.fields ?? []).map((field) => node("label", {}, field.label,
-    node("input", { name: field.name, value: field.value ?? remembered(field.name), required: field.required, maxlength: 200, autocomplete: "off" })));
+  const close = () => { view.form = null; rest(); (view.update ?? update)(root, view); };
+  const fields = (action.fields ?? []).map((field) => node("label", {}, field.label, input(field)));
+  const sure = `lp-button lp-sure${action.danger ? " lp-danger" : ""}`;
+  const choices = action.choices ?? [{ label: action.confirm ?? action.label, args: {} }];
   const form = node("form", {
-    class: "lp-form", onsubmit: (event) => { event.preventDefault(); send(action, event.target, view); close(); },
+    class: "lp-form", onsubmit: (event) => { event.preventDefault(); send(action, choices[event.submitter?.value ?? 0], event.target, view); close(); },
     onkeydown: (event) => { if (event.key === "Escape") close(); },
   }, node("p", {}, ...code(action.words)), ...fields, node("div", { class: "lp-actions" },
-    node("button", { class: `lp-button lp-sure${action.danger ? " lp-danger" : ""}`, type: "submit", text: action.confirm ?? action.label }),
+    ...choices.map(({ label }, at) => node("button", { class: sure, type: "submit", value: at, text: label })),
     node("button", { class: "lp-button", type: "button", text: "Cancel", onclick: close })));
   view.form = { rest };
   place.replaceChildren(form);
   (form.querySelector("input") ?? form.querySelector("button")).focus();
 }
 
-function send(action, form, view) {
+function input({ name, value, required, options }) {
+  if (options) return node("select", { name }, ...options.map((option) => node("option", { value: option, selected: option === value, text: option || "any" })));
+  return node("input", { name, value: value ?? remembered(name), required, maxlength: 200, autocomplete: "off" });
+}
+
+function send(action, choice, form, view) {
+  const args = typeof action.args === "function" ? action.args() : action.args;
   const given = Object.fromEntries(new FormData(form).entries());
   if (given.by) localStorage.setItem("logprobe.by", given.by);
-  view.send("do", { id: action.id, ...action.args, ...given, at: Date.now() });
+  view.send("do", { id: action.id, ...args, ...choice.args, ...given, at: Date.now() });
 }
 
 const remembered = (name) => (name === "by" ? (localStorage.getItem("logprobe.by") ?? "") : "");

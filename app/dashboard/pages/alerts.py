@@ -1,32 +1,38 @@
-"""The Alerts page as blocks: what fires, what is about to, what happened, what is silenced, what nobody got to hear. Pure."""
+"""The Alerts page as blocks: what fires, what is about to, what is silenced, what happened. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
-from logprobe.app.dashboard.pages.blocks import Block, heading, row, table
+from logprobe.alerts.rules.mutes import FIELDS
+from logprobe.alerts.rules.notice import steps_around
+from logprobe.app.dashboard.pages.blocks import Block, heading, place, row, table
 from logprobe.app.numbers import number
-from logprobe.app.tables import cell
 
 Row = Mapping[str, Any]
 
 RECENT: Final = 30
+TOMORROW: Final = "tomorrow"
+_MORNING: Final = 9  # o'clock, where whoever snoozes is
 _FIRING: Final = frozenset({"firing", "recovering"})
 _HEAD: Final = ("alert", "severity", "since", "value", "what was seen", "taken care of by")
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _REASON: Final = {"name": "reason", "label": "reason", "required": True}
+_FOR: Final = {"name": "for", "label": "for (90s, 10m, 2h, 1d)", "value": "2h", "required": True}
+_SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
 
 
 @dataclass(frozen=True)
 class Alerts:
-    """Rows of `alert_list`, `alert_history`, `alert_silences` and `outbox_dead_letters` about one run."""
+    """Rows of `alert_list`, `alert_history` and `alert_silences` about one run."""
 
     standing: Sequence[Row]
     history: Sequence[Row]
     silences: Sequence[Row]
-    lost: Sequence[Row]
 
 
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
@@ -39,13 +45,32 @@ def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
         table("firing", _HEAD, [_alert(each, run, blocked) for each in firing], empty="No alert fires."),
         heading("Pending", "seen, and not yet for long enough"),
         table("pending", _HEAD, [_alert(each, run, blocked) for each in pending], empty="None."),
-        heading("Silenced", "nobody is told of what matches"),
+        heading("Silenced", "nobody is told of what matches, in any run of this home"),
         table("silences", ("what", "until", "by", "reason"), _silences(alerts.silences, blocked), empty="Nothing."),
-        heading("Not delivered", "messages that no channel took"),
-        table("undelivered", ("alert", "channel", "when", "attempts", "error"), _lost(alerts.lost), empty="None."),
+        {"type": "actions", "actions": [_new_silence(run, blocked)]},
         heading("Recent", f"the last {RECENT} changes"),
-        table("recent", ("alert", "step", "change", "value", "what was seen"), _history(recent), empty="None."),
+        table("recent", ("alert", "step", "change", "value", "what was seen"), _history(recent, run), empty="None."),
     ]
+
+
+def matchers_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """What the form of a silence says, as field → pattern; what was left empty matches anything.
+
+    >>> matchers_of({"rule": "gap-*", "run": "", "labels": "team=rl, gpu=h200", "by": "Ada"})
+    {'rule': 'gap-*', 'team': 'rl', 'gpu': 'h200'}
+    """
+    fields = {name: str(given.get(name) or "").strip() for name in FIELDS}
+    pairs = (each.partition("=") for each in str(given.get("labels") or "").split(","))
+    labels = {name.strip(): pattern.strip() for name, _, pattern in pairs if name.strip()}
+    return {name: pattern for name, pattern in fields.items() if pattern} | labels
+
+
+def snooze(choice: str, now: datetime) -> str:
+    """How long a choice lasts, as the service reads it. `now`: with the time zone of whoever snoozes."""
+    if choice != TOMORROW:
+        return choice
+    morning = (now + timedelta(days=1)).replace(hour=_MORNING, minute=0, second=0, microsecond=0)
+    return f"{(morning - now).total_seconds():.0f}s"
 
 
 def _count(rows: Sequence[Row]) -> str:
@@ -57,58 +82,108 @@ def _name(each: Row) -> str:
     return " ".join(filter(None, [each["rule"], each["slice"]]))
 
 
-def _step(step: int | None) -> str:
-    return "–" if step is None else f"step {step:,}"
+def _step(step: int | None, steps: str, run: str) -> str | Block:
+    """A step, as a link to the chart of the steps around it."""
+    if step is None:
+        return "–"
+    query = urlencode({"run": run, "steps": steps}, safe=":")
+    words = f"the chart of steps {steps.replace(':', ' to ')}"
+    return place(f"step {step:,}", href=f"./?{query}", path=f"?steps={steps}", help=words)
+
+
+def _time(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
 def _alert(each: Row, run: str, blocked: str) -> Block:
+    began = each["started_step"]
+    newest = began if each["step"] is None else each["step"]
     cells = [
         _name(each),
         each["severity"],
-        _step(each["started_step"]),
+        _step(began, steps_around(newest or 0, began), run),
         number(each["value"]),
         each["words"] or "–",
-        each["acknowledged_by"] or (each["muted"] and f"untold: {each['muted']}") or "nobody",
+        _who(each),
     ]
-    return row(cells, tone=each["severity"], actions=list(_remedies(each, run, blocked)))
+    return row(cells, tone=each["severity"], actions=[_why(run), *_remedies(each, run, blocked)])
+
+
+def _who(each: Row) -> str:
+    if each["acknowledged_by"]:
+        until = each["acknowledged_until"]
+        return f"{each['acknowledged_by']}, until {_time(until)}" if until else str(each["acknowledged_by"])
+    return (each["muted"] and f"untold: {each['muted']}") or "nobody"
+
+
+def _why(run: str) -> Block:
+    query = urlencode({"page": "diagnosis", "run": run})
+    return {"label": "Diagnosis", "href": f"./?{query}", "path": "diagnosis"}
 
 
 def _remedies(each: Row, run: str, blocked: str) -> Iterable[Block]:
-    if each["episode"] and not each["acknowledged_by"] and each["phase"] in _FIRING:
+    if each["episode"] and each["phase"] in _FIRING and (not each["acknowledged_by"] or each["acknowledged_until"]):
+        args = {"episode": each["episode"]}
         yield {
-            "id": "ack", "label": "Acknowledge", "args": {"episode": each["episode"]}, "disabled": blocked, "fields": [_BY, _REASON],
+            "id": "ack", "label": "Acknowledge", "args": args, "disabled": blocked, "fields": [_BY, _REASON],
             "words": f"You take care of `{_name(each)}`: it is not told again while this episode lasts.",
         }  # fmt: skip
-    fields = [_BY, _REASON, {"name": "for", "label": "for (90s, 10m, 2h, 1d)", "value": "2h", "required": True}]
+        yield {
+            "id": "snooze", "label": "Snooze", "args": args, "disabled": blocked, "fields": [_BY],
+            "choices": [{"label": label, "args": {"for": lasting}} for label, lasting in _SNOOZES],
+            "words": f"You look at `{_name(each)}` later: people are told again if it still fires then.",
+        }  # fmt: skip
     yield {
-        "id": "silence", "label": "Silence", "args": {"rule": each["rule"]}, "disabled": blocked, "fields": fields,
+        "id": "silence", "label": "Silence", "args": {"rule": each["rule"], "run": run}, "disabled": blocked,
+        "fields": [_BY, _REASON, _FOR],
         "words": f"Nobody is told of `{each['rule']}` of run `{run}` for this long, not even when it begins anew.",
     }  # fmt: skip
 
 
+def _new_silence(run: str, blocked: str) -> Block:
+    fields = [
+        {"name": "rule", "label": "rule; * and ? stand for anything", "value": ""},
+        {"name": "run", "label": "run", "value": run},
+        {"name": "severity", "label": "severity", "value": "", "options": ["", "info", "warning", "critical"]},
+        {"name": "slice", "label": "slice, as in replica=a", "value": ""},
+        {"name": "labels", "label": "labels, as in team=rl", "value": ""},
+        _FOR,
+        _BY,
+        _REASON,
+    ]
+    words = "Nobody is told of alerts that match all of this; what is left empty matches anything."
+    return {"id": "silence", "label": "New silence", "disabled": blocked, "fields": fields, "words": words}
+
+
 def _silences(rows: Sequence[Row], blocked: str) -> list[Block]:
     def end(each: Row) -> Block:
-        words = "Alerts that match are told again."
-        return {"id": "unsilence", "label": "End", "args": {"silence": each["id"]}, "disabled": blocked, "words": words}
+        words, args = "Alerts that match are told again.", {"silence": each["id"]}
+        return {"id": "unsilence", "label": "End", "args": args, "disabled": blocked, "fields": [_BY], "words": words}
 
-    return [
-        row([each["matchers"], cell(each["expires_at"]), each["author"], each["reason"]], actions=[end(each)])
-        for each in rows
-    ]
-
-
-def _lost(rows: Sequence[Row]) -> list[Block]:
-    return [
-        row([each["rule"], each["channel"], cell(each["time"]), str(each["attempts"]), each["last_error"] or "–"])
-        for each in rows
-    ]
-
-
-def _history(rows: Sequence[Row]) -> list[Block]:
     return [
         row(
-            [_name(each), _step(each["step"]), f"{each['before']} → {each['after']}", number(each["value"]), each["words"] or "–"],
+            [_matching(each["matchers"]), _time(each["expires_at"]), each["author"], each["reason"]],
+            actions=[end(each)],
+        )
+        for each in rows
+    ]
+
+
+def _matching(matchers: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={pattern}" for name, pattern in matchers.items())
+
+
+def _history(rows: Sequence[Row], run: str) -> list[Block]:
+    return [
+        row(
+            [
+                _name(each),
+                _step(each["step"], steps_around(each["step"] or 0), run),
+                f"{each['before']} → {each['after']}".replace("_", " "),
+                number(each["value"]),
+                each["words"] or "–",
+            ],
             tone=each["severity"] if each["after"] == "firing" else "",
         )
         for each in rows
-    ]  # fmt: skip
+    ]

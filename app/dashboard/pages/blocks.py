@@ -28,6 +28,11 @@ def table(name: str, head: Sequence[str], rows: Sequence[Block], *, empty: str) 
     return {"type": "table", "name": name, "head": list(head), "rows": list(rows), "empty": empty}
 
 
-def row(cells: Sequence[str], *, tone: str = "", actions: Sequence[Block] = ()) -> Block:
-    """A line of a table; `actions` stand in its last cell."""
+def row(cells: Sequence[str | Block], *, tone: str = "", actions: Sequence[Block] = ()) -> Block:
+    """A line of a table; `actions` stand in its last cell. A cell is text, or a `place` to go to."""
     return {"cells": list(cells), "tone": tone, "actions": list(actions)}
+
+
+def place(title: str, *, href: str, path: str, help: str = "") -> Block:  # noqa: A002 -- of a link
+    """Text that leads to another view of the dashboard: by `href` for a new window, by `path` within this one."""
+    return {"title": title, "href": href, "path": path, "help": help}

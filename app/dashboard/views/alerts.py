@@ -1,21 +1,31 @@
-"""Alerts: what fires, and taking care of it."""
+"""Alerts: what fires and taking care of it, the rules behind it, and who hears of it."""
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
 
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE
+from logprobe.alerts.sending.desk import AGAIN, CHANNELS, DROP, TEST
 from logprobe.app.dashboard.data.feed import Run, RunView
-from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks
+from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, matchers_of, snooze
 from logprobe.app.dashboard.pages.blocks import Block
+from logprobe.app.dashboard.pages.channels import channels_blocks, tested
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report
+from logprobe.app.dashboard.views.rules import consult, rules
 from logprobe.app.dashboard.views.session import feed, guarded, kept
+from logprobe.collectors.errors import ConfigurationError
 
 _KEY: Final = "alerts"
+_CHANNELS: Final = "channels"
+_AUDITED: Final = 20
 
 
 def alerts() -> None:
@@ -24,38 +34,84 @@ def alerts() -> None:
 
 
 def _run(run: Run, _: RunView) -> None:
-    place = f"{_KEY} {run.name}"
     with guarded(_KEY):
-        known = kept(place, lambda: _read(run.name))
-        if known is not None:
-            blocks: list[Block] = [*said(place), *alerts_blocks(known, run=run.name, blocked=blocked(run.name))]
-            wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "alerts", "blocks": blocks})
-            attempt(place, wanted, lambda asked: _do(run.name, asked))
+        _standing(run.name)
+    with guarded("rules"):
+        rules(run.name)
+    with guarded(_CHANNELS):
+        _telling(run.name)
+
+
+def _standing(run: str) -> None:
+    place = f"{_KEY} {run}"
+    known = kept(place, lambda: _read(run))
+    if known is not None:
+        blocks: list[Block] = [*said(place), *alerts_blocks(known, run=run, blocked=blocked(run))]
+        wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "alerts", "blocks": blocks})
+        attempt(place, wanted, _take_care)
+
+
+def _rows(name: str, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = feed().read(name, **params).to_pylist()
+    return found
 
 
 def _read(run: str) -> Alerts:
-    def rows(name: str, **params: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = feed().read(name, **params).to_pylist()
-        return found
-
+    silences = _rows("alert_silences", now=datetime.now(UTC).isoformat())
     return Alerts(
-        standing=rows("alert_list", run=run),
-        history=rows("alert_history", run=run),
-        silences=rows("alert_silences", now=datetime.now(UTC).isoformat()),
-        lost=[row for row in rows("outbox_dead_letters") if row["run"] == run],
+        standing=_rows("alert_list", run=run),
+        history=_rows("alert_history", run=run),
+        silences=[{**each, "matchers": json.loads(each["matchers"])} for each in silences],
     )
 
 
-def _do(run: str, asked: Mapping[str, Any]) -> str:
+def _take_care(asked: Mapping[str, Any]) -> str:
     """Does what was confirmed; says what was done. Raises `LogprobeError`."""
     by, reason = asked.get("by"), asked.get("reason")
     if asked.get("id") == "ack":
         ask(ACKNOWLEDGE, {"episode": asked.get("episode"), "author": by, "reason": reason})
         return f"Acknowledged by {by}."
+    if asked.get("id") == "snooze":
+        lasting = snooze(str(asked.get("for")), _their_time())
+        ask(ACKNOWLEDGE, {"episode": asked.get("episode"), "author": by, "for": lasting})
+        return f"Snoozed by {by}."
     if asked.get("id") == "silence":
-        matchers = {"run": run, "rule": asked.get("rule")}
-        document = {"id": secrets.token_hex(4), "matchers": matchers, "for": asked.get("for"), "author": by}
+        document = {"id": secrets.token_hex(4), "matchers": matchers_of(asked), "for": asked.get("for"), "author": by}
         ask(SILENCE, {**document, "reason": reason})
         return f"Silenced by {by}."
-    ask(UNSILENCE, {"id": asked.get("silence")})
+    ask(UNSILENCE, {"id": asked.get("silence"), "author": by})
     return "The silence has ended."
+
+
+def _their_time() -> datetime:
+    """Now, where the reader is."""
+    try:
+        zone = ZoneInfo(st.context.timezone or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        zone = ZoneInfo("UTC")
+    return datetime.now(zone)
+
+
+def _telling(run: str) -> None:
+    known = kept(_CHANNELS, _read_channels)
+    if known is not None:
+        blocks = [*said(_CHANNELS), *channels_blocks(*known, blocked=blocked(run))]
+        wanted = report(_CHANNELS, {"version": str(hash(str(blocks))), "label": "channels", "blocks": blocks})
+        attempt(_CHANNELS, wanted, _handle)
+
+
+def _read_channels() -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    return consult(CHANNELS, {}), _rows("outbox_dead_letters"), _rows("alert_audit", count=_AUDITED)
+
+
+def _handle(asked: Mapping[str, Any]) -> str:
+    """Does what was confirmed about a channel; says what came of it. Raises `LogprobeError`."""
+    channel, by = asked.get("channel"), asked.get("by")
+    if asked.get("id") == "test":
+        outcome = ask(TEST, {"channel": channel, "author": by, "id": str(asked.get("at"))})
+        if not outcome["delivered"]:
+            raise ConfigurationError(tested(outcome, str(channel)))
+        return tested(outcome, str(channel))
+    action, words = (AGAIN, "waits for its turn") if asked.get("id") == "again" else (DROP, "was dropped")
+    status = ask(action, {"key": asked.get("key"), "channel": channel, "author": by})["status"]
+    return f"The message {words}." if status in {"waiting", "dropped"} else f"Nothing to do: the message was {status}."

@@ -6,11 +6,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from logprobe.app.dashboard.pages.actions import actions_blocks
-from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks
+from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, snooze
+from logprobe.app.dashboard.pages.channels import channels_blocks
+from logprobe.app.dashboard.pages.rules import chart, trial_data
 
 STANDING: dict[str, Any] = {
-    "rule": "gap-growing", "slice": "", "severity": "warning", "phase": "firing", "started_step": 12, "value": None, "words": None,
-    "episode": "r/gap-growing/1", "acknowledged_by": None, "muted": None,
+    "rule": "gap-growing", "slice": "", "severity": "warning", "phase": "firing", "started_step": 12, "step": 90, "value": None,
+    "words": None, "episode": "r/gap-growing/1", "acknowledged_by": None, "acknowledged_until": None, "muted": None,
+}  # fmt: skip
+TEAM: dict[str, Any] = {
+    "name": "team", "kind": "slack_bot", "severities": ["critical"], "waits_until": None, "why": None, "limited": 0, "sent": 0, "waiting": 0,
+    "dead": 1, "last_sent_at": None, "last_error": None,
+}  # fmt: skip
+CHANNELS: dict[str, Any] = {"problem": None, "channels": [TEAM]}
+LOST: dict[str, Any] = {
+    "key": "k", "channel": "team", "run": "r", "rule": "gap-growing", "state": "still_firing", "attempts": 3, "last_error": None,
+    "time": datetime(2026, 3, 1, tzinfo=UTC),
 }  # fmt: skip
 CONTROL: dict[str, Any] = {
     "run": "r", "mode": "suggest", "phase": "idle", "stopped": False, "from_step": None, "config": {"is_upper": 5.0}, "actions": [],
@@ -30,27 +41,48 @@ def switches(document: dict[str, Any], blocked: str = "") -> dict[str, dict[str,
 
 
 def offered(standing: dict[str, Any]) -> list[str]:
-    blocks = alerts_blocks(Alerts([standing], [], [], []), run="r", blocked="")
+    blocks = alerts_blocks(Alerts([standing], [], []), run="r", blocked="")
     (row,) = table(blocks, "pending" if standing["phase"] == "pending" else "firing")
-    return [action["id"] for action in row["actions"]]
+    return [action["id"] for action in row["actions"] if "id" in action]
 
 
 def test_only_what_fires_and_is_nobodys_can_be_acknowledged() -> None:
-    assert offered(STANDING) == ["ack", "silence"]
+    assert offered(STANDING) == ["ack", "snooze", "silence"]
     assert offered(STANDING | {"acknowledged_by": "Ada"}) == ["silence"]
+    snoozed = {"acknowledged_by": "Ada", "acknowledged_until": datetime(2026, 3, 1, 14, 30, tzinfo=UTC)}
+    assert offered(STANDING | snoozed) == ["ack", "snooze", "silence"]
+    (row,) = table(alerts_blocks(Alerts([STANDING | snoozed], [], []), run="r", blocked=""), "firing")
+    assert row["cells"][-1] == "Ada, until 2026-03-01 14:30 UTC"
     assert offered(STANDING | {"phase": "pending", "episode": None}) == ["silence"]
 
 
 def test_unknown_values_are_no_zeros() -> None:
-    (row,) = table(alerts_blocks(Alerts([STANDING], [], [], []), run="r", blocked=""), "firing")
-    assert row["cells"] == ["gap-growing", "warning", "step 12", "–", "–", "nobody"]
+    (row,) = table(alerts_blocks(Alerts([STANDING], [], []), run="r", blocked=""), "firing")
+    name, severity, since, *rest = row["cells"]
+    assert (name, severity, since["title"], rest) == ("gap-growing", "warning", "step 12", ["–", "–", "nobody"])
+    assert (since["href"], since["path"]) == ("./?run=r&steps=0:110", "?steps=0:110")
+    (row,) = table(
+        alerts_blocks(Alerts([STANDING | {"started_step": None, "step": None}], [], []), run="r", blocked=""), "firing"
+    )
+    assert row["cells"][2] == "–"
 
 
 def test_every_button_is_blocked_while_nothing_can_be_done() -> None:
-    silence = {"id": "1", "matchers": "{}", "author": "Ada", "reason": "known", "expires_at": datetime.now(UTC)}
-    blocks = alerts_blocks(Alerts([STANDING], [], [silence], []), run="r", blocked="away")
-    rows = [*table(blocks, "firing"), *table(blocks, "silences")]
-    assert {action["disabled"] for row in rows for action in row["actions"]} == {"away"}
+    silence = {
+        "id": "1",
+        "matchers": {"rule": "gap-*"},
+        "author": "Ada",
+        "reason": "known",
+        "expires_at": datetime.now(UTC),
+    }
+    blocks = alerts_blocks(Alerts([STANDING], [], [silence]), run="r", blocked="away")
+    blocks += channels_blocks(CHANNELS, [LOST], [], blocked="away")
+    names = ("firing", "silences", "channels", "undelivered")
+    actions = [action for name in names for row in table(blocks, name) for action in row["actions"]]
+    assert {action["disabled"] for action in actions if "id" in action} == {"away"}
+    assert {action["id"] for action in actions if "id" in action} == {
+        "ack", "snooze", "silence", "unsilence", "test", "again", "drop",
+    }  # fmt: skip
     assert {action["disabled"] for action in switches(CONTROL, "away").values()} == {"away"}
 
 
@@ -80,3 +112,55 @@ def test_a_preview_says_what_speaks_against_it() -> None:
     assert "['masked tokens', '8.3%']" in shown
     assert "['masked advantage', '–']" in shown
     assert "fix raw_logprobs first" in shown
+
+
+def state_of(**channel: Any) -> tuple[str, str]:
+    (row,) = table(channels_blocks({"problem": None, "channels": [TEAM | channel]}, [], [], blocked=""), "channels")
+    return row["cells"][3], row["tone"]
+
+
+def test_a_channel_says_how_it_is() -> None:
+    assert state_of() == ("not used yet", "")
+    assert state_of(sent=3) == ("works", "")
+    assert state_of(sent=3, limited=2) == ("works; asked for fewer messages 2×", "")
+    resting = {"waits_until": "2026-03-01T12:00:30+00:00", "why": "busy: Slack answered ratelimited", "limited": 1}
+    assert state_of(**resting) == (
+        "rests until 12:00:30 UTC: busy: Slack answered ratelimited; asked for fewer messages 1×", "warning",
+    )  # fmt: skip
+    assert state_of(last_error="setup: not_in_channel") == ("tries again: setup: not_in_channel", "warning")
+    assert state_of(kind=None, waiting=2) == ("messages wait for it to come back", "")
+
+
+def test_tomorrow_is_the_next_morning_where_the_reader_is() -> None:
+    evening = datetime(2026, 3, 1, 22, 0, tzinfo=UTC)
+    assert snooze("tomorrow", evening) == f"{11 * 3600}s"
+    assert snooze("4h", evening) == "4h"
+
+
+def found(**said: Any) -> dict[str, Any]:
+    trial = {"run": "r", "steps": 800, "cut": False, "fired": [], "parts": [], "more_parts": 0, "limits": []}
+    nothing = {"problems": [], "form": None, "untestable": None, "others": [], "lost": ""}
+    return {**nothing, **said, "trial": {**trial, **said.get("trial", {})}}
+
+
+def test_what_would_have_fired_is_said_in_numbers() -> None:
+    fired = {"fired": [[None, 533, 600], [None, 640, 640]], "cut": True}
+    others = [{"run": "a", "steps": 9, "fired": 2, "cut": False}, {"run": "b", "steps": 5000, "fired": 0, "cut": True}]
+    assert trial_data(found(trial=fired, others=others), 1)["words"] == [
+        "It would have fired 2 times in the first 800 steps of this run: steps 533–600, 640.",
+        "In the last 2 other runs of this home 2 times: `a` 2, `b` 0 in its first 5,000 steps.",
+    ]
+    assert trial_data(found(), 1)["words"] == ["It would not have fired in the 800 steps of this run."]
+    assert trial_data(found(problems=["line 2: no"]), 1)["words"] == []
+    sliced = {"fired": [["replica=a", step, step] for step in range(9)]}
+    assert trial_data(found(trial=sliced), 1)["words"][0].endswith("5 (replica=a) and 3 more.")
+
+
+def test_the_chart_of_a_trial_keeps_gaps_and_says_what_lies_below_its_axis() -> None:
+    values = [[0, 1e-12], *([step, 0.01 * (1 + step % 7)] for step in range(1, 99)), [99, None], [100, 0.4]]
+    part = {"slice": None, "values": values, "spans": [["firing", 90, 100]]}
+    drawn = chart({"steps": 101, "parts": [part], "more_parts": 0, "limits": [["above", 0.3]]})
+    assert (drawn["log"], drawn["below"]) == (True, 1)
+    assert [99, None] in drawn["lines"][0]["points"]
+    assert drawn["spans"] == [{"phase": "firing", "first": 90, "last": 100}]
+    assert drawn["alt"] == "What the rule looks at over 101 steps, between 1.00e-12 and 0.4; above 0.3."

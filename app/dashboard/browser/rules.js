@@ -1,0 +1,219 @@
+// The rules of a home: a list, and an editor for one of them with what it would have said in the run that is open.
+// A draft is the reader's: news from the service never takes it away, and a file that changed meanwhile is said, not overwritten.
+import { asked, listen, put } from "./address.js";
+import { node } from "./dom.js";
+import { buttons, code } from "./report.js";
+import { ruleChart } from "./rule_chart.js";
+import { BLANK, formOf, textOf } from "./rule_form.js";
+
+const PAUSE = 450; // ms after the last key, before a draft is tried out
+const NEW = "+"; // no rule can be called so
+const BY = { name: "by", label: "your name", required: true };
+const WHERE = { home: "this home", changed: "shipped, changed here", shipped: "shipped" };
+
+export function update(root, view) {
+  if (view.form) return; // never take a form from under somebody's hands
+  if (view.version === view.data.version && view.built) return;
+  view.version = view.data.version;
+  if (!view.built) build(root, view);
+  settle(view);
+  drawList(view);
+  drawEditor(view);
+}
+
+export function close(root, view) {
+  clearTimeout(view.pause);
+  view.unlisten?.();
+  view.sizes?.disconnect();
+}
+
+function build(root, view) {
+  view.built = true;
+  view.update = update;
+  view.list = node("div");
+  view.editor = node("div", { class: "lp-rule-editor", hidden: true });
+  view.said = node("div");
+  view.root = root;
+  root.replaceChildren(node("section", { class: "lp lp-report lp-rules", "aria-label": "rules" },
+    node("h2", { class: "lp-title" }, "Rules", node("span", { class: "lp-hint", text: "what people are told about; saved ones are in force at once" })),
+    view.said, view.editor, view.list));
+  view.unlisten = listen(() => { if ((asked("rule") ?? null) !== (view.draft?.open ?? null)) { open(view, asked("rule")); drawList(view); drawEditor(view); } });
+  open(view, asked("rule"));
+}
+
+const find = (view, name) => view.data.rules.find((rule) => rule.name === name);
+
+// Begins a draft of a rule; null: none is edited.
+function open(view, name) {
+  const rule = name && find(view, name);
+  view.shown = null;
+  view.draft = rule ? draftOf(view, rule) : name === NEW ? { open: NEW, was: null, text: textOf(BLANK), form: BLANK, base: view.data.fingerprint } : null;
+  if (view.draft) tryOut(view);
+}
+
+function draftOf(view, rule) {
+  return { open: rule.name, was: rule.origin === "shipped" ? null : rule.name, text: rule.text, form: rule.form, base: view.data.fingerprint };
+}
+
+function choose(view, name) {
+  put({ rule: name });
+  open(view, name);
+  drawList(view);
+  drawEditor(view);
+  if (view.draft) view.editor.scrollIntoView({ block: "nearest" });
+}
+
+// What came back: a draft that was saved is one no longer, and one nobody has touched follows the file.
+function settle(view) {
+  const { saved } = view.data;
+  if (saved && saved.at !== view.settled) {
+    view.settled = saved.at;
+    if (view.draft && view.sent) { put({ rule: find(view, saved.name) ? saved.name : null }); open(view, asked("rule")); }
+    view.sent = false;
+  } else if (view.draft && !view.draft.touched && view.draft.base !== view.data.fingerprint) open(view, view.draft.open);
+}
+
+function tryOut(view) {
+  clearTimeout(view.pause);
+  view.at = `${Date.now()} ${view.draft.open}`;
+  view.send("do", { id: "try", text: view.draft.text, was: view.draft.was, at: view.at });
+}
+
+function edited(view, text) {
+  view.draft.text = text;
+  view.draft.touched = true;
+  clearTimeout(view.pause);
+  view.pause = setTimeout(() => { if (view.draft) tryOut(view); }, PAUSE);
+}
+
+function drawList(view) {
+  const { data } = view;
+  view.said.replaceChildren(...[...data.said, ...(data.problem ? [{ text: data.problem, tone: "warning" }] : [])].map(({ text, tone }) =>
+    node("p", { class: `lp-text lp-tone-${tone}`, role: "status" }, ...code(text))));
+  view.list.replaceChildren(node("div", { class: "lp-scroll" }, node("table", { class: "lp-table lp-rule-list", "aria-label": "rules" },
+    node("thead", {}, node("tr", {}, ...["rule", "severity", "looks at", "stands in", "state"].map((word) => node("th", { scope: "col", text: word })))),
+    node("tbody", {}, ...data.rules.map((rule) => row(rule, view))))),
+    node("div", { class: "lp-actions lp-rule-new" }, node("button", { class: "lp-button", type: "button", text: "New rule", onclick: () => choose(view, NEW) }),
+      data.runs.length ? node("span", { class: "lp-hint", text: `${data.runs.length} part${data.runs.length === 1 ? "" : "s"} for single runs (${data.runs.join(", ")}): edited in the file alone` }) : null));
+}
+
+function row(rule, view) {
+  const current = view.draft?.open === rule.name;
+  const state = rule.enabled ? (rule.special ? "other for this run" : "on") : "disabled";
+  const cells = [node("button", { class: "lp-rule-name", type: "button", "aria-expanded": String(current), text: rule.name, onclick: () => choose(view, current ? null : rule.name) }),
+    rule.severity, [rule.metric ?? rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), WHERE[rule.origin], state];
+  return node("tr", { class: [current ? "lp-current" : "", rule.enabled ? "" : "lp-off"].join(" ").trim() || undefined },
+    ...cells.map((cell, index) => node("td", { "data-label": ["rule", "severity", "looks at", "stands in", "state"][index] }, node("div", {}, cell))));
+}
+
+function drawEditor(view) {
+  view.editor.hidden = !view.draft;
+  if (!view.draft) { view.shown = null; view.editor.replaceChildren(); return; }
+  if (view.shown !== view.draft) layOut(view);
+  refresh(view);
+}
+
+function layOut(view) {
+  const { draft } = view;
+  view.shown = draft;
+  const rule = find(view, draft.open);
+  view.text = node("textarea", { class: "lp-rule-text", "aria-label": "rule as text", spellcheck: "false", autocapitalize: "off", wrap: "off", oninput: () => { edited(view, view.text.value); number(view); },
+    onscroll: () => { view.gutter.scrollTop = view.text.scrollTop; }, onkeydown: (event) => indent(event, view) });
+  view.text.value = draft.text;
+  view.gutter = node("div", { class: "lp-rule-gutter", "aria-hidden": "true" });
+  view.problems = node("div", { class: "lp-rule-problems" });
+  view.fields = node("div");
+  view.outcome = node("div", { class: "lp-rule-outcome", "aria-live": "polite" });
+  view.meanwhile = node("div");
+  view.switches = node("div", { class: "lp-rule-switches" });
+  view.editor.replaceChildren(
+    node("h3", { class: "lp-rule-title" }, rule ? rule.name : "New rule", node("span", { class: "lp-hint", text: ` ${rule ? WHERE[rule.origin] : ""}` })),
+    node("div", { class: "lp-rule-sides" },
+      node("div", { class: "lp-rule-writing" }, view.fields, node("div", { class: "lp-rule-code" }, view.gutter, view.text), view.problems,
+        rule?.origin === "changed" ? node("details", { class: "lp-rule-shipped" }, node("summary", { text: "what is shipped" }), node("pre", { text: rule.shipped })) : null),
+      view.outcome),
+    view.meanwhile, view.switches);
+  view.form = null;
+  fill(view, draft.form);
+  number(view);
+  switches(view, rule);
+  view.sizes?.disconnect();
+  view.sizes = new ResizeObserver(() => outcome(view));
+  view.sizes.observe(view.outcome);
+}
+
+// The fields, unless somebody is typing in them.
+function fill(view, form) {
+  if (view.fields.contains(document.activeElement)) return;
+  view.fields.replaceChildren(form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); number(view); })
+    : node("p", { class: "lp-hint", text: "This rule says more than a form has room for; its text is edited." }));
+}
+
+function number(view) {
+  const wrong = new Set((trial(view)?.problems ?? []).map((words) => Number(/^line (\d+):/.exec(words)?.[1])));
+  const lines = view.text.value.split("\n").length;
+  view.text.rows = Math.max(8, Math.min(28, lines));
+  view.gutter.replaceChildren(...Array.from({ length: lines }, (_, at) => node("span", { class: wrong.has(at + 1) ? "lp-rule-wrong" : undefined, text: String(at + 1) })));
+}
+
+function indent(event, view) {
+  if (event.key !== "Enter") return; // the next line begins where this one does, as editors do
+  const before = view.text.value.slice(0, view.text.selectionStart);
+  const space = /^ */.exec(before.slice(before.lastIndexOf("\n") + 1))[0];
+  if (!space) return;
+  event.preventDefault();
+  view.text.setRangeText(`\n${space}`, view.text.selectionStart, view.text.selectionEnd, "end");
+  view.text.dispatchEvent(new Event("input"));
+}
+
+// What came of the newest trial; null: it is under way.
+const trial = (view) => (view.data.trial?.at === view.at ? view.data.trial : null);
+
+function refresh(view) {
+  const found = trial(view);
+  const { draft, data } = view;
+  view.outcome.classList.toggle("lp-rule-old", !found);
+  if (found) {
+    view.problems.replaceChildren(...found.problems.map((words) => node("p", { class: "lp-text lp-tone-critical", role: "status" }, ...code(words))),
+      ...(found.lost ? [node("p", { class: "lp-text lp-tone-warning", role: "status", text: `Saving loses ${found.lost}.` })] : []));
+    if (!found.problems.length && draft.touched) fill(view, found.form);
+    number(view);
+    outcome(view);
+  } else if (!view.outcome.firstChild) view.outcome.replaceChildren(node("p", { class: "lp-hint", text: "Trying it on recorded steps …" }));
+  const changed = draft.touched && draft.base !== data.fingerprint;
+  view.meanwhile.replaceChildren(...(changed ? [node("p", { class: "lp-text lp-tone-warning", role: "status" }, "Somebody has changed the rules meanwhile. "),
+    node("div", { class: "lp-actions" },
+      node("button", { class: "lp-button", type: "button", text: "Take what stands there", onclick: () => { open(view, find(view, draft.open) ? draft.open : NEW); drawEditor(view); } }),
+      node("button", { class: "lp-button", type: "button", text: "Keep mine", onclick: () => { draft.base = data.fingerprint; refresh(view); } }))] : []));
+}
+
+function outcome(view) {
+  const found = trial(view);
+  const width = Math.floor(view.outcome.clientWidth);
+  if (!found || !width) return;
+  const { chart } = found;
+  view.outcome.replaceChildren(...found.words.map((words) => node("p", { class: "lp-rule-words" }, ...code(words))),
+    ...(chart ? [ruleChart(chart, width), node("p", { class: "lp-hint lp-rule-key" }, swatch("pending"), "pending", swatch("firing"), "firing", swatch("recovering"), "recovering",
+      chart.below ? ` · ${chart.below} value${chart.below === 1 ? "" : "s"} below the axis` : "", chart.lines.length > 1 ? ` · ${chart.lines.map((line) => line.slice).join(", ")}${chart.more ? ` and ${chart.more} more` : ""}` : "")] : []));
+}
+
+const swatch = (phase) => node("i", { class: `lp-rule-swatch lp-rule-${phase}`, "aria-hidden": "true" });
+
+function switches(view, rule) {
+  const { draft, data } = view;
+  const args = (more) => () => ({ name: draft.open, based_on: draft.base, ...more });
+  const save = { id: "save", label: "Save", words: `This is written into \`${data.file}\`, and in force at once.`, fields: [BY], disabled: data.blocked,
+    args: () => { view.sent = true; return { name: nameIn(draft.text), based_on: draft.base, text: draft.text, was: draft.was }; } };
+  const list = [save];
+  if (rule) {
+    const on = !rule.enabled;
+    list.push({ id: "enable", label: on ? "Enable" : "Disable", fields: [BY], disabled: data.blocked, args: args({ on }),
+      words: on ? `\`${rule.name}\` is looked at again, in all steps of every run.` : `\`${rule.name}\` is looked at no more; what fires of it is over.` });
+    if (rule.origin !== "shipped") list.push({ id: "delete", label: rule.origin === "changed" ? "Back to what is shipped" : "Delete", fields: [BY], danger: true, disabled: data.blocked, args: args({}),
+      words: `What \`${data.file}\` says of \`${rule.name}\` is removed.${rule.origin === "changed" ? " What is shipped is in force again." : ""}` });
+  }
+  view.switches.replaceChildren(buttons(list, view.root, view));
+  view.switches.append(node("button", { class: "lp-button lp-rule-close", type: "button", text: "Close", onclick: () => choose(view, null) }));
+}
+
+const nameIn = (text) => /(?:^|[{,]\s*)name:\s*["']?([^\s,"'}]+)/m.exec(text)?.[1] ?? "";

@@ -1,0 +1,124 @@
+"""The part of the Alerts page about telling: channels, what none of them took, what people did. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from logprobe.app.dashboard.pages.blocks import Block, heading, row, table, text
+
+Row = Mapping[str, Any]
+
+_BY: Final = {"name": "by", "label": "your name", "required": True}
+_CHANNELS: Final = ("channel", "kind", "hears of", "state", "last message", "sent", "waiting", "given up")
+_LOST: Final = ("alert", "channel", "when", "attempts", "error")
+_NONE: Final = (
+    "None: nobody is told. `channels.yaml` in the home, or the environment, names channels; see docs/channels.md."
+)
+
+
+def channels_blocks(
+    document: Mapping[str, Any], lost: Sequence[Row], done: Sequence[Row], *, blocked: str
+) -> list[Block]:
+    """Blocks of `browser/report.js`.
+
+    Args:
+        document: as the service describes its channels.
+        lost: rows of `outbox_dead_letters`.
+        done: rows of `alert_audit`.
+        blocked: why nothing can be done from this page; "": it can.
+    """
+    channels = document["channels"]
+    return [
+        heading("Channels", "channels.yaml in the home is read again when it changes; secrets are shown nowhere"),
+        *([text(document["problem"], "warning")] if document["problem"] else []),
+        table("channels", _CHANNELS, [_channel(each, blocked) for each in channels], empty=_NONE),
+        heading("Not delivered", "messages that a channel refused, or did not take for a day"),
+        table("undelivered", _LOST, [_letter(each, blocked) for each in lost], empty="None."),
+        heading("Done by people", "newest first"),
+        table("audit", ("when", "who", "what", "about", "words"), [_done(each) for each in done], empty="Nothing yet."),
+    ]
+
+
+def tested(outcome: Mapping[str, Any], channel: str) -> str:
+    """What became of a test message, in one line."""
+    return f"{channel}: {'; '.join(outcome['lines'])}"
+
+
+def _channel(each: Row, blocked: str) -> Block:
+    state, tone = _state(each)
+    cells = [
+        each["name"],
+        (each["kind"] or "not configured any more").replace("_", " "),
+        ", ".join(each["severities"]) or "–",
+        state,
+        _when(each["last_sent_at"]),
+        f"{each['sent']:,}",
+        f"{each['waiting']:,}",
+        f"{each['dead']:,}",
+    ]
+    return row(cells, tone=tone, actions=[_test(each["name"], blocked)] if each["kind"] else [])
+
+
+def _state(each: Row) -> tuple[str, str]:
+    """In words, and a tone where somebody should look."""
+    paced = f"; asked for fewer messages {each['limited']}×" if each["limited"] else ""
+    if each["kind"] is None:
+        return ("messages wait for it to come back" if each["waiting"] else "–"), ""
+    if each["waits_until"]:
+        return f"rests until {_clock(each['waits_until'])}: {each['why']}{paced}", "warning"
+    if each["last_error"]:
+        return f"tries again: {each['last_error']}{paced}", "warning"
+    return ("works" if each["sent"] else "not used yet") + paced, ""
+
+
+def _test(name: str, blocked: str) -> Block:
+    words = f"A test message goes to `{name}` at once; it says that it is one."
+    return {
+        "id": "test",
+        "label": "Send a test",
+        "args": {"channel": name},
+        "disabled": blocked,
+        "fields": [_BY],
+        "words": words,
+    }
+
+
+def _letter(each: Row, blocked: str) -> Block:
+    args = {"key": each["key"], "channel": each["channel"]}
+    again = (
+        f"`{each['channel']}` gets one more try; it looks first whether the message has arrived, where a channel can."
+    )
+    drop = "Nobody will be told; the alert itself is not touched."
+    actions: list[Block] = [
+        {"id": "again", "label": "Send again", "args": args, "disabled": blocked, "fields": [_BY], "words": again},
+        {
+            "id": "drop",
+            "label": "Drop",
+            "args": args,
+            "disabled": blocked,
+            "fields": [_BY],
+            "words": drop,
+            "danger": True,
+        },
+    ]
+    alert = f"{each['rule']} of {each['run']}, {each['state'].replace('_', ' ')}"
+    cells = [alert, each["channel"], _when(each["time"]), str(each["attempts"]), each["last_error"] or "–"]
+    return row(cells, actions=actions)
+
+
+def _done(each: Row) -> Block:
+    return row([_when(each["time"]), each["author"], each["action"], each["subject"], each["words"]])
+
+
+def _when(time: datetime | str | None) -> str:
+    if time is None:
+        return "never"
+    known = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{known:%Y-%m-%d %H:%M} UTC"
+
+
+def _clock(time: datetime | str) -> str:
+    known = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{known:%H:%M:%S} UTC"
