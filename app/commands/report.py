@@ -43,6 +43,7 @@ def read(place: Place) -> Incident:
         diagnosis=found,
         headline=words.text(found).partition("\n")[0],
         history=whole,
+        standing=source.read("alert_list", run=run).to_pylist(),
         alerts=newest_first(source.read("alert_history", run=run).to_pylist()),
         actions=newest_first(source.read("controller_actions", run=run).to_pylist()),
         weights=newest_first(source.read("diagnosis_weights", run=run).to_pylist()),

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logprobe.app import tables
-from logprobe.app.diagnosis_words import ADVICE, LAYERS
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
+from logprobe.app.report.incident_summary import listed, summary, timeline
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import Diagnosis, Finding
+from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.metrics.catalog import metric as declared
 
 CHARTS: Final = (
@@ -26,12 +27,14 @@ _NEWEST: Final = 50  # rows of alerts, actions and updates
 class Incident:
     """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
 
-    `sequences`: the worst of one step; `step`: which one, None: none was measured.
+    `standing`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which one, None: none was
+    measured.
     """
 
     diagnosis: Diagnosis
     headline: str
     history: History
+    standing: Sequence[Mapping[str, Any]] = ()
     alerts: Sequence[Mapping[str, Any]] = ()
     actions: Sequence[Mapping[str, Any]] = ()
     weights: Sequence[Mapping[str, Any]] = ()
@@ -46,16 +49,13 @@ def report(incident: Incident) -> str:
         f"Incident report: {label}",
         badge(found.verdict.replace("_", " "), _TONES[found.verdict]),
         element("h1", incident.headline),
-        element("p", f"Layer: {LAYERS[found.layer]}."),
-        element("p", f"Correction: {ADVICE[found.correction.advice]}: {found.correction.why}."),
-        element("p", _span(incident.history), class_="note"),
+        summary(found, incident.history, standing=incident.standing, actions=incident.actions),
+        section("What happened", timeline(found, alerts=incident.alerts, actions=incident.actions)),
         section("Findings", *_findings(found.findings)),
         section("Not measured", *_not_measured(found)),
         section("Course", element("div", *_charts(incident), class_="charts")),
-        section("Alerts", _rows("Transitions, newest first", _ALERTS, incident.alerts)),
-        section("Controller", _rows("What was decided about the correction, newest first", _ACTIONS, incident.actions)),
-        section("Weights", _weights(incident.weights)),
-        section("Worst sequences", _rows(_worst(incident.step), _SEQUENCES, incident.sequences)),
+        section("Worst sequences", listed(incident.sequences, _SEQUENCES, _worst(incident.step), _NEWEST)),
+        section("Records", *_records(incident)),
         section("Configuration", *_configuration(incident.history)),
     )
 
@@ -71,12 +71,6 @@ _SEQUENCES: Final = {
     "log_ratio_min": "smallest log ρ", "log_ratio_max": "largest log ρ", "reward": "reward", "replica": "replica",
     "cached_prefix_tokens": "cached prefix", "finish_reason": "finish reason",
 }  # fmt: skip
-
-
-def _span(history: History) -> str:
-    if not history.steps:
-        return "No steps."
-    return f"{len(history.steps):,} steps, {history.steps[0]} to {history.steps[-1]}; {max(history.tokens.values()):,.0f} trained tokens"
 
 
 def _worst(step: int | None) -> str:
@@ -96,8 +90,21 @@ def _findings(findings: Sequence[Finding]) -> Iterator[Markup]:
         yield element("h3", f"{finding.cause.replace('_', ' ')} ({layer}, {finding.confidence:.0%} sure{since})")
         yield element("p", finding.explanation)
         yield element("p", element("strong", "Fix: "), finding.fix)
-        evidence = [[name.replace("_", " "), value] for name, value in finding.document()["evidence"].items()]
-        yield table(f"Evidence for {finding.cause.replace('_', ' ')}", ["evidence", "value"], evidence)
+        evidence = [_evidence(name, value) for name, value in finding.document()["evidence"].items()]
+        yield table(
+            f"Evidence for {finding.cause.replace('_', ' ')}", ["test", "value", "expected", "verdict"], evidence
+        )
+
+
+def _evidence(name: str, value: Any) -> list[Any]:
+    """A number, and what it should be where that can be said of it alone."""
+    should = expected(name)
+    held = (
+        ("", "")
+        if should is None
+        else (should.words, {True: "as expected", False: "off", None: None}[should.holds(value)])
+    )
+    return [name.replace("_", " "), value, *held]
 
 
 def _not_measured(found: Diagnosis) -> Iterator[Markup]:
@@ -126,18 +133,20 @@ def _alt(title: str, points: Sequence[tuple[int, float]], since: int | None) -> 
     return f"{title} goes from {tables.cell(begin)} at step {first} to {tables.cell(end)} at step {last}{marked}."
 
 
-def _rows(caption: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Markup:
-    """The newest rows, or the words that there are none."""
-    if not rows:
-        return element("p", "None recorded.")
-    shown = [[row[column] for column in columns] for row in rows[:_NEWEST]]
-    more = f" ({len(rows) - _NEWEST} more are not shown)" if len(rows) > _NEWEST else ""
-    return table(caption + more, list(columns.values()), shown)
-
-
-def _weights(rows: Sequence[Mapping[str, Any]]) -> Markup:
-    whole = _rows("Updates as trainer and engines saw them, newest first", _WEIGHTS, rows)
-    return element("details", element("summary", f"{len(rows):,} observations of weight versions"), whole)
+def _records(incident: Incident) -> Iterator[Markup]:
+    """What the rest stands on, folded away."""
+    for words, rows, columns, caption in (
+        ("transitions of alerts", incident.alerts, _ALERTS, "Newest first"),
+        ("decisions about the correction", incident.actions, _ACTIONS, "Newest first"),
+        (
+            "observations of weight versions",
+            incident.weights,
+            _WEIGHTS,
+            "As trainer and engines saw them, newest first",
+        ),
+    ):
+        whole = listed(rows, columns, caption, _NEWEST)
+        yield element("details", element("summary", f"{len(rows):,} {words}"), whole)
 
 
 def _configuration(history: History) -> Iterator[Markup]:

@@ -26,22 +26,55 @@ def incident(recorded_runs: Path) -> Incident:
 def test_the_verdict_comes_first_and_the_remedy_with_its_evidence(incident: Incident) -> None:
     page = report(incident)
     assert "<h1>v1-initial is critical, since step 0</h1>" in page
-    assert (
-        page.index("Layer: semantic") < page.index("--logprobs-mode processed_logprobs") < page.index("calibration z")
-    )
+    assert page.index("<dd>semantic") < page.index("--logprobs-mode processed_logprobs") < page.index("calibration z")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [
-        "Findings", "Not measured", "Course", "Alerts", "Controller", "Weights", "Worst sequences", "Configuration",
+        "What happened", "Findings", "Not measured", "Course", "Worst sequences", "Records", "Configuration",
     ]  # fmt: skip
     assert page.count('scope="row"') > 50
     assert len(page) < 300_000
 
 
+def test_the_first_screen_says_what_was_done_and_what_happened_in_order(incident: Incident) -> None:
+    fires = {
+        "step": 30,
+        "rule": "gap-critical",
+        "severity": "critical",
+        "before": "pending",
+        "after": "firing",
+        "words": "K3 is high",
+    }
+    quiet = fires | {"step": 20, "before": "normal", "after": "pending", "words": "not yet"}
+    masks = {
+        "step": 40,
+        "name": "issued",
+        "reason": "critical_growth",
+        "words": "masked IS from step 44",
+        "severity": "warning",
+    }
+    happened = replace(
+        incident,
+        standing=[fires | {"phase": "firing"}, fires | {"rule": "staleness", "phase": "normal"}],
+        alerts=[fires, quiet],
+        actions=[masks, masks | {"step": 35, "name": "suggested", "words": "would mask 8 %"}],
+    )
+    first, _, rest = report(happened).partition("What happened")
+    assert "<dd>issued at step 40: masked IS from step 44</dd>" in first
+    assert "<dd>gap-critical fires</dd>" in first
+    events, _, _ = rest.partition("Findings")
+    order = ["trouble begins", "alert gap-critical fires", "correction suggested", "correction issued"]
+    assert re.findall("<td>((?:alert|correction|trouble)[^<]*)</td>", events) == order
+    assert "not yet" not in events
+
+
 def test_names_from_outside_are_text(incident: Incident) -> None:
     sequence = {**incident.sequences[0], "sample_id": EVIL, "finish_reason": "</style>"}
     history = replace(incident.history, label=EVIL, facts={EVIL: (EVIL,)})
-    alert = dict.fromkeys(("step", "rule", "severity", "after", "words"), EVIL)
-    page = report(replace(incident, history=history, headline=EVIL, sequences=[sequence], alerts=[alert]))
+    alert = dict.fromkeys(("step", "rule", "severity", "before", "after", "words", "phase"), EVIL)
+    fires = alert | {"step": 3, "after": "firing", "phase": "firing"}
+    page = report(
+        replace(incident, history=history, headline=EVIL, sequences=[sequence], alerts=[alert, fires], standing=[fires])
+    )
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 5
     assert page.count("</style>") == 1
