@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,9 @@ def test_everything_is_there_and_fits(
     seen.shot(artifacts, f"mismatch-{request.node.callspec.id}", whole=True)
 
 
-def test_a_metric_is_found_and_opens_its_chart(seen: Watched, address: str) -> None:
+def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, address: str) -> None:
     page = seen.page
-    page.goto(f"{address}/?page=mismatch&run=raw-growth")
+    page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.by=environment")
     expect(page.locator(".lp-heading h3")).to_contain_text("KL (k3)", timeout=SLOW)
     page.locator("input[type=search]").fill("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
@@ -96,6 +97,19 @@ def test_a_metric_is_found_and_opens_its_chart(seen: Watched, address: str) -> N
     expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)", timeout=SLOW)
     expect(page.locator("input[type=search]")).to_have_value("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
+
+    table = page.locator(".lp-slices-table")
+    expect(table.locator("tbody tr")).to_have_count(3, timeout=SLOW)
+    table.get_by_role("button", name="share of K3").click()
+    shares = [float(text.rstrip("%")) for text in table.locator("td[data-label='share of K3']").all_inner_texts()]
+    assert shares == sorted(shares, reverse=True)
+    assert "mismatch.sort=-share" in page.url
+    page.locator(".lp-picker-columns summary").click()
+    page.locator(".lp-picker-columns label", has_text=re.compile(r"^ρ, max$")).locator("input").check()
+    expect(table.locator("th", has_text="ρ, max")).to_be_visible(timeout=SLOW)
+    page.locator(".lp-slices .lp-choice button", has_text="length").click()
+    expect(table).to_have_attribute("aria-label", "slices by length", timeout=SLOW)
+    page.wait_for_url(re.compile(r"mismatch\.by=length"))
 
 
 def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: str) -> None:
@@ -125,44 +139,25 @@ def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: st
     expect(page.locator(".lp-heat .lp-reset")).to_be_hidden()
 
 
-def test_slices_sort_and_take_other_metrics(seen: Watched, address: str) -> None:
-    page = seen.page
-    page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.by=environment")
-    table = page.locator(".lp-slices-table")
-    expect(table.locator("tbody tr")).to_have_count(3, timeout=SLOW)
-    table.get_by_role("button", name="share of K3").click()
-    shares = [float(text.rstrip("%")) for text in table.locator("td[data-label='share of K3']").all_inner_texts()]
-    assert shares == sorted(shares, reverse=True)
-    assert "mismatch.sort=-share" in page.url
-    page.locator(".lp-picker-columns summary").click()
-    page.locator(".lp-picker-columns label", has_text=re.compile(r"^ρ, max$")).locator("input").check()
-    expect(table.locator("th", has_text="ρ, max")).to_be_visible(timeout=SLOW)
-    page.locator(".lp-slices .lp-choice button", has_text="length").click()
-    expect(table).to_have_attribute("aria-label", "slices by length", timeout=SLOW)
-    page.wait_for_url(re.compile(r"mismatch\.by=length"))
-
-
-def test_foreign_names_stay_text_and_what_is_missing_says_what_to_record(
-    seen: Watched, address: str, artifacts: Path
+def test_foreign_names_stay_text_what_is_missing_says_so_and_new_steps_take_nothing_away(
+    seen: Watched, address: str, home: Path, artifacts: Path
 ) -> None:
     page = seen.page
-    page.goto(f"{address}/?page=mismatch&run=tagged&pair=update&mismatch.by=tag:team")
+    page.goto(f"{address}/?page=mismatch&run=tagged&pair=update&mismatch.by=tag:team&mismatch.find=mean")
     expect(page.locator(".lp-slices-table tbody")).to_contain_text(HOSTILE, timeout=SLOW)
-    expect(metric_row(page, "kl").locator("td[data-label=update]")).to_contain_text("record current_logprobs")
+    expect(page.locator(".lp-metrics-broken")).to_contain_text("update, total: not measured: record current_logprobs")
+    expect(metric_row(page, "ratio_mean").locator("td[data-label=update] b")).to_have_text("–")
     expect(page.locator(".lp-heat-gap")).to_contain_text("record current_logprobs", timeout=SLOW)
     expect(page.locator("[data-profile=position]")).to_contain_text("record current_logprobs")
     assert page.locator("img[src=x]").count() == 0
     seen.shot(artifacts, "mismatch-missing", whole=True)
 
-
-def test_scroll_and_search_survive_new_steps(seen: Watched, address: str, home: Path) -> None:
-    page = seen.page
-    page.goto(f"{address}/?page=mismatch&run=tagged&mismatch.find=mean")
     box = page.locator(".lp-metrics-box")
     expect(box).to_be_visible(timeout=SLOW)
     page.evaluate("document.querySelector('.lp-metrics-box').scrollTop = 120")
     for step in (12, 13, 14):
-        rows = [trained(f"{step}-{at}", step, 6, tags=[("team", "fine")]) for at in range(8)]
+        now = {"time": datetime.now(UTC), "tags": [("team", "fine")]}  # the run lives, and the page looks every 2 s
+        rows = [trained(f"{step}-{at}", step, 6, **now) for at in range(8)]
         SpoolWriter(home, "tagged", f"later-{step}").write("training", records("training", *rows))
         expect(page.locator(".lp-bar")).to_contain_text(f"step {step}", timeout=SLOW)
         expect(page.locator(".lp-profiles")).to_contain_text(f"steps 0–{step}", timeout=SLOW)

@@ -119,6 +119,7 @@ function steps(first, span) {
 
 function legend(view) {
   const { ramp } = view.data;
+  if (!view.totals.some(Boolean)) return "";
   return node("span", { class: "lp-ramp", title: "share of a column's tokens per bin; bins are equally wide in log |d|, and the middle one holds all smaller |d|" },
     "share of tokens 0", node("i", { style: `background:linear-gradient(90deg, ${ramp.join(",")})`, "aria-hidden": "true" }), `${number(100 * view.top)} % per bin`);
 }

@@ -15,7 +15,8 @@ export function update(root, view) {
   const at = view.box.scrollTop;
   const focused = view.box.contains(document.activeElement) && document.activeElement.dataset.key;
   view.hint.textContent = view.data.note;
-  view.broken.replaceChildren(...view.data.broken.map((words) => node("p", { class: "lp-text lp-tone-warning", text: words })));
+  view.broken.replaceChildren(...view.data.broken.map((words) => node("p", { class: "lp-text lp-tone-warning", text: words })),
+    ...view.data.absent.map((words) => node("p", { class: "lp-text lp-hint", text: words })));
   view.box.replaceChildren(table(view));
   filter(view);
   view.box.scrollTop = at;
@@ -72,7 +73,7 @@ function line(row, pairs, neutral, view) {
 
 function cell(data, name, color, span = 1) {
   if (data.undefined) return node("td", { class: "lp-metric-undefined", title: data.undefined, "data-label": name });
-  const words = data.missing || [data.change, data.late].filter(Boolean).join(" · ");
+  const words = data.said ? "" : data.missing || [data.change, data.late].filter(Boolean).join(" · ");
   return node("td", { colspan: span > 1 ? span : null, "data-label": name, class: data.missing ? "lp-metric-missing" : undefined },
     node("div", { class: "lp-metric-cell" }, node("b", { text: data.value }), node("span", { class: "lp-change", title: data.missing || data.change_help, text: words }),
       data.spark?.length > 1 ? spark(data.spark, color) : null));

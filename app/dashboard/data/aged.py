@@ -33,13 +33,14 @@ class _Entry:
 
 
 class AgedValues:
-    """Remembers the values last computed. Thread-safe; computes one at a time, whoever asks."""
+    """Remembers the values last computed. Thread-safe; computes one at a time, and an old value never waits for that."""
 
     def __init__(self, kept: int = _KEPT, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`kept`: values; the one asked for longest ago is forgotten first. `clock`: seconds that only grow."""
         self._most = kept
         self._clock = clock
         self._lock = threading.Lock()
+        self._computing = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def get(self, key: Hashable, state: Hashable, compute: Callable[[], T]) -> Aged[T]:
@@ -48,23 +49,38 @@ class AgedValues:
         Args:
             key: what is asked for; another key is computed at once.
             state: what the value depends on besides; another one makes the value an old one.
-            compute: called under a lock. What it raises is raised, and the value that there was is kept.
+            compute: called under a lock, and may not ask for another value. What it raises is raised, and the value that there was is
+                kept.
         """
+        entry = self._known(key)
+        if entry is None:
+            with self._computing:
+                entry = self._known(key) or self._computed(key, state, compute)
+        elif self._due(entry, state) and self._computing.acquire(blocking=False):
+            try:
+                entry = self._computed(key, state, compute)
+            finally:
+                self._computing.release()
+        return replace(entry.aged, old=entry.aged.state != state)
+
+    def _known(self, key: Hashable) -> _Entry | None:
         with self._lock:
             entry = self._entries.get(key)
-            if entry is None or (entry.aged.state != state and self._rested(entry)):
-                entry = self._computed(state, compute)
-                self._entries[key] = entry
-                if len(self._entries) > self._most:
-                    self._entries.popitem(last=False)
-            self._entries.move_to_end(key)
-            return replace(entry.aged, old=entry.aged.state != state)
+            if entry is not None:
+                self._entries.move_to_end(key)
+            return entry
 
-    def _rested(self, entry: _Entry) -> bool:
-        return self._clock() - entry.at >= max(_REST_SECONDS, _REST_TIMES * entry.seconds)
+    def _due(self, entry: _Entry, state: Hashable) -> bool:
+        rested = self._clock() - entry.at >= max(_REST_SECONDS, _REST_TIMES * entry.seconds)
+        return rested and entry.aged.state != state
 
-    def _computed(self, state: Hashable, compute: Callable[[], T]) -> _Entry:
+    def _computed(self, key: Hashable, state: Hashable, compute: Callable[[], T]) -> _Entry:
         began = self._clock()
         value = compute()
         now = self._clock()
-        return _Entry(Aged(value, state), now - began, now)
+        with self._lock:
+            self._entries[key] = entry = _Entry(Aged(value, state), now - began, now)
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+        return entry

@@ -101,6 +101,7 @@ def grid_of(run: RunSeries, catalog: Sequence[Declared], seen: Visible, selected
         "selected": selected,
         "note": _note(seen),
         "broken": broken_of(run, seen),
+        "absent": _absent(absent),
     }
 
 
@@ -157,9 +158,23 @@ def _pair_row(run: RunSeries, metric: PairMetric, seen: Visible, absent: Mapping
         if pair not in metric.pairs:
             cells[pair] = {"value": "", "undefined": f"not defined for the pair {pair}"}
         else:
-            why = absent[pair] or _needs(metric.needs) or "undefined for what was recorded"
-            cells[pair] = _cell(run, key, metric, seen) or {"value": "–", "missing": why}
+            cells[pair] = _cell(run, key, metric, seen) or _unknown(absent[pair], metric)
     return _row(metric, cells)
+
+
+def _unknown(absent: str, metric: PairMetric) -> dict[str, Any]:
+    """A dash and why. What a whole pair lacks is said once above the table: `said`."""
+    why = absent or _needs(metric.needs) or "undefined for what was recorded"
+    return {"value": "–", "missing": why, "said": bool(absent)}
+
+
+def _absent(reasons: Mapping[str, str]) -> list[str]:
+    """Pairs that were not measured, those with one reason together."""
+    return [
+        f"{', '.join(pair for pair in PAIRS if reasons[pair] == why)}: {why}"
+        for why in dict.fromkeys(reasons.values())
+        if why
+    ]
 
 
 def _step_row(run: RunSeries, metric: StepMetric, seen: Visible) -> dict[str, Any]:

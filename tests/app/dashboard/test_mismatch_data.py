@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,6 +109,38 @@ def test_a_failed_computation_keeps_what_there_was() -> None:
     with pytest.raises(ServiceUnavailableError):
         values.get("k", 2, fail)
     assert values.get("k", 1, fail).value == "first"
+
+
+def test_an_old_value_does_not_wait_for_the_new_one() -> None:
+    clock = Clock()
+    values = AgedValues(clock=clock)
+    values.get("k", 1, lambda: "old")
+    clock.now = 1e6
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "new"
+
+    found: list[str] = []
+    other = threading.Thread(target=lambda: found.append(values.get("k", 2, slowly).value))
+    other.start()
+    assert begun.wait(60)
+    meanwhile = values.get("k", 2, slowly)
+    assert (meanwhile.value, meanwhile.old) == ("old", True)
+    go_on.set()
+    other.join(60)
+    assert found == ["new"]
+    assert values.get("k", 2, slowly).value == "new"
+
+
+def test_what_was_asked_for_longest_ago_is_forgotten_first() -> None:
+    values = AgedValues(2)
+    for key in ("a", "b", "a", "c"):
+        values.get(key, 1, lambda key=key: key)
+    assert values.get("a", 1, lambda: "made anew").value == "a"
+    assert values.get("b", 1, lambda: "made anew").value == "made anew"
 
 
 # --- Metrics ---

@@ -50,7 +50,17 @@ def test_every_key_of_the_catalog_stands_in_the_table_once() -> None:
     ],
 )
 def test_what_is_not_measured_says_what_to_record(key: str, pair: str, why: str) -> None:
-    assert cells(run(), key)[pair] == {"value": "–", "missing": why}
+    cell = cells(run(), key)[pair]
+    assert (cell["value"], cell["missing"]) == ("–", why)
+
+
+def test_what_whole_pairs_lack_is_said_once() -> None:
+    grid = grid_of(run(), CATALOG, visible(None, STEPS), "k3_kl", LIGHT)
+    assert grid["absent"] == [
+        "update, total: not measured: record current_logprobs (the trainer's log-probs at the update)"
+    ]
+    assert cells(run(), "kl")["update"]["said"]
+    assert not cells(run(), "kl_entropy_ratio")["backend"]["said"]
 
 
 def test_without_any_log_probs_both_sides_are_asked_for() -> None:
