@@ -78,8 +78,16 @@ chromium:
 	    echo "installing Debian's chromium (once) …" >&2 && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
 	  { echo "The browser tests need Chromium: install it, or set CHROMIUM to its path" >&2; exit 1; }
 
+# The proxy that docs/security.md sets up.
+.PHONY: nginx
+nginx:
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	    echo "installing Debian's nginx (once) …" >&2 && apt-get update -qq && apt-get install -y -qq nginx-light >/dev/null; } || \
+	  { echo "The proxy test needs nginx: install it" >&2; exit 1; }
+
 .PHONY: test
-test: dev chromium
+test: dev chromium nginx
 	@$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: bench

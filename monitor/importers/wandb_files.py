@@ -38,15 +38,20 @@ def records(path: Path) -> Iterator[Unit]:
     """
     with path.open("rb") as file:
         _check(path, file.read(_HEADER.size))
-        begun = b""
+        begun: bytes | None = None  # of a record whose end has not come; None: nothing, or a beginning that is lost
         for kind, content in _pieces(file):
             if kind == 0:
-                begun = b""
+                begun = None
                 yield Unit(content, error="a record is damaged (checksum); what follows in its block cannot be read")
                 continue
-            begun = content if kind in {_WHOLE, _FIRST} else begun + content
-            if kind in {_WHOLE, _LAST} and begun[:1] and (history := dict(_top(begun)).get(_HISTORY)) is not None:
-                yield Unit(history, history)
+            if kind in {_WHOLE, _FIRST}:
+                begun = content
+            elif begun is not None:
+                begun += content
+            if kind in {_WHOLE, _LAST} and begun is not None:
+                found, begun = dict(_top(begun)).get(_HISTORY), None
+                if found is not None:
+                    yield Unit(found, found)
 
 
 def history(value: bytes, place: Place) -> Iterable[Row]:

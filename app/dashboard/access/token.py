@@ -11,6 +11,8 @@ import hmac
 import os
 import secrets
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +35,7 @@ def read(home: Home) -> str:
             raise ConfigurationError(f"{place}: others may read it; make a new one with `logprobe token --new`")
         text = place.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        return renew(home)
+        return _first(home)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"{place}: cannot be read ({error}); make a new one with `logprobe token --new`"
@@ -44,14 +46,31 @@ def read(home: Home) -> str:
 def renew(home: Home) -> str:
     """A new token; whoever typed the old one has to type this one. Raises `ConfigurationError` when it cannot be written."""
     token = secrets.token_urlsafe(_BYTES)
+    with _written(home, token) as file:
+        file.replace(path(home))
+    return token
+
+
+def _first(home: Home) -> str:
+    """The token of whoever comes first: a command and several sessions may look for it at the same moment."""
+    token = secrets.token_urlsafe(_BYTES)
+    with _written(home, token) as file, suppress(FileExistsError):
+        path(home).hardlink_to(file)
+        return token
+    return read(home)
+
+
+@contextmanager
+def _written(home: Home, token: str) -> Iterator[Path]:
+    """A private file with the token in it, under a name of its own until the block ends."""
     try:
         descriptor, name = tempfile.mkstemp(dir=home.path, prefix=".token.")  # mkstemp creates with mode 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(token + "\n")
-        Path(name).replace(path(home))
+        yield Path(name)
+        Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigurationError(f"{path(home)}: cannot be written ({error.strerror})") from error
-    return token
 
 
 def mark(token: str) -> str:

@@ -1,0 +1,355 @@
+"""Who may look and who may act, in a real browser: through a real proxy with the home's token, read-only, and signed in."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+from dashboard_process import Watched, dashboard
+from oidc_provider import CLIENT, SECRET, Provider, provider
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from recorded_home import ingest_recorded
+from reverse_proxy import documented, nginx
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
+
+pytestmark = pytest.mark.browser
+
+SLOW = 60_000
+HOSTILE = '<img src=x onerror="window.hostile=1">'
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+def free() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def told(home: Path) -> str:
+    """What was done to the correction of the run, and by whom."""
+    with open_reader(Home(home)) as reader:
+        rows = reader.read("controller_actions", run="v1-initial").to_pylist()
+    return "\n".join(f"{row['name']} {row['words']} {row['details']}" for row in rows)
+
+
+def type_token(page: Page, token: str) -> None:
+    page.get_by_label("the home's token").fill(token)
+    page.get_by_role("button", name="Unlock").click()
+
+
+def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
+    browser: Browser, tmp_path: Path, repository: Path, artifacts: Path
+) -> None:
+    home, port, outside = tmp_path / "home", free(), free()
+    ingest_recorded(home, "v1-initial", before_step=12)
+    public = f"http://localhost:{outside}/logprobe"
+    server = documented(repository / "docs" / "security.md").replace("listen 443 ssl", f"listen 127.0.0.1:{outside}")
+    server = re.sub(r"  ssl_.*\n", "", server).replace("127.0.0.1:8501", f"127.0.0.1:{port}")
+    (tmp_path / "nginx").mkdir()
+    with dashboard("up", "--home", str(home), "--port", str(port), "--public-url", public), nginx(tmp_path / "nginx", server, outside):  # fmt: skip
+        seen = Watched(browser, public)
+        page = seen.page
+        page.goto(f"{public}/?page=actions&run=v1-initial")
+        arm = page.get_by_role("button", name="Arm", exact=True)
+        expect(arm).to_be_disabled(timeout=SLOW)
+        seen.shot(artifacts, "security-door")
+        type_token(page, "guessed")
+        expect(page.locator(".lp-door-said")).to_contain_text("not the home's token")
+        token = subprocess.check_output([sys.executable, "-m", "logprobe.app.cli", "token", "--home", str(home)], text=True).strip()  # fmt: skip
+        assert (home / "token").stat().st_mode & 0o777 == 0o600
+        type_token(page, "guessed again")
+        type_token(page, "and again")
+        expect(page.locator(".lp-door-said")).to_contain_text("wait")
+        _until_open(page, token)
+        expect(arm).to_be_enabled(timeout=SLOW)
+        assert token not in page.url
+        assert token not in page.content()
+        assert not any(token in str(cookie) for cookie in seen.context.cookies())
+        assert page.evaluate("JSON.stringify(localStorage) + JSON.stringify(sessionStorage)").find(token) == -1
+        arm.click()
+        page.locator(".lp-form input[name=by]").fill("ada")
+        page.locator(".lp-form button[type=submit]").click()
+        expect(page.locator("table[aria-label=audit]")).to_contain_text("ada", timeout=SLOW)
+        page.goto(f"{public}/?run=v1-initial")
+        page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
+        other = Watched(browser, public)  # another browser: another session
+        other.page.goto(f"{public}/?page=actions&run=v1-initial")
+        expect(other.page.get_by_label("the home's token")).to_be_visible(timeout=SLOW)
+        expect(other.page.get_by_role("button", name="Only suggest")).to_be_disabled(timeout=SLOW)
+        assert seen.complaints == other.complaints == []
+        assert refusal(f"http://127.0.0.1:{port}/logprobe/", Host="evil.example") == 403
+        seen.close()
+        other.close()
+    assert "ada" in told(home)
+
+
+def _until_open(page: Page, token: str) -> None:
+    """The address has to wait after wrong tries; a person tries again until it may."""
+    field = page.get_by_label("the home's token")
+    for _ in range(60):
+        if not field.count():
+            return
+        type_token(page, token)
+        page.wait_for_timeout(1000)
+    pytest.fail("the right token does not open the page")
+
+
+def refusal(url: str, **headers: str) -> int:
+    """Status of a request."""
+    try:
+        with urlopen(Request(url, headers=headers), timeout=30) as answer:
+            return answer.status
+    except HTTPError as error:
+        return error.code
+
+
+@pytest.fixture(scope="module")
+def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A dashboard for everybody to look at, of a home full of markup; its address and its home."""
+    home = tmp_path_factory.mktemp("hostile") / "home"
+    ingest_recorded(home, "v1-initial", before_step=12)
+    _record_markup(home)
+    with dashboard("up", "--home", str(home), "--port", "0", "--host", "0.0.0.0", "--read-only") as url:
+        yield url, home
+
+
+def _record_markup(home: Path) -> None:
+    with Recorder(home, HOSTILE, rank=0) as recorder:
+        recorder.report("hostile", HOSTILE, severity="error", component="test")
+        for step in range(4):
+            recorder.training(
+                step=step,
+                sample_ids=[f"{HOSTILE} {step} {row}" for row in range(4)],
+                token_ids=np.full((4, 3), 5),
+                rollout_logprobs=np.full((4, 3), -1.0, np.float32),
+                trainer_logprobs=np.full((4, 3), -1.1, np.float32),
+                mask=np.ones((4, 3), bool),
+                tags={"environment": HOSTILE, "dataset": HOSTILE},
+            )
+            recorder.step(step, {HOSTILE: 1.0, "loss": 0.5})
+
+
+def test_whoever_may_only_look_is_offered_nothing_and_refused_by_the_server(
+    read_only: tuple[str, Path], browser: Browser
+) -> None:
+    address, home = read_only
+    seen = Watched(browser, address)
+    page = seen.page
+    page.goto(f"{address}/?page=actions&run=v1-initial")
+    arm = page.get_by_role("button", name="Arm", exact=True)
+    expect(arm).to_be_disabled(timeout=SLOW)
+    assert "--read-only" in arm.get_attribute("title")
+    assert not page.get_by_label("the home's token").count()
+    arm.evaluate("button => { button.disabled = false; }")  # what a browser shows is no protection
+    arm.click()
+    page.locator(".lp-form input[name=by]").fill("mallory")
+    page.locator(".lp-form button[type=submit]").click()
+    expect(page.locator(".lp-text.lp-tone-critical")).to_contain_text("nothing was done", timeout=SLOW)
+    assert "mallory" not in told(home)
+    assert seen.complaints == []
+    seen.close()
+
+
+def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[str, Path], browser: Browser) -> None:
+    address, _ = read_only
+    seen = Watched(browser, address)
+    page = seen.page
+    page.goto(f"{address}/")
+    page.wait_for_selector(".lp-tabs a", timeout=SLOW)
+    links = page.eval_on_selector_all(".lp-tabs a", "links => links.map((link) => link.href)")
+    assert len(links) >= 4
+    for link in links:
+        named = re.sub(r"run=[^&]*", "", link)
+        page.goto(f"{named}{'&' if '?' in named else '?'}run={HOSTILE.replace(' ', '%20').replace('=', '%3D')}")
+        expect(page.locator(".lp-bar")).to_contain_text("<img src=x", timeout=SLOW)
+        page.wait_for_timeout(2500)  # whatever the page fetches next
+        assert page.evaluate("window.hostile") is None, link
+        assert page.locator("img[src=x]").count() == 0, link
+    assert seen.complaints == []
+    seen.close()
+
+
+def test_only_names_and_pages_of_its_own_are_answered(read_only: tuple[str, Path]) -> None:
+    address, _ = read_only
+    port = address.rpartition(":")[2]
+    stream = f"ws://127.0.0.1:{port}/_stcore/stream"
+    assert refusal(address) == refusal(address, Host=f"10.1.2.3:{port}") == refusal(address, Host="localhost") == 200
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost@evil.example", "[", ""):
+        assert refusal(address, Host=host) == 403, host
+    with connect(stream, origin=f"http://127.0.0.1:{port}", subprotocols=["streamlit"]) as socket_:
+        assert socket_.protocol.state.name == "OPEN"
+    for origin, host in (
+        ("http://evil.example", None),
+        ("http://localhost:1", None),  # a page of another server here
+        ("null", None),
+        (f"http://evil.example:{port}", f"evil.example:{port}"),  # rebound
+    ):
+        headers = {"Host": host} if host else {}
+        with pytest.raises(InvalidStatus, match="403"):
+            _handshake(stream, origin, headers)
+    with urlopen(address, timeout=30) as answer:
+        assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def _handshake(stream: str, origin: str, headers: dict[str, str]) -> None:
+    """A websocket as a browser opens it; with a Host of its own, which the client library does not offer, by hand."""
+    if not headers:
+        connect(stream, origin=origin, subprotocols=["streamlit"]).close()
+        return
+    _, _, place, path = stream.split("/", 3)
+    name, _, port = place.partition(":")
+    lines = [
+        f"GET /{path} HTTP/1.1",
+        f"Host: {headers['Host']}",
+        f"Origin: {origin}",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+    ]
+    lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "", ""]
+    with socket.create_connection((name, int(port)), timeout=30) as raw:
+        raw.sendall("\r\n".join(lines).encode())
+        status = int(raw.recv(64).split()[1])
+    if status != 101:
+        from websockets.http11 import Response
+
+        raise InvalidStatus(Response(status, "", None))
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Provider]]:
+    """A dashboard that asks for a sign-in: its address, its home, and the provider."""
+    home, port = tmp_path_factory.mktemp("signed") / "home", free()
+    ingest_recorded(home, "v1-initial", before_step=12)
+    address = f"http://localhost:{port}"
+    with provider(free(), f"{address}/oauth2callback") as known:
+        auth = {
+            "redirect_uri": f"{address}/oauth2callback",
+            "cookie_secret": "0123456789abcdef" * 4,
+            "client_id": CLIENT,
+            "client_secret": SECRET,
+            "server_metadata_url": f"{known.issuer}/.well-known/openid-configuration",
+        }
+        text = "[auth]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in auth.items())
+        text += '[access]\nread = ["*@example.org"]\nact = ["ada@example.org"]\n'
+        (home / "secrets.toml").touch(mode=0o600)
+        (home / "secrets.toml").write_text(text)
+        with dashboard("up", "--home", str(home), "--port", str(port)):
+            yield address, home, known
+
+
+class Listening:
+    """Everything the server told a browser: what came over the websocket, and the body of every answer."""
+
+    def __init__(self, page: Page) -> None:
+        self.heard: list[bytes] = []
+        page.on("websocket", lambda stream: stream.on("framereceived", self._frame))
+
+    def _frame(self, payload: Any) -> None:
+        self.heard.append(payload if isinstance(payload, bytes) else payload.encode())
+
+    def mentions(self, text: str) -> bool:
+        return any(text.encode() in frame for frame in self.heard)
+
+
+def test_before_the_sign_in_nothing_is_told_and_after_it_the_person_is_the_author(
+    signed: tuple[str, Path, Provider], browser: Browser, artifacts: Path
+) -> None:
+    address, home, known = signed
+    known.user = {"email": "ada@example.org", "email_verified": True}
+    seen = Watched(browser, address)
+    page = seen.page
+    listening = Listening(page)
+    page.goto(f"{address}/?page=actions&run=v1-initial")
+    button = page.get_by_role("button", name="Sign in")
+    expect(button).to_be_visible(timeout=SLOW)
+    seen.shot(artifacts, "security-login")
+    page.wait_for_timeout(3000)  # longer than a page waits for news
+    assert listening.heard
+    assert not listening.mentions("v1-initial")
+    assert not listening.mentions(str(home))
+    assert "v1-initial" not in page.locator("body").inner_text()
+    seen._host = None  # the way leads over the provider, on a port of its own
+    button.click()
+    expect(page.locator(".lp-who")).to_contain_text("Signed in as ada@example.org", timeout=SLOW)
+    assert known.signed_in == 1
+    page.goto(f"{address}/?page=actions&run=v1-initial")
+    arm = page.get_by_role("button", name="Arm", exact=True)
+    expect(arm).to_be_enabled(timeout=SLOW)
+    assert listening.mentions("v1-initial")
+    arm.click()
+    page.locator(".lp-form input[name=by]").fill("somebody else")
+    page.locator(".lp-form button[type=submit]").click()
+    expect(page.locator("table[aria-label=audit]")).to_contain_text("ada@example.org", timeout=SLOW)
+    assert "ada@example.org" in told(home)
+    assert "somebody else" not in told(home)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible(timeout=SLOW)
+    seen.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "seen_by_them"),
+    [
+        ({"email": "grace@example.org", "email_verified": True}, "look"),
+        ({"email": "mallory@evil.example", "email_verified": True}, "nothing"),
+        ({"email": "ada@example.org", "email_verified": False}, "nothing"),
+    ],
+)
+def test_who_signs_in_sees_what_the_lists_allow(
+    signed: tuple[str, Path, Provider], browser: Browser, user: dict[str, Any], seen_by_them: str
+) -> None:
+    address, _, known = signed
+    known.user = user
+    context = browser.new_context()
+    page = context.new_page()
+    listening = Listening(page)
+    page.goto(f"{address}/?page=actions&run=v1-initial")
+    page.get_by_role("button", name="Sign in").click(timeout=SLOW)
+    expect(page.locator(".lp-who")).to_be_visible(timeout=SLOW)
+    if seen_by_them == "look":
+        page.goto(f"{address}/?page=actions&run=v1-initial")
+        stop = page.get_by_role("button", name="Kill switch")
+        expect(stop).to_be_disabled(timeout=SLOW)
+        assert "under `act`" in stop.get_attribute("title")
+    else:
+        expect(page.locator(".lp-who")).to_contain_text("may not look")
+        page.goto(f"{address}/?page=actions&run=v1-initial")
+        expect(page.locator(".lp-who")).to_contain_text("may not look")
+        page.wait_for_timeout(2500)
+        assert not listening.mentions("v1-initial")
+    context.close()
+
+
+def test_a_forged_cookie_is_nobody(signed: tuple[str, Path, Provider], browser: Browser) -> None:
+    address, _, _ = signed
+    context = browser.new_context()
+    claims = json.dumps({"origin": address, "is_logged_in": True, "email": "ada@example.org"})
+    context.add_cookies([{"name": "_streamlit_user", "value": claims.encode().hex(), "url": address}])
+    page = context.new_page()
+    page.goto(f"{address}/?page=actions&run=v1-initial")
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible(timeout=SLOW)
+    context.close()

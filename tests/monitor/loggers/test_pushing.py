@@ -1,0 +1,242 @@
+"""Computed metrics in other people's dashboards: every step once, whatever was killed, read back as those packages read."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from processes import end, eventually
+from recorded_home import ingest_recorded
+
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.importers import wandb_files
+from logprobe.monitor.importers.source import Place
+from logprobe.monitor.loggers.pushing import named, push
+from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.reader import open_reader
+
+RUN = "v1-initial"
+STEPS = list(range(12))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A home with the first steps of a run."""
+    home = tmp_path_factory.mktemp("pushing") / "home"
+    ingest_recorded(home, RUN, before_step=len(STEPS))
+    return home
+
+
+@pytest.fixture(scope="module")
+def expected(recorded):
+    """What has to arrive: step → name → value."""
+    with open_reader(recorded) as reader:
+        rows = reader.read("push_steps", run=RUN, after=-1, up_to=10**9).to_pylist()
+    return {row["step"]: named(row) for row in rows}
+
+
+class Memory:
+    """A target that forgets nothing, and can be killed after so many steps."""
+
+    def __init__(self, kept, dies_after=10**9):
+        self.kept, self.left = kept, dies_after
+
+    @property
+    def last(self):
+        return max(self.kept, default=None)
+
+    def log(self, step, time, values):
+        if not self.left:
+            raise ConnectionError
+        self.left -= 1
+        assert step not in self.kept
+        self.kept[step] = values
+
+    def flush(self):
+        pass
+
+
+def test_a_target_that_dies_in_the_middle_is_filled_by_the_next(recorded, expected):
+    kept = {}
+    with open_reader(recorded) as reader:
+        assert push(reader, RUN, Memory(kept), up_to=3) == 4
+        with pytest.raises(ConnectionError):
+            push(reader, RUN, Memory(kept, dies_after=5))
+        assert push(reader, RUN, Memory(kept)) == 3
+        assert push(reader, RUN, Memory(kept)) == 0
+    assert kept == expected
+    assert list(kept) == STEPS
+
+
+def test_what_is_unknown_is_left_out_and_never_0():
+    assert named({"step": 1, "backend.k3_kl": None, "backend.kl": float("nan"), "entropy": 0.0}) == {
+        "logprobe/entropy": 0.0
+    }
+    everything = named(dict.fromkeys(KEYS, 1.0) | {"loss": 2.0, "step": 1})
+    assert len(everything) == len(KEYS)
+    assert all(name.startswith("logprobe/") for name in everything)
+
+
+def push_command(home, *arguments, check=True):
+    command = [sys.executable, "-m", "logprobe.app.cli", "push", RUN, "--home", str(home), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0 or not check, done.stderr
+    return done
+
+
+def event_values(folder):
+    """As TensorBoard reads a folder: step → tag → values. A step that was logged twice has two."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+    found = {}
+    for tag in read.Tags()["scalars"]:
+        for event in read.Scalars(tag):
+            found.setdefault(event.step, {}).setdefault(tag, []).append(event.value)
+    return found
+
+
+def test_tensorboard_has_every_step_once_with_its_values_and_times(recorded, expected, tmp_path):
+    push_command(recorded, "--to", "tensorboard", "--dir", str(tmp_path))
+    assert "it has them already" in push_command(recorded, "--to", "tensorboard", "--dir", str(tmp_path)).stdout
+    found = event_values(tmp_path / RUN)
+    assert list(found) == STEPS
+    for step, values in expected.items():
+        assert found[step] == {name: [float(np.float32(value))] for name, value in values.items()}
+
+
+KILLED = """
+import os, signal, sys
+from logprobe.app.cli import main
+from logprobe.monitor.loggers.{module} import {target} as Target
+log, left = Target.log, [5]
+def counted(self, *arguments):
+    if not left[0]:
+        self.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    log(self, *arguments)
+Target.log = counted
+main(sys.argv[1:])
+"""
+
+
+def killed(home, module, target, *arguments):
+    program = KILLED.format(module=module, target=target)
+    command = [sys.executable, "-c", program, "push", RUN, "--home", str(home), *arguments]
+    assert subprocess.run(command, capture_output=True, timeout=180, check=False).returncode == -signal.SIGKILL
+
+
+def test_tensorboard_killed_in_the_middle(recorded, tmp_path):
+    arguments = ("--to", "tensorboard", "--dir", str(tmp_path))
+    killed(recorded, "tensorboard_target", "TensorBoardTarget", *arguments)
+    assert "7 steps" in push_command(recorded, *arguments).stdout
+    found = event_values(tmp_path / RUN)
+    assert list(found) == STEPS
+    assert {len(values) for tags in found.values() for values in tags.values()} == {1}
+
+
+def test_wandb_offline_in_the_files_that_it_syncs(recorded, expected, tmp_path):
+    arguments = ("--to", "wandb", "--project", "p", "--offline", "--dir", str(tmp_path))
+    killed(recorded, "wandb_target", "WandbTarget", *arguments)
+    push_command(recorded, *arguments)
+    assert "it has them already" in push_command(recorded, *arguments).stdout
+    found = []
+    for path in sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb")):
+        place = Place(path, path.name, 0)
+        found += [row for unit in wandb_files.records(path) for _, row in wandb_files.history(unit.value, place)]
+    assert [row["step"] for row in found] == STEPS
+    assert [dict(row["scalars"]) for row in found] == [pytest.approx(expected[step]) for step in STEPS]
+
+
+def test_trackio_in_its_database(recorded, expected, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    arguments = ("--to", "trackio", "--project", "p")
+    push_command(recorded, *arguments)
+    assert "it has them already" in push_command(recorded, *arguments).stdout
+    with sqlite3.connect(tmp_path / "p.db") as database:
+        rows = database.execute("SELECT step, metrics FROM metrics ORDER BY step").fetchall()
+    database.close()
+    assert [step for step, _ in rows] == STEPS
+    assert [json.loads(text) for _, text in rows] == [pytest.approx(expected[step]) for step in STEPS]
+
+
+def test_a_missing_package_and_a_missing_setting_say_what_to_do(recorded, tmp_path):
+    hidden = (
+        "import sys; sys.modules['trackio'] = None; from logprobe.app.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", hidden, "push", RUN, "--home", str(recorded), "--to", "trackio", "--project", "p"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "pip install 'logprobe[trackio]'" in done.stderr) == (1, True)
+    assert "project" in push_command(recorded, "--to", "wandb", check=False).stderr
+
+
+def test_the_service_s_loggers_follow_a_run_and_survive_a_kill(home, tmp_path):
+    home.mkdir()
+    logs = tmp_path / "logs"
+    (home / "loggers.yaml").write_text(f"loggers:\n  - {{to: tensorboard, dir: '{logs}', runs: 'go*'}}\n")
+    command = [sys.executable, "-m", "logprobe.app.cli", "up", "--no-app", "--home", str(home)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        recorder = Recorder(home, "going", rank=0)
+        record(recorder, range(6))
+        eventually(lambda: steps_in(logs / "going") == [0, 1, 2, 3], "all but the newest two steps")
+        os.kill(logger_of(process.pid), signal.SIGKILL)
+        record(recorder, range(6, 9))
+        recorder.close()
+        eventually(lambda: steps_in(logs / "going") == list(range(9)), "all steps, once the run has ended")
+    finally:
+        text = end(process)
+    assert "the logger to tensorboard ended unexpectedly (killed by SIGKILL)" in text
+    assert not (logs / "other").exists()
+
+
+def record(recorder, steps):
+    for step in steps:
+        recorder.training(
+            step=step,
+            sample_ids=[f"{step}-{row}" for row in range(2)],
+            token_ids=np.full((2, 3), 5),
+            rollout_logprobs=np.full((2, 3), -1.0, np.float32),
+            trainer_logprobs=np.full((2, 3), -1.1, np.float32),
+            mask=np.ones((2, 3), bool),
+        )
+    assert recorder.flush()
+
+
+def steps_in(folder):
+    values = event_values(folder) if folder.is_dir() else {}
+    assert {len(found) for tags in values.values() for found in tags.values()} <= {1}
+    return list(values)
+
+
+def logger_of(supervisor):
+    import psutil
+
+    return next(
+        child.pid for child in psutil.Process(supervisor).children() if "logprobe.app.logger" in child.cmdline()
+    )
+
+
+def test_a_wrong_file_is_refused_at_the_start(home):
+    from logprobe.app import logger_file
+    from logprobe.collectors.errors import ConfigurationError
+
+    home.mkdir()
+    assert logger_file.load(Home(home)) == ()
+    for text in (
+        "loggers: [{to: paper}]",
+        "loggers: [{to: wandb}]",
+        "loggers: [{to: trackio, project: p, x: 1}]",
+        "- 1",
+        "{",
+    ):
+        (home / "loggers.yaml").write_text(text)
+        with pytest.raises(ConfigurationError, match=r"loggers\.yaml"):
+            logger_file.load(Home(home))
