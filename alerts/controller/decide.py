@@ -61,7 +61,7 @@ def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str
     if found is not None and not force:
         return control, (Action("refused", found.reason, f"not switched on: {found.words}", "warning", {"by": by}),)
     overridden = {} if found is None else {"overridden": found.reason}
-    return _switch(control, situation, policy, reason="manual", words=f"switched on by {by}", **overridden)
+    return _switch(control, situation, policy, reason="manual", words=f"switched on by {by}", by=by, **overridden)
 
 
 def switch_off(control: Control, step: int, *, by: str) -> Decision:
@@ -71,13 +71,13 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
     done = replace(control, mode=Mode.OFF)
     if control.on:
         done = replace(done, phase=Phase.WITHDRAWN, last_switch=step)
-    return done, (Action("switched_off", "manual", f"switched off by {by}; stays off", "warning"),)
+    return done, (Action("switched_off", "manual", f"switched off by {by}; stays off", "warning", {"by": by}),)
 
 
 def set_mode(control: Control, mode: Mode, *, by: str) -> Decision:
     """A person chooses the mode of this run. What is on stays on."""
     words = f"mode {mode.value} chosen by {by}"
-    return replace(control, mode=mode, refusals=()), (Action("mode", mode.value, words),)
+    return replace(control, mode=mode, refusals=()), (Action("mode", mode.value, words, details={"by": by}),)
 
 
 def _kill_switch(control: Control, situation: Situation) -> Decision:

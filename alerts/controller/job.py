@@ -209,7 +209,7 @@ def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, 
 
 
 def _decision(command: str, by: str, *, force: bool) -> Decide:
-    """What a command decides; stop and release only make the controller look again."""
+    """What a command decides; stop and release only make the controller look again, and note who asked for it."""
 
     def decision(control: Control, situation: Situation, policy: Policy) -> decide.Decision:
         if command == "on":
@@ -218,7 +218,15 @@ def _decision(command: str, by: str, *, force: bool) -> Decide:
             return decide.switch_off(control, situation.step, by=by)
         return decide.set_mode(control, Mode(command), by=by)
 
-    return decide.advance if command in {"stop", "release"} else decision
+    def switch(control: Control, situation: Situation, policy: Policy) -> decide.Decision:
+        after, actions = decide.advance(control, situation, policy)
+        return after, tuple(_by(action, by) if action.reason == "kill_switch" else action for action in actions)
+
+    return switch if command in {"stop", "release"} else decision
+
+
+def _by(action: Action, by: str) -> Action:
+    return replace(action, words=f"{action.words}, by {by}", details={**action.details, "by": by})
 
 
 def perform(home: Home, request: Mapping[str, Any]) -> dict[str, Any]:

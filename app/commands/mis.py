@@ -1,6 +1,6 @@
 """`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
 
-The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "actions": […]}``; of ``preview``:
+The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "effect_steps", "figures": […], "actions": […]}``; of ``preview``:
 ``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
 """
 
@@ -13,13 +13,14 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from logprobe.alerts.controller import policy_file
+from logprobe.alerts.controller import course, policy_file
 from logprobe.alerts.controller.job import perform
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.sight import look
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
+from logprobe.app.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
@@ -110,8 +111,9 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         require_run(run, reader.read("app_runs")["run"].to_pylist())
         rows = reader.read("controller_read", run=run).to_pylist()
         actions = reader.read("controller_actions", run=run).to_pylist()
-    control = json.loads(rows[0]["control"]) if rows else {}
-    policy = policy_file.load(home.path)(run)
+        control = json.loads(rows[0]["control"]) if rows else {}
+        policy = policy_file.load(home.path)(run)
+        found = _figures(reader, run, control.get("from_step"), policy.effect_steps)
     return {
         "run": run,
         "mode": control.get("mode") or policy.mode.value,
@@ -119,8 +121,18 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         "stopped": DirectiveFile(home.path, run).stop_path.exists(),
         "from_step": control.get("from_step"),
         "config": control.get("config") or policy.correction.to_dict(),
+        "effect_steps": policy.effect_steps,
+        "figures": [course.document(figure) for figure in found],
         "actions": [{**action, "details": json.loads(action["details"])} for action in actions],
     }
+
+
+def _figures(reader: Any, run: str, since: int | None, window: int) -> list[course.Figure]:
+    """What changed when the correction began; nothing while none did."""
+    if since is None:
+        return []
+    steps = reader.read("controller_course", run=run, first=since - window, last=since + window - 1)
+    return course.figures(steps, since, window)
 
 
 def words(document: dict[str, Any]) -> str:
@@ -134,8 +146,16 @@ def words(document: dict[str, Any]) -> str:
         ("correction", ", ".join(f"{name}={value}" for name, value in stated.items())),
     ]
     lines = [f"{name:<12} {tables.harmless(value)}" for name, value in facts]
+    lines += [f"{figure['name'].replace('_', ' '):<12} {_change(figure)}" for figure in document["figures"]]
     if not document["actions"]:
         return "\n".join([*lines, "actions      none"]) + "\n"
     rows = [[a["step"], a["name"], a["reason"], a["words"]] for a in document["actions"]]
     table = tables.aligned(["step", "action", "reason", "why"], rows, widest=_WORDS)
     return "\n".join([*lines, "", table]) + "\n"
+
+
+def _change(figure: dict[str, Any]) -> str:
+    """One quantity before and after the switch, and whether that is a change."""
+    sides = [number(None if side is None else side["value"]) for side in (figure["before"], figure["after"])]
+    verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no change that is sure"
+    return f"{sides[0]} before, {sides[1]} after{verdict}"
