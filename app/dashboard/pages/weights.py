@@ -22,13 +22,13 @@ _HEAD: Final = ("lane", "newest version", "updates", "to arrive", "pause", "pref
 _TONES: Final = {"current": "", "behind": "warning", "stopped": "critical"}
 
 PANELS: Final = (
-    Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Lag in versions", from_zero=True),
-    Panel((Line("weight_lag_steps_mean", "neutral", "mean"), Line("weight_lag_steps_max", "neutral", "max", "dot")), "Lag in steps", from_zero=True),
-    Panel((Line("weight_lag_seconds_mean", "neutral", "mean"), Line("weight_lag_seconds_max", "neutral", "max", "dot")), "Lag in time", from_zero=True),
-    Panel((Line("mixed_version_frac", "neutral", "several versions"), Line("unknown_version_frac", "backend", "tokens, unknown", "dot")), "Sequences of several versions", from_zero=True),
+    Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
+    Panel((Line("weight_lag_steps_mean", "neutral", "mean"), Line("weight_lag_steps_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
+    Panel((Line("weight_lag_seconds_mean", "neutral", "mean"), Line("weight_lag_seconds_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
+    Panel((Line("mixed_version_frac", "neutral", "mixed"), Line("unknown_version_frac", "backend", "unknown", "dot")), "Mixed versions", from_zero=True),
     Panel((Line("publish_delay_seconds_mean", "neutral", "mean"), Line("publish_delay_seconds_max", "neutral", "max", "dot")), "Publish delay", "auto"),
     Panel((Line("update_pause_seconds_mean", "neutral", "mean"), Line("update_pause_seconds_max", "neutral", "max", "dot")), "Pause for an update", "auto"),
-    Panel((Line("publish_replicas", "neutral", "replicas"),), "Replicas updated", from_zero=True),
+    Panel((Line("publish_replicas", "neutral", "replicas"),), "Updated", from_zero=True),
 )  # fmt: skip
 METRICS: Final = tuple(line.metric for panel in PANELS for line in panel.lines)
 

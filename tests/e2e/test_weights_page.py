@@ -1,0 +1,113 @@
+"""The Weights page on recorded runs, in a real browser: lag by engine, the timeline, and what a switch of weights does to tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import Browser, expect, sync_playwright
+from recorded_home import ingest_recorded
+from segments import records
+
+from logprobe.collectors.spool import SpoolWriter
+
+pytestmark = pytest.mark.browser
+
+SLOW = 120_000
+SWITCH, ENGINES = "faults/inflight_stale_kv", "faults/replica_divergence"
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The dashboard of a home with updates that kept requests in flight, and with two engines and a third that stopped at once."""
+    home = tmp_path_factory.mktemp("weights") / "home"
+    lost = {"version": "0", "source": "engine", "replica": "<b id=markup>lost</b>", "step": None}
+    SpoolWriter(home, ENGINES, "lost").write("weights", records("weights", lost))
+    ingest_recorded(home, SWITCH, ENGINES)
+    with dashboard("up", "--home", str(home), "--port", "0") as url:
+        yield url
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
+    """A page that must come through without a complaint; options of the window by indirect parameters."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    page = Watched(browser, address, **options)
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def test_a_switch_of_weights_is_seen_in_the_tokens_and_explained(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=weights&run={SWITCH}")
+    patterns = page.locator("table[aria-label=patterns]")
+    expect(patterns).to_contain_text("The new weights go on from keys and values of the old ones", timeout=SLOW)
+    expect(page.locator(".lp-tone-critical", has_text="first tokens of new weights")).to_be_visible()
+    switch = page.locator("section[aria-label='Around a switch of weights']")
+    expect(switch.locator(".lp-points-mark")).to_have_count(
+        33, timeout=SLOW
+    )  # 16 before, 16 after, and the first of the new ones
+    switch.locator(".lp-points-plot").focus()
+    page.keyboard.press("End")
+    expect(switch.locator("p[aria-live]")).to_contain_text("16 after:")
+    expect(page.locator("table[aria-label=cached] tbody tr")).to_have_count(4, timeout=SLOW)
+    expect(page.locator("section[aria-label='KL (k3) by weight version'] .lp-points-mark")).not_to_have_count(
+        0, timeout=SLOW
+    )
+    page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
+    expect(page.locator(".lp-heading h3").first).to_have_text("Weight lagversions")
+    seen.shot(artifacts, "weights-switch", whole=True)
+
+
+@pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])
+def test_an_engine_that_stopped_is_said_first_and_marked(
+    seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest
+) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=weights&run={ENGINES}")
+    standing = page.locator("section[aria-label=standing]")
+    expect(standing).to_contain_text("engine <b id=markup>lost</b> stopped updating at version 0", timeout=SLOW)
+    assert page.locator("#markup").count() == 0  # text stays text
+    lanes = page.locator(".lp-lane")
+    expect(lanes).to_have_count(4)
+    expect(lanes.nth(0)).to_contain_text("trainer")
+    expect(lanes.nth(1)).to_contain_text("16 behind")
+    expect(lanes.nth(1).locator(".lp-lane-gone")).to_have_count(1)
+    lanes.nth(2).locator(".lp-lane-plot").focus()
+    page.keyboard.press("End")
+    said = page.locator("section[aria-label=timeline] p[aria-live]")
+    expect(said).to_contain_text("engine left: version 16 · of step 15")
+    expect(said).to_contain_text("prefix cache cleared")
+    expect(page.locator("table[aria-label=lanes] tbody tr")).to_have_count(4, timeout=SLOW)
+    expect(page.locator("table[aria-label=lanes]")).to_contain_text("stopped updating")
+    page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
+    expect(page.locator(".lp-legend")).to_contain_text("engine right", timeout=SLOW)
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    seen.shot(artifacts, f"weights-{request.node.callspec.id}", whole=True)
+
+
+def test_a_link_opens_the_same_steps(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=weights&run={ENGINES}&steps=3:6")
+    expect(page.locator("section[aria-label=timeline]")).to_contain_text("versions of steps 3–6", timeout=SLOW)
+    page.locator(".lp-lane").nth(2).locator(".lp-lane-plot").focus()
+    page.keyboard.press("Home")
+    expect(page.locator("section[aria-label=timeline] p[aria-live]")).to_contain_text(
+        "engine left: version 4 · of step 3"
+    )
+    expect(page.locator("section[aria-label='KL (k3) by weight version'] .lp-points-mark")).to_have_count(
+        4, timeout=SLOW
+    )
+    assert "steps=3:6" in page.url.replace("%3A", ":")
