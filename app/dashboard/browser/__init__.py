@@ -11,11 +11,11 @@ from functools import cache
 from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 import streamlit as st
 
 from logprobe.app.dashboard.assets import base_url
+from logprobe.app.dashboard.browser.address import heard, untold
 
 _FOLDER: Final = files("logprobe.app.dashboard.browser")
 
@@ -37,17 +37,15 @@ def panel(kind: str, key: str, data: dict[str, Any], *, triggers: tuple[str, ...
     `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes, None while there is none.
     """
     listeners = {f"on_{name}_change": _nothing for name in triggers}
-    sent = _component()(key=key, data={"panel": kind, "assets": base_url(), **data}, **listeners)
+    sent = _component()(key=key, data={"panel": kind, "assets": base_url(), "address": untold(), **data}, **listeners)
     return SimpleNamespace(**{name: _heard(getattr(sent, name)) for name in triggers})
 
 
 def _heard(sent: Mapping[str, Any] | None) -> Any:
-    """What a panel sent. The address as it was then comes along, with what the browser alone has put there."""
+    """What a panel sent; the address as it was then comes along."""
     if sent is None:
         return None
-    address = dict(parse_qsl(sent["address"].removeprefix("?")))
-    if address != st.query_params.to_dict():
-        st.query_params.from_dict(address)
+    heard(sent["address"])
     return sent["value"]
 
 

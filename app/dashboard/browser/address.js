@@ -6,7 +6,8 @@ const CHANGED = "logprobe:address";
 export const asked = (name) => new URLSearchParams(location.search).get(name);
 
 // Puts `state` (name → value) into the address; null, undefined or "" takes a name out.
-export function put(state) {
+// `step`: as a step of its own, which the reader's way back undoes.
+export function put(state, step = false) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(state)) {
     if (value === null || value === undefined || value === "") query.delete(name);
@@ -14,7 +15,7 @@ export function put(state) {
   }
   const text = query.toString();
   if (text === location.search.slice(1)) return;
-  history.replaceState(history.state, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
+  history[step ? "pushState" : "replaceState"](history.state, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
   dispatchEvent(new Event(CHANGED));
 }
 
@@ -23,4 +24,22 @@ export function listen(changed) {
   const names = [CHANGED, "popstate"];
   for (const name of names) addEventListener(name, changed);
   return () => { for (const name of names) removeEventListener(name, changed); };
+}
+
+let last = 0;
+
+// What the server wants in the address (browser/address.py), once.
+export function told(wish) {
+  if (!wish || wish.number <= last) return;
+  last = wish.number;
+  put(wish.state);
+}
+
+// What panels send of what is to be looked at stands in the address before the server hears of it.
+export function sent(name, value) {
+  if (name === "set") put(value);
+  if (name === "pick") put({ run: value });
+  if (name !== "go") return;
+  const [path, query] = value.replace(/^\/+/, "").split("?");
+  put({ page: path, ...Object.fromEntries(new URLSearchParams(query)) }, true);
 }

@@ -19,6 +19,7 @@ export function close(root, view) {
   clearInterval(view.heart);
   withdraw(view);
   document.removeEventListener("visibilitychange", view.beat);
+  removeEventListener("popstate", view.back);
   document.removeEventListener("pointerdown", view.dismiss);
 }
 
@@ -30,6 +31,8 @@ function start(root, view) {
   };
   view.heart = setInterval(view.beat, 250);
   document.addEventListener("visibilitychange", view.beat);
+  view.back = () => view.send("tick", Date.now()); // the address is another
+  addEventListener("popstate", view.back);
   document.addEventListener("pointerdown", view.dismiss);
   offer(view, "Everywhere", shortcuts(view));
 }

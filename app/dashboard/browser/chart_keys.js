@@ -1,6 +1,6 @@
 // The chart by keyboard: zoom, crosshair, marks, scales, exports.
 import { placeOf } from "./axis.js";
-import { inView, show, speak } from "./chart_parts.js";
+import { show, speak } from "./chart_parts.js";
 import { AXES, SMOOTHINGS, drawOver, isLog, scaleAs, smoothOver, zoomTo } from "./chart_state.js";
 import { saveCsv, savePng, visible } from "./exports.js";
 import { offer } from "./keys.js";
@@ -38,8 +38,8 @@ function zoom(view, factor) {
   const middle = view.at?.run === 0 ? view.at.step : (low + high) / 2;
   const half = Math.max(1, ((high - low) * factor) / 2);
   const [first, last] = [steps[0], steps[steps.length - 1]];
-  const from = Math.max(first, Math.round(middle - half));
-  const to = Math.min(last, Math.round(middle + half));
+  const from = Math.max(first, Math.floor(middle - half));
+  const to = Math.min(last, Math.ceil(middle + half));
   zoomTo(from <= first && to >= last ? null : [from, to]);
 }
 
@@ -48,7 +48,8 @@ function move(view, event) {
   if (!way || !view.drawn || event.target !== view.frame || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   const course = view.axis.courses[view.at?.run ?? 0];
-  const inside = [...course.steps.keys()].filter((at) => inView(view, course.places[at]));
+  const [from, to] = visible(view);
+  const inside = [...course.steps.keys()].filter((at) => course.steps[at] >= from && course.steps[at] <= to);
   if (!inside.length) return;
   const now = view.at ? inside.findIndex((at) => course.steps[at] >= view.at.step) : way > 0 ? -1 : inside.length;
   const next = inside[Math.max(0, Math.min(inside.length - 1, now + way * (event.shiftKey ? 10 : 1)))];

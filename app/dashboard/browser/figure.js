@@ -12,13 +12,16 @@ export function figureOf(data, base, axis, state, family) {
   const layout = { ...data.figure.layout, font: { ...data.figure.layout.font, family } };
   layout.xaxis = { ...layout.xaxis, range, autorange: false, tickformat: axis.tickformat, title: { ...layout.xaxis.title, text: axis.title } };
   layout.shapes = layout.shapes.map((shape) => (shape.xref === "x" ? { ...shape, x0: placeOf(axis.courses[0], shape.x0), x1: placeOf(axis.courses[0], shape.x1) } : shape));
-  layout.annotations = layout.annotations.map((words) => ({ ...words, x: placeOf(axis.courses[0], words.x) }));
+  layout.annotations = layout.annotations.map((words) => beside(words, placeOf(axis.courses[0], words.x), range));
   for (const row of data.rows) {
     const name = `yaxis${row.axis.slice(1)}`;
     layout[name] = yAxis(layout[name], row, traces, state, state.steps && range);
   }
   return { traces, layout };
 }
+
+// Words beside a line, on the side where there is room.
+const beside = (words, x, [low, high]) => ({ ...words, x, xanchor: x > low + 0.85 * (high - low) ? "right" : "left", visible: x >= low && x <= high });
 
 // The lines that a trace of the server becomes: itself, and its smoothed self in front of it.
 function drawn(trace, data, axis, state) {
@@ -30,11 +33,13 @@ function drawn(trace, data, axis, state) {
   const row = data.rows.find((each) => each.axis === meta.row);
   if (!row) return [placed];
   if (meta.line === undefined) return [isLog(state, row) ? lifted(placed) : placed];
-  mark(placed, isLog(state, row));
+  const shown = (y) => (isLog(state, row) ? y.map((value) => (value > 0 ? value : NaN)) : y); // the heading counts what has no place
+  placed.y = shown(trace.y);
+  mark(placed);
   if (!state.smooth || meta.smooth !== undefined) return [placed];
   const behind = { ...placed, opacity: FAINT };
   if (data.detail) return [behind]; // thinned points cannot be smoothed; the server has sent the line
-  const smoothed = { ...placed, y: centredMedian(trace.y, state.smooth), meta: { ...meta, smooth: state.smooth } };
+  const smoothed = { ...placed, y: shown(centredMedian(trace.y, state.smooth)), meta: { ...meta, smooth: state.smooth } };
   return [behind, smoothed];
 }
 
@@ -44,8 +49,8 @@ function lifted(band) {
   return { ...band, y: band.y.map((value) => (value <= 0 ? least : value)) };
 }
 
-function mark(trace, log) {
-  const size = lonely(trace.y, log);
+function mark(trace) {
+  const size = lonely(trace.y);
   trace.mode = size ? "lines+markers" : "lines";
   if (size) trace.marker = { color: trace.line.color, size };
 }

@@ -7,15 +7,21 @@ export default function (component) {
   const view = views.get(root) ?? {};
   views.set(root, view);
   view.data = data;
-  // Streamlit reads the address once, when the page loads; what panels put there since goes along with what they send.
-  view.send = (name, value) => setTriggerValue(name, { value, address: location.search });
-  view.ready ??= import(new URL(`${data.assets}/${data.panel}.js`, document.baseURI).href);
-  view.ready.then((module) => {
-    if (!view.closed) module.update(root, view);
+  view.ready ??= Promise.all([load(data, data.panel), load(data, "address")]);
+  view.ready.then(([module, address]) => {
+    if (view.closed) return;
+    address.told(data.address);
+    view.send = (name, value) => {
+      address.sent(name, value);
+      setTriggerValue(name, { value, address: location.search }); // Streamlit itself reads it only when the page loads
+    };
+    module.update(root, view);
   });
   return () => {
     view.closed = true;
     views.delete(root);
-    view.ready.then((module) => module.close?.(root, view));
+    view.ready.then(([module]) => module.close?.(root, view));
   };
 }
+
+const load = (data, name) => import(new URL(`${data.assets}/${name}.js`, document.baseURI).href);

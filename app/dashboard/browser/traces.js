@@ -56,8 +56,8 @@ export function lowerBound(sorted, value) {
 }
 
 // Markers that make points between two gaps visible, which have no line to be seen by; null where there are none.
-export function lonely(y, log) {
-  const there = (at) => at >= 0 && at < y.length && Number.isFinite(y[at]) && (!log || y[at] > 0);
+export function lonely(y) {
+  const there = (at) => at >= 0 && at < y.length && Number.isFinite(y[at]);
   let some = false;
   const sizes = Array.from(y, (_, at) => {
     const alone = there(at) && !there(at - 1) && !there(at + 1);

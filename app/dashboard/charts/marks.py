@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
 from logprobe.app.dashboard.charts.packing import transparent
-from logprobe.app.dashboard.charts.rows import Row
+from logprobe.app.dashboard.charts.rows import STRIP, Row
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.theme import Theme
 
@@ -131,6 +131,6 @@ def onset_label(course: Course | None, theme: Theme) -> list[dict[str, Any]]:
         "y": 1,
         "xanchor": "left",
         "yanchor": "top",
-        "yshift": -12,
+        "yshift": 1 - STRIP,
     }
     return [{**place, "text": f" since {course.since:,}", "showarrow": False, "font": font}]

@@ -12,6 +12,7 @@ from logprobe.app.dashboard.data.series import RunSeries
 
 HEADING: Final = 28  # pixels above each row
 STRIP: Final = 14  # height of the strip of marks on top
+LANE: Final = 10  # below it, for the words beside the onset
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Row:
 
 def rows_of(runs: Sequence[RunSeries], panels: Sequence[Panel]) -> Iterator[Row]:
     """A row per panel, in their order; the axis `y` itself belongs to the strip of marks."""
-    top = STRIP
+    top = STRIP + LANE
     for number, panel in enumerate(panels, start=2):
         top += HEADING
         yield Row(panel, f"y{number}", top, top + panel.height, scale_of(runs, panel))

@@ -90,6 +90,8 @@ def _live(path: str, below: Callable[[Look, Run | None], None]) -> None:
         st.rerun(scope="fragment")
     if sent.go:
         go(sent.go.strip("/"))
+    if current() != path:  # the reader went back
+        st.rerun()
     if any(each.acts for each in PAGES if each.path == path):
         with guarded("field for the token"):
             door()

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import streamlit as st
 
 from logprobe.alerts.liveness import State
+from logprobe.app.dashboard.browser import address
 from logprobe.app.dashboard.data.feed import Feed, Look, Run
 from logprobe.app.dashboard.theme import Theme, theme_for
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
@@ -67,17 +68,12 @@ def choose(name: str) -> None:
 
 def asked(name: str) -> str | None:
     """What the address says of `name`; None: nothing."""
-    value: str | None = st.query_params.get(name)
-    return value
+    return address.known().get(name)
 
 
 def put(state: Mapping[str, Any]) -> None:
     """Puts what is looked at into the address, so that the link opens the same view; None or "" takes a name out."""
-    for name, value in state.items():
-        if value is None or value == "":
-            st.query_params.pop(name, None)
-        elif st.query_params.get(name) != str(value):
-            st.query_params[name] = str(value)
+    address.put(state)
 
 
 def looked() -> tuple[Look, Run | None]:

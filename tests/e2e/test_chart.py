@@ -1,0 +1,267 @@
+"""The linked chart in a real browser: what a link restores, what the keys do, what the files hold, and runs too long to send whole."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from recorded_home import ingest_recorded
+from synthetic_run import SyntheticRun
+
+from logprobe.app.dashboard.charts.downsample import MAX_POINTS
+from logprobe.app.dashboard.charts.smoothing import centred_median
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.reader import connect
+
+pytestmark = pytest.mark.browser
+
+SLOW = 180_000  # the service diagnoses on its own first
+LONG_STEPS = 2_300
+VIEW = "steps=300%3A500&x=tokens&smooth=11&linear=backend.k3_kl&log=backend.kl&hide=update"
+CHART = """() => { const plot = document.querySelector(".lp-plot"), full = plot._fullLayout;
+  const lines = plot.data.filter((each) => each.meta.row === "y2" && each.meta.line !== undefined && each.visible);
+  return { range: full.xaxis.range.map(Number), title: full.xaxis.title.text, scales: [full.yaxis2.type, full.yaxis3.type],
+    lines: lines.map((each) => [each.meta.role, each.meta.smooth ?? 0]), steps: Array.from(lines[0].steps) } }"""
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A home with a recorded run that grows from step 465 on, and a run too long to be sent whole; its dashboard's address."""
+    home = tmp_path_factory.mktemp("chart") / "home"
+    with Recorder(home, "long") as recorder:
+        record_long(recorder)
+    with Recorder(home, "short") as recorder:
+        SyntheticRun(recorder, full=False).record(12)
+    ingest_recorded(home, "late-growth")
+    with dashboard("up", "--home", str(home), "--port", "0") as url:
+        yield home, url
+
+
+def record_long(recorder: Recorder) -> None:
+    """Steps with a few tokens each, and a gap in between."""
+    rng = np.random.default_rng(5)
+    for step in range(LONG_STEPS):
+        rollout = -rng.exponential(1.0, (2, 4)).astype(np.float32)
+        known = {} if 1000 <= step < 1010 else {"rollout_logprobs": rollout}
+        recorder.training(
+            step=step, sample_ids=[f"{step}-{index}" for index in range(2)], token_ids=np.ones((2, 4), dtype=np.int64),
+            trainer_logprobs=np.minimum(rollout + rng.normal(0, 0.02, (2, 4)), -1e-9).astype(np.float32),
+            mask=np.ones((2, 4), dtype=bool), **known,
+        )  # fmt: skip
+        if step % 100 == 0:
+            assert recorder.flush()
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, browser: Browser, served: tuple[Path, str]) -> Iterator[Watched]:
+    """A page that must come through without a complaint; options of the window by indirect parameters."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    page = Watched(browser, served[1], **options)
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def opened(seen: Watched, address: str, query: str) -> Page:
+    seen.page.goto(f"{address}/?{query}")
+    seen.page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
+    return seen.page
+
+
+def in_address(page: Page, *parts: str, absent: str = "nothing-of-the-kind") -> None:
+    """Waits until the address has `parts`, and not `absent`."""
+    page.wait_for_function(
+        "([parts, absent]) => parts.every((part) => location.search.includes(part)) && !location.search.includes(absent)",
+        arg=[list(parts), absent],
+    )
+
+
+def drag(page: Page, start: float, end: float) -> None:
+    box = page.locator(".lp-plot").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * start, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * end, box["y"] + 100, steps=4)
+    page.mouse.up()
+
+
+def test_a_link_restores_the_view(seen: Watched, served: tuple[Path, str], artifacts: Path) -> None:
+    page = opened(seen, served[1], f"run=late-growth&{VIEW}")
+    first = page.evaluate(CHART)
+    assert first["title"] == "tokens trained on"
+    assert first["scales"] == ["linear", "log"]
+    assert [role for role, _ in first["lines"]] == ["backend", "backend", "total", "total"]
+    assert {smooth for _, smooth in first["lines"]} == {0, 11}
+    with connect(served[0]) as reader:
+        rows = reader.read("app_steps", run="late-growth", since=0)
+    trained = np.cumsum(rows["tokens"].to_numpy())
+    assert first["range"] == pytest.approx([trained[300], trained[500]], rel=0.01)
+    expect(page.get_by_label("smoothing")).to_have_value("11")
+    expect(page.get_by_role("button", name="update")).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".lp-cursor")).to_have_text("steps 300 – 500")
+    seen.shot(artifacts, "chart-link")
+    page.reload()
+    page.wait_for_selector(".lp-plot .trace", state="attached")
+    assert page.evaluate(CHART) == first
+    in_address(page, *VIEW.split("&"))
+
+
+def test_over_steps_since_the_onset(seen: Watched, served: tuple[Path, str]) -> None:
+    page = opened(seen, served[1], "run=late-growth")
+    expect(page.locator(".lp-verdict")).to_contain_text("since step", timeout=SLOW)
+    page.wait_for_function("() => !document.querySelector('option[value=onset]').disabled")
+    page.get_by_label("x axis").select_option("onset")
+    in_address(page, "x=onset")
+    page.wait_for_function(f"() => ({CHART})().title === 'steps since the onset'")
+    since = page.evaluate("() => document.querySelector('.lp-plot').layout.annotations.map((words) => words.x)")
+    assert since == [0]
+    in_vain = opened(seen, served[1], "run=short&x=onset")  # too short to know, so there is no such axis
+    expect(in_vain.locator(".lp-tools .lp-note")).to_contain_text(
+        "not over since onset: the diagnosis has found no step"
+    )
+    assert in_vain.evaluate(CHART)["title"] == "step"
+
+
+def test_files_hold_what_is_shown(seen: Watched, served: tuple[Path, str], tmp_path: Path) -> None:
+    home, address = served
+    page = opened(seen, address, "run=late-growth&steps=300%3A500&hide=update&smooth=25")
+    with page.expect_download() as caught:
+        page.get_by_role("button", name="CSV").click()
+    assert caught.value.suggested_filename == "late-growth-steps-300-500.csv"
+    caught.value.save_as(tmp_path / "chart.csv")
+    rows = list(csv.DictReader((tmp_path / "chart.csv").read_text(encoding="utf-8").splitlines()))
+    assert [int(row["step"]) for row in rows] == list(range(300, 501))
+    metrics = list(rows[0])[4:]
+    assert "backend.k3_kl" in metrics
+    assert not any(metric.startswith("update.") for metric in metrics)
+    with connect(home) as reader:
+        points = reader.read("app_points", run="late-growth", since=0, metrics=metrics).to_pylist()
+    stored = {(point["step"], point["metric"]): point["value"] for point in points}
+    for row, metric in itertools.product(rows, metrics):
+        value = stored.get((int(row["step"]), metric))
+        assert row[metric] == "" if value is None else float(row[metric]) == value
+    with page.expect_download() as caught:
+        page.keyboard.press("p")
+    caught.value.save_as(tmp_path / "chart.png")
+    content = (tmp_path / "chart.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", content[16:24])
+    assert (width, height > 1500) == (2400, True)
+    assert len(content) > 50_000  # there is something on it
+
+
+def test_everything_by_keyboard(seen: Watched, served: tuple[Path, str], artifacts: Path) -> None:
+    page = opened(seen, served[1], "run=late-growth")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_contain_text("zoom in, around the crosshair")
+    expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+    seen.shot(artifacts, "keys")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+    page.keyboard.press("+")
+    in_address(page, "steps=199%3A600")
+    page.keyboard.press("-")
+    in_address(page, absent="steps=")
+    page.keyboard.press("l")
+    in_address(page, "linear=backend.k3_kl")
+    page.keyboard.press("x")
+    page.keyboard.press("s")
+    in_address(page, "x=tokens", "smooth=5")
+    page.locator(".lp-frame").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".lp-cursor")).to_contain_text("step 0 · ")
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator(".lp-spoken")).to_contain_text("step 10 · ")
+    page.keyboard.press("Home")
+    page.keyboard.press("]")
+    expect(page.locator(".lp-tip")).to_have_text("step 1: learning_rate 1.00e-5 → 1.00e-4, until step 9")
+
+    page.evaluate("() => document.body.append(Object.assign(document.createElement('input'), { id: 'field' }))")
+    page.locator("#field").press_sequentially("0l?")
+    expect(page.locator("#field")).to_have_value("0l?")
+    expect(dialog).to_have_count(0)
+    in_address(page, "linear=backend.k3_kl", "x=tokens", "smooth=5")
+    page.locator("#field").blur()
+    page.keyboard.press("j")
+    in_address(page, "x=tokens", "smooth=5", absent="run=late-growth")
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    in_address(page, "page=diagnosis", "x=tokens")
+
+
+def test_a_long_run_is_thinned_and_whole_where_one_looks(
+    seen: Watched, served: tuple[Path, str], artifacts: Path, tmp_path: Path
+) -> None:
+    page = opened(seen, served[1], "run=long")
+    counts = "() => document.querySelector('.lp-plot').data.map((each) => each.x.length)"
+    assert max(page.evaluate(counts)) <= MAX_POINTS
+    for axis in ("tokens", "time"):
+        page.get_by_label("x axis").select_option(axis)
+        page.wait_for_function(
+            f"(axis) => ({CHART})().title.includes(axis)", arg={"tokens": "tokens", "time": "since"}[axis]
+        )
+        assert max(page.evaluate(counts)) <= MAX_POINTS
+    page.get_by_label("x axis").select_option("step")
+    drag(page, 0.3, 0.6)
+    in_address(page, "steps=")
+    first, last = (int(part) for part in page.evaluate("new URLSearchParams(location.search).get('steps')").split(":"))
+    assert last - first > 500
+    page.wait_for_function(
+        f"([first, last]) => ({CHART})().steps.filter((step) => step >= first && step <= last).length === last - first + 1 - (first < 1000 && last > 1009 ? 9 : 0)",
+        arg=[first, last],
+    )  # the ten steps without a value are one break
+    seen.shot(artifacts, "chart-long")
+    page.get_by_label("smoothing").select_option("25")
+    page.wait_for_function(f"() => ({CHART})().lines.some(([, smooth]) => smooth === 25)")
+    assert max(page.evaluate(counts)) <= MAX_POINTS
+    with page.expect_download() as caught:
+        page.get_by_role("button", name="CSV").click()
+    caught.value.save_as(tmp_path / "long.csv")
+    rows = list(csv.DictReader((tmp_path / "long.csv").read_text(encoding="utf-8").splitlines()))
+    assert [int(row["step"]) for row in rows] == list(range(first, last + 1))
+    assert all((row["backend.k3_kl"] == "") == (1000 <= int(row["step"]) < 1010) for row in rows)
+
+
+def test_smoothing_is_the_same_in_python_and_in_the_browser(seen: Watched, served: tuple[Path, str]) -> None:
+    opened(seen, served[1], "run=late-growth")
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=200)
+    values[[0, 7, 8, 40, 41, 42, 199]] = np.nan
+    module = next(url for url in seen.requests if url.endswith("/traces.js"))
+    for steps in (2, 3, 10, 51, 999):
+        smoothed = seen.page.evaluate(
+            "async ([module, values, steps]) => { const { centredMedian } = await import(module);"
+            " return Array.from(centredMedian(Float64Array.from(values, (each) => each ?? NaN), steps), (each) => (Number.isNaN(each) ? null : each)) }",
+            [module, [None if np.isnan(value) else value for value in values], steps],
+        )
+        expected = centred_median(values, steps)
+        np.testing.assert_allclose(np.array(smoothed, dtype=np.float64), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])
+def test_dark_and_narrow(
+    seen: Watched, served: tuple[Path, str], artifacts: Path, request: pytest.FixtureRequest
+) -> None:
+    page = opened(seen, served[1], f"run=late-growth&{VIEW}")
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    page.locator(".lp-frame").focus()
+    page.keyboard.press("End")
+    seen.shot(artifacts, f"chart-{request.node.callspec.id}", whole=True)
