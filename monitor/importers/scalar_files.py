@@ -20,6 +20,8 @@ from logprobe.monitor.importers.source import Place, Unit, file_digest, json_lin
 _STEP_KEYS: Final = ("step", "global_step", "_step", "Step")
 _TIME_KEYS: Final = ("_timestamp", "timestamp")
 _SWIFT_STEP: Final = "global_step/max_steps"  # "12/100"
+_CONSOLE: Final = re.compile(r"(?:^|\s)step:(\d+) - (.+)")  # of verl; Ray puts the process in front
+_WRAPPED: Final = re.compile(r"(?:np|numpy)\.\w+\((.*)\)")  # as numpy 2 prints a scalar
 _EXTREMES: Final = re.compile(r"__(MIN|MAX)$")  # the other columns of W&B's CSV of a chart
 
 
@@ -36,11 +38,13 @@ def logged(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
 
 
 def log_entries(path: Path) -> Iterator[Unit]:
-    """A unit per line of a log; of a ``trainer_state.json``, per entry of its ``log_history``; of CSV, per row."""
+    """A unit per line of a log; of a ``trainer_state.json``, per entry of its ``log_history``; of CSV, per row; of verl's console, per step."""
     if path.suffix == ".json":
         yield from _trainer_state(path)
     elif path.suffix == ".csv":
         yield from _csv_rows(path)
+    elif path.suffix in {".log", ".txt", ".out"}:
+        yield from _console_lines(path)
     else:
         yield from json_lines(path)
 
@@ -60,6 +64,17 @@ def _csv_rows(path: Path) -> Iterator[Unit]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         for row in csv.DictReader(file):
             yield Unit(mark, {name: _number(text) for name, text in row.items() if name and not _EXTREMES.search(name)})
+
+
+def _console_lines(path: Path) -> Iterator[Unit]:
+    """Only what a console logger wrote; other lines of a program's output are no units. A last line without an end is still being written."""
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        for line in file:
+            found = _CONSOLE.search(line)
+            if found and line.endswith("\n"):
+                parts = (part.rpartition(":") for part in found[2].strip().split(" - "))
+                numbers = {name: _number(_WRAPPED.sub(r"\1", value)) for name, _, value in parts if name}
+                yield Unit(found[0].encode(), {"step": int(found[1]), "data": numbers})
 
 
 def _number(text: Any) -> float | None:

@@ -22,6 +22,7 @@ function wayIn(view) {
 }
 
 function wayOut(view) {
+  if (view.data.by) localStorage.setItem("logprobe.by", view.data.by); // forms ask for a name; the server puts this one anyway
   const leave = () => view.send("do", { leave: true, at: Date.now() });
   return node(
     "div",

@@ -56,9 +56,9 @@ def signed_in() -> None:
     """Says who looks, with a way out; nothing where nobody has to sign in."""
     someone = person()
     if someone is not None:
-        _bar("signed-in", f"Signed in as {someone.email}" + ("" if someone.may_act else ", to look"))
+        _bar("signed-in", f"Signed in as {someone.email}" + ("" if someone.may_act else ", to look"), by=someone.email)
 
 
-def _bar(key: str, words: str) -> None:
-    if panel("login", key, {"words": words}, triggers=("do",)).do:
+def _bar(key: str, words: str, *, by: str | None = None) -> None:
+    if panel("login", key, {"words": words, "by": by}, triggers=("do",)).do:
         st.logout()

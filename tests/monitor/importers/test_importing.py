@@ -146,6 +146,25 @@ def test_trainer_state_that_grows_and_csv_and_event_files(tmp_path, capsys):
     assert losses(tmp_path / "tb") == EXPECTED
 
 
+def test_the_console_of_verl_among_other_output(tmp_path, capsys):
+    lines = [
+        "loading shards: 100% - done",
+        "\x1b[36m(TaskRunner pid=7)\x1b[0m step:1 - loss:0.500 - actor/k3:np.float64(1e-05) - timing:inf - note:text",
+        "(TaskRunner pid=7) something else at step:1",
+        "step:2 - loss:0.250 - actor/k3:2e-05",
+    ]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, "step:3 - loss:0.1"]))  # the last line is still being written
+    report = import_(tmp_path / "home", "scalars", path, capsys)
+    assert (report["units"], report["bad_units"]) == (2, 0)
+    assert losses(tmp_path / "home") == EXPECTED
+    assert rows(tmp_path / "home", "SELECT value FROM scalars WHERE name = 'actor/k3' ORDER BY step") == [
+        {"value": 1e-05},
+        {"value": 2e-05},
+    ]
+    assert not rows(tmp_path / "home", "SELECT 1 FROM scalars WHERE name = 'note'")
+
+
 def test_crc_32c_of_the_standard():
     crc = masked_crc(b"123456789") - 0xA282EAD8 & 0xFFFFFFFF
     assert (crc << 15 | crc >> 17) & 0xFFFFFFFF == 0xE3069283  # RFC 3720, appendix B.4: CRC-32C's check value
