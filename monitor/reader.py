@@ -23,7 +23,6 @@ from pyarrow import flight
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
 from logprobe.monitor.flight import Parameters, Request, encode, remote_error
 from logprobe.monitor.home import Home, ServiceInfo
-from logprobe.monitor.store import Store
 
 T = TypeVar("T")
 
@@ -218,6 +217,8 @@ class FileReader(Reader):
     source = "file"
 
     def __init__(self, home: Home) -> None:
+        from logprobe.monitor.store import Store  # noqa: PLC0415 - loads DuckDB, which readers through a service do without
+
         if not home.database.exists():
             raise StoreError(
                 f"{home.path}: nothing is stored here yet; ingest what was recorded with: "
