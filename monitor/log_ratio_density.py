@@ -165,12 +165,12 @@ def _usual_tokens(known: pa.Table) -> float:
 
 
 def _span(number: Counts, tokens: Counts, most: int) -> tuple[int, int]:
-    """Rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end; at most `most` in between."""
+    """Rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end, an empty one outermost; `most` in between."""
     size = np.abs(number)
     counts = np.bincount(size[size > 0], tokens[size > 0])
     if not counts.any():
         return 0, 1
-    high = len(counts) - 1
+    high = len(counts)
     usual = int(np.searchsorted(np.cumsum(counts), _NEAR_ZERO * counts.sum()))
     low = max(usual - 1, high - most)
     return max(0, min(low, high - 1)), high

@@ -82,7 +82,7 @@ function overlay(view) {
   const picture = svg("svg", { viewBox: `0 0 ${view.columns} ${rows}`, preserveAspectRatio: "none" }, ...paths);
   const labels = lines.map(({ name, at }) => {
     const last = at.findLast((value) => value !== null);
-    return last === undefined ? null : node("span", { class: "lp-heat-label", style: `bottom:${share(last, rows)}`, text: name });
+    return last === undefined ? null : node("span", { class: `lp-heat-label${last > 0.9 * rows ? " lp-heat-under" : ""}`, style: `bottom:${share(last, rows)}`, text: name });
   });
   const holes = gaps.map((gap) => node("span", { class: "lp-heat-gap", style: `left:${share(gap.from, view.columns)};width:${share(gap.to - gap.from, view.columns)}` },
     gap.to - gap.from > view.columns / 4 ? node("em", { text: gap.why }) : null));

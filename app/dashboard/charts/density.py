@@ -19,6 +19,8 @@ from logprobe.monitor.log_ratio_density import Density
 QUANTILES: Final = (0.01, 0.5, 0.99)
 _NAMES: Final = ("p1", "p50", "p99")
 _DECADES_LABELLED: Final = 4  # at most, on either side
+_ROOM: Final = 0.05  # of the height, between 0 and the next label
+_PLAIN: Final = 3  # decades around 1 that are written out
 _LOG_RATIO: Final = {"backend": "trainer − rollout", "update": "current − trainer", "total": "current − rollout"}
 
 
@@ -36,7 +38,7 @@ def density_of(density: Density, pair: str, theme: Theme, why_absent: str) -> di
         "tokens": _packed(density.tokens_CB),
         "edges": density.edges().tolist(),
         "lines": [{"name": name, "at": _nullable(lines[:, at])} for at, name in enumerate(_NAMES)],
-        "ticks": [{"at": density.place(d), "text": number(d)} for d in _ticks(density.floor, density.ceiling)],
+        "ticks": _ticks(density),
         "gaps": list(_gaps(density, why_absent)),
         "ramp": ramp(theme, pair),
         "note": _note(density),
@@ -54,12 +56,19 @@ def _nullable(values: npt.NDArray[np.float64]) -> list[float | None]:
     return [None if math.isnan(value) else round(value, 2) for value in values.tolist()]
 
 
-def _ticks(floor: float, ceiling: float) -> list[float]:
-    """0, and powers of ten on either side: as many as can be read."""
-    low, high = math.ceil(math.log10(floor) + 1e-9), math.floor(math.log10(ceiling))
+def _ticks(density: Density) -> list[dict[str, Any]]:
+    """0, and powers of ten on either side: as many as can be read, and none on top of the 0."""
+    low, high = math.ceil(math.log10(density.floor) + 1e-9), math.floor(math.log10(density.ceiling))
     every = max(1, math.ceil((high - low + 1) / _DECADES_LABELLED))
-    sizes = [10.0**power for power in range(high, low - 1, -every)]
-    return [*(-size for size in sizes), 0.0, *reversed(sizes)]
+    middle, room = density.place(0.0), _ROOM * density.tokens_CB.shape[1]
+    powers = [power for power in range(high, low - 1, -every) if density.place(10.0**power) - middle >= room]
+    sizes = [(10.0**power, _power_of_ten(power)) for power in powers]
+    signed = [*((-size, f"−{text}") for size, text in sizes), (0.0, "0"), *reversed(sizes)]
+    return [{"at": density.place(d), "text": text} for d, text in signed]
+
+
+def _power_of_ten(power: int) -> str:
+    return number(10.0**power) if -_PLAIN <= power <= _PLAIN else f"1e{power}"
 
 
 def _gaps(density: Density, why_absent: str) -> Iterator[dict[str, Any]]:

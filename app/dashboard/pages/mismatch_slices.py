@@ -55,9 +55,9 @@ def key_of(metric: Declared, pair: str) -> str | None:
 
 
 def slices_of(
-    sliced: Sliced, *, pair: str, columns: Sequence[Declared], catalog: Sequence[Declared], seen: Visible, theme: Theme
+    sliced: Sliced, *, pair: str, columns: Sequence[Declared], catalog: Sequence[Declared], seen: Visible, theme: Theme, why_absent: str
 ) -> dict[str, Any]:  # fmt: skip
-    """Data of `browser/slices.js`. Names of slices are foreign text."""
+    """Data of `browser/slices.js`. Names of slices are foreign text. `why_absent`: what to record for the pair; "": it is there."""
     rows = sliced.table.slice(0, MOST_SLICES).to_pylist()
     gaps = sliced.gaps.slice(0, MOST_SLICES).to_pylist()
     courses = _courses(sliced.course)
@@ -71,8 +71,12 @@ def slices_of(
         "choices": [{"key": metric.key, "label": metric.label} for metric in catalog if key_of(metric, pair)],
         "rows": [_row(row, gap, columns, pair, courses) for row, gap in zip(rows, gaps, strict=True)],
         "note": _note(sliced, seen),
-        "missing": "" if known else f"not recorded: {_HOW.get(sliced.dimension, 'no sequence has this tag')}",
+        "missing": " · ".join(filter(None, [why_absent, "" if known else _unrecorded(sliced.dimension)])),
     }
+
+
+def _unrecorded(dimension: str) -> str:
+    return f"not recorded: {_HOW.get(dimension, 'no sequence has this tag')}"
 
 
 def _choices(tags: Sequence[str]) -> list[dict[str, str]]:

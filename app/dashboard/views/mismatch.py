@@ -147,7 +147,15 @@ def _slices(at: _Looking) -> _Panel:
     age = as_of(found.value.steps.last) if found.old else ""
 
     def draw() -> dict[str, Any]:
-        drawn = slices_of(found.value, pair=at.pair, columns=columns, catalog=CATALOG, seen=at.seen, theme=at.colors)
+        drawn = slices_of(
+            found.value,
+            pair=at.pair,
+            columns=columns,
+            catalog=CATALOG,
+            seen=at.seen,
+            theme=at.colors,
+            why_absent=at.absent,
+        )
         return {"old": age, **drawn}
 
     shown = ",".join(metric.key for metric in columns)

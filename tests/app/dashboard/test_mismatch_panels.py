@@ -17,6 +17,7 @@ from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
 from logprobe.monitor.log_ratio_density import Columns, Density
 from logprobe.monitor.metrics.catalog import CATALOG
+from logprobe.monitor.profiles import LOG_GAMMA
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 STEPS = np.arange(100)
@@ -69,6 +70,18 @@ def test_ticks_are_powers_of_ten_on_both_sides_of_zero() -> None:
     assert places == sorted(places)
     assert places[2] == drawn["rows"] / 2
     assert drawn["lines"][1]["at"] == [4.5, None, None, None, None]
+
+
+@pytest.mark.parametrize(("floor", "ceiling"), [(1e-9, 1e-5), (1e-4, 20.0), (9e-8, 2e-5), (0.5, 0.6)])
+def test_ticks_keep_clear_of_each_other(floor: float, ceiling: float) -> None:
+    grid = Density(**{**vars(density()), "floor": floor, "ceiling": ceiling, "merged": 25})
+    rows = 2 * round(float(np.log(ceiling / floor)) / (25 * LOG_GAMMA)) + 1
+    ticks = density_of(Density(**{**vars(grid), "tokens_CB": np.ones((5, rows), np.int64)}), "backend", LIGHT, "")[
+        "ticks"
+    ]
+    assert len(ticks) <= 9
+    assert np.diff([tick["at"] for tick in ticks]).min(initial=np.inf) >= 0.05 * rows
+    assert "0" in [tick["text"] for tick in ticks]
 
 
 # --- Profiles ---
@@ -137,9 +150,11 @@ def sliced(*names: str | None, worse: bool = False) -> Sliced:
     )  # fmt: skip
 
 
-def drawn(of: Sliced) -> dict[str, Any]:
+def drawn(of: Sliced, why_absent: str = "") -> dict[str, Any]:
     columns = columns_of("k3_kl,reward", CATALOG[0], CATALOG)
-    return slices_of(of, pair="backend", columns=columns, catalog=CATALOG, seen=Visible(0, 99), theme=LIGHT)
+    return slices_of(
+        of, pair="backend", columns=columns, catalog=CATALOG, seen=Visible(0, 99), theme=LIGHT, why_absent=why_absent
+    )
 
 
 def test_an_unknown_slice_is_called_so_and_an_unknown_value_is_no_zero() -> None:
@@ -162,6 +177,7 @@ def test_the_page_says_what_slices_stand_on_and_what_is_not_recorded() -> None:
     assert page["missing"] == ""
     assert page["dimensions"][-1] == {"key": f"tag:{HOSTILE}", "label": f"tag {HOSTILE}"}
     assert drawn(sliced(None))["missing"] == "not recorded: no sequence has this tag"
+    assert drawn(sliced("a"), "record it")["missing"] == "record it"
 
 
 def test_the_metric_of_the_open_chart_is_always_a_column() -> None:
