@@ -40,7 +40,7 @@ export function course(canvas, strip, colors, selected) {
   if (y(low) - y(high) > TICK) label(pen, number(low), y(low), colors);
   for (const index of strip.turns) upright(pen, x(index - 0.5), colors.line, 1);
   for (const index of strip.switches) upright(pen, x(index - 0.5), colors.accent, 1.5);
-  line(pen, tokens.cumulative, x, y, inner, colors);
+  line(pen, strip, x, y, inner, colors);
   const buckets = heat(pen, strip, colors, inner);
   upright(pen, x(selected), colors.text, 1);
   return (left) => { const at = Math.max(0, Math.min(buckets.length - 1, Math.floor(((left - LEFT) / inner) * buckets.length))); return buckets[at]; };
@@ -62,20 +62,27 @@ function upright(pen, x, color, width) {
   pen.stroke();
 }
 
-// At most the smallest and the largest value of each pixel.
-function line(pen, values, x, y, inner, colors) {
+// At most the smallest and the largest value of each pixel; the line is broken where tokens are.
+function line(pen, { tokens: { cumulative, state }, first_broken: firstBroken }, x, y, inner, colors) {
   pen.strokeStyle = colors.text;
   pen.lineWidth = 1.4;
   pen.lineJoin = "round";
   pen.beginPath();
-  const group = Math.max(1, Math.floor(values.length / inner / 2));
-  for (let start = 0; start < values.length; start += group) {
-    let [low, high] = [start, start];
-    for (let index = start; index < Math.min(values.length, start + group); index += 1) {
-      if (values[index] < values[low]) low = index;
-      if (values[index] > values[high]) high = index;
+  const group = Math.max(1, Math.floor(cumulative.length / inner / 2));
+  let lifted = true;
+  for (let start = 0; start < cumulative.length; start += group) {
+    let [low, high, broken] = [start, start, false];
+    for (let index = start; index < Math.min(cumulative.length, start + group); index += 1) {
+      if (cumulative[index] < cumulative[low]) low = index;
+      if (cumulative[index] > cumulative[high]) high = index;
+      broken ||= state[index] >= firstBroken;
     }
-    for (const index of low === high ? [low] : [Math.min(low, high), Math.max(low, high)]) pen.lineTo(x(index), y(values[index]));
+    if (broken && group === 1) { lifted = true; continue; }
+    for (const index of low === high ? [low] : [Math.min(low, high), Math.max(low, high)]) {
+      if (lifted) pen.moveTo(x(index), y(cumulative[index]));
+      else pen.lineTo(x(index), y(cumulative[index]));
+      lifted = false;
+    }
   }
   pen.stroke();
 }

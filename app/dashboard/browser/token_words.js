@@ -67,7 +67,7 @@ export function describe(strip, index) {
     ["d = log \u03c1", measured("d")],
     ["\u03c1", measured("ratio")],
     ["K3 term", measured("k3")],
-    ["\u03a3 d so far", measured("cumulative")],
+    ["\u03a3 d so far", strip.measured ? measured("cumulative") : "\u2013"],
     ["entropy", tokens.entropy ? measured("entropy") : "not recorded"],
     ["advantage", tokens.advantage ? measured("advantage") : "not recorded"],
     ["weights", `engine ${version(strip, index)}, trainer ${strip.trainer_version}`],

@@ -5,7 +5,7 @@ import { integer, number } from "./format.js";
 import { chooser, course } from "./token_course.js";
 import { gradient, palette } from "./token_paint.js";
 import { Strip } from "./token_strip.js";
-import { LOGPROBS, broken, correction, csv, describe, logprob, text, version } from "./token_words.js";
+import { LOGPROBS, broken, correction, csv, describe, logprob, state, text, version } from "./token_words.js";
 import { unpackArray } from "./traces.js";
 
 const PATIENCE_MS = 250; // a key that is held down asks for one step, not for every one on the way
@@ -162,11 +162,12 @@ function walk(event) {
 
 function strip(view) {
   const { strip: given } = view.data;
-  const { body, wait, table } = view.parts;
+  const { body, map, sum, wait, table } = view.parts;
   const known = given && received(given);
   body.hidden = !given && !view.data.facts.length;
   body.classList.toggle("lp-tk-gone", !known);
-  table.hidden = !known;
+  table.hidden = !known?.worst.length;
+  map.hidden = sum.hidden = !known?.measured; // a line at 0 would say that the two sides agree
   wait.hidden = !given || Boolean(known);
   if (given && !known) view.send("do", { id: "strip", at: Date.now() });
   if (!known) { view.shown = null; return; }
@@ -176,8 +177,8 @@ function strip(view) {
   modes(view);
   legend(view);
   view.strip.show(known, view.colors, mode(view), view.selected);
-  view.parts.map.setAttribute("aria-label", `Σ d over the positions of the sequence, ending at ${number(known.tokens.cumulative[known.n - 1])}.`);
-  view.parts.sum.textContent = `Σ d, summed up from the first token on${known.turns.length ? `; ${integer(known.turns.length + 1)} turns` : ""}${known.switches.length ? `; weights switched ${integer(known.switches.length)} ×` : ""}`;
+  map.setAttribute("aria-label", `Σ d over the positions of the sequence, ending at ${number(known.tokens.cumulative[known.n - 1])}.`);
+  sum.textContent = `Σ d, summed up from the first token on${known.turns.length ? `; ${integer(known.turns.length + 1)} turns` : ""}${known.switches.length ? `; weights switched ${integer(known.switches.length)} ×` : ""}`;
   table.replaceChildren(worst(view));
   repaint(view);
   inspect(view, view.selected);
@@ -261,10 +262,10 @@ function repaint(view) {
 // The same in words, for those who do not see the colours.
 function worst(view) {
   const { shown } = view;
-  const head = ["position", "token", ...LOGPROBS.map(([, words]) => words), "d", "ρ", "K3 term", "weights", ...shown.corrections.map(({ name }) => name), "state"];
+  const head = ["position", "token", "state", ...LOGPROBS.map(([, words]) => words), "d", "ρ", "K3 term", "weights", ...shown.corrections.map(({ name }) => name)];
   const row = (index) => [
-    integer(index), text(shown, index) ?? `id ${shown.tokens.id[index]}`, ...LOGPROBS.map(([name]) => logprob(shown.tokens, name, index)), number(shown.tokens.d[index]),
-    number(shown.tokens.ratio[index]), number(shown.tokens.k3[index]), version(shown, index), ...shown.corrections.map((_, place) => correction(shown, place, index)), describe(shown, index)[2][1],
+    integer(index), text(shown, index) ?? `id ${shown.tokens.id[index]}`, state(shown, index), ...LOGPROBS.map(([name]) => logprob(shown.tokens, name, index)), number(shown.tokens.d[index]),
+    number(shown.tokens.ratio[index]), number(shown.tokens.k3[index]), version(shown, index), ...shown.corrections.map((_, place) => correction(shown, place, index)),
   ];
   const name = broken(shown, shown.worst[0] ?? 0) ? "Worst tokens, broken ones first" : "Worst tokens, by the size of d";
   return node("table", { class: "lp-table lp-tk-worst", "aria-label": "worst tokens" }, node("caption", { text: name }),

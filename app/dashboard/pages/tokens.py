@@ -141,7 +141,6 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]
     """What is known of the sequence as a whole; names and values as text."""
     pair = None if strip is None else strip.pair
     broken = sequence.get("broken") or 0
-    measured = None if pair is None else f"over {pair.measured:,} measured tokens"
     facts = [
         ("tokens", f"{sequence['tokens'] + broken:,} trained on, of {sequence['n_total']:,}"),
         ("broken", f"{broken:,}, left out of every value" if broken else ""),
@@ -149,7 +148,7 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]
         ("share of the step's K3", "–" if sequence.get("share") is None else f"{sequence['share']:.1%}"),
         ("mean d", number(sequence.get("log_ratio_mean"))),
         ("smallest, largest d", f"{number(sequence.get('log_ratio_min'))}, {number(sequence.get('log_ratio_max'))}"),
-        ("ρ of the sequence", f"{number(pair.sequence_ratio)} {measured}" if pair else ""),
+        ("ρ of the sequence", _of_measured(pair) if pair else ""),
         ("geometric mean of ρ", number(pair.geometric_ratio) if pair else ""),
         ("reward", "" if sequence["reward"] is None else number(sequence["reward"])),
         ("weights of the engine", words.spans(sequence) or "unknown"),
@@ -164,6 +163,10 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]
     return [[name, value] for name, value in facts if value]
 
 
+def _of_measured(pair: PairTokens) -> str:
+    return f"{number(pair.sequence_ratio)} over {pair.measured:,} measured tokens" if pair.measured else "–"
+
+
 def strip_of(strip: Strip, step: StepTokens) -> dict[str, Any]:
     """The strip: packed columns [N] and the words for their codes. A column without any value is left out."""
     tokens, pair = strip.tokens, strip.pair
@@ -171,6 +174,7 @@ def strip_of(strip: Strip, step: StepTokens) -> dict[str, Any]:
     return {
         "n": len(tokens),
         "sample": _name((step.chosen or {}).get("sample_id") or ""),
+        "measured": pair.measured,
         "first": int(trained[0]) if len(trained) else len(tokens),
         "columns": _columns(strip),
         "texts": {str(token): words.visible(text) for token, text in strip.texts.items()},
