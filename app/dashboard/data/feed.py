@@ -91,6 +91,7 @@ class Feed:
         self._reader: Reader | None = None
         self._lock = threading.Lock()
         self._looks: dict[str | None, tuple[float, Look]] = {}
+        self._around = (float("-inf"), Look())
         self._views: dict[str, RunView] = {}
         self._last = Look()
 
@@ -127,11 +128,18 @@ class Feed:
     def _read(self, name: str | None) -> Look:
         if self._reader is None:
             self._reader = self._connect()
-        status = self._reader.status()
-        runs = runs_of(self._reader.read("app_runs"), self._now())
-        look = Look(runs=runs, status=status)
+        look = self._read_around(self._reader)
         run = look.run(name)
         return look if run is None else replace(look, view=self._read_view(self._reader, run))
+
+    def _read_around(self, reader: Reader) -> Look:
+        """The runs, and what the service says of itself: one read, whichever runs are looked at."""
+        asked, look = self._around
+        if time.monotonic() - asked >= _FRESH_SECONDS:
+            status = reader.status()
+            look = Look(runs=runs_of(reader.read("app_runs"), self._now()), status=status)
+            self._around = (time.monotonic(), look)
+        return look
 
     def _read_view(self, reader: Reader, run: Run) -> RunView:
         view = self._views.get(run.name) or RunView(RunSeries(run.name))

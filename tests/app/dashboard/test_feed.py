@@ -104,6 +104,20 @@ def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> 
     assert {event.step for event in grown.view.events if event.kind == "weights"} == set(range(8))
 
 
+def test_sessions_that_look_at_once_share_one_read(home: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "other"):
+        with Recorder(home, name) as recorder:
+            SyntheticRun(recorder, full=False).record(2)
+    ingest(store)
+    monkeypatch.setattr(feed, "_FRESH_SECONDS", 3600.0)
+    reader = StoreReader(store)
+    shared = Feed(lambda: reader)
+    views = [shared.look(name).view for name in (None, "one", "other", "one")]
+    assert [view and view.series.run for view in views] == [None, "one", "other", "one"]
+    assert reader.reads.count("app_runs") == 1
+    assert reader.reads.count("app_points") == 2
+
+
 def test_runs_are_newest_first_and_judged(home: Path, store: Store) -> None:
     with Recorder(home, "older") as recorder:
         SyntheticRun(recorder).record(2)
@@ -134,6 +148,28 @@ def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
     view = Feed(lambda: StoreReader(store)).look("changes").view
     assert view is not None
     assert [(event.kind, event.words, event.step) for event in view.events] == [("config", "engine_config changed", 2)]
+
+
+def test_learning_rates_and_restarts_are_events(home: Path, store: Store) -> None:
+    rates = [0.0, 1e-4, 2e-4, 2e-4, 2e-4, 1.99e-4, 1.98e-4, 1e-5, 1e-5]
+    with Recorder(home, "restarts") as recorder:
+        run = SyntheticRun(recorder, full=False)
+        for step, rate in enumerate(rates):
+            recorder.step(step, {"actor/lr": rate, "loss": float(step)})
+        run.record(5)
+    with Recorder(home, "restarts") as recorder:
+        run = SyntheticRun(recorder, full=False)
+        run.next_step = 5
+        run.record(4)
+    ingest(store)
+    view = Feed(lambda: StoreReader(store)).look("restarts").view
+    assert view is not None
+    assert sorted((event.step, event.kind, event.words) for event in view.events) == [
+        (1, "learning_rate", "actor/lr 0 → 2.00e-4, until step 2"),  # warm-up is one event
+        (5, "learning_rate", "actor/lr 2.00e-4 → 1.98e-4, until step 6"),
+        (5, "restart", "trainer started again"),
+        (7, "learning_rate", "actor/lr 1.98e-4 → 1.00e-5"),  # a leap is one of its own
+    ]
 
 
 def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store) -> None:
