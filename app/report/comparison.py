@@ -112,8 +112,9 @@ def _left(pairing: Pairing, axis: Axis) -> str:
 
 
 def growth_words(growth: Growth) -> list[str]:
-    """Verdict, onset, doubling time."""
-    return [growth.verdict.replace("_", " "), number(growth.since_step), number(growth.doubling_steps)]
+    """Verdict, onset, doubling time. A gap that is steady can be a large one: that does not make a run healthy."""
+    word = "steady" if growth.verdict == "healthy" else growth.verdict.replace("_", " ")
+    return [word, number(growth.since_step), number(growth.doubling_steps)]
 
 
 def _overlays(comparison: Comparison, colours: dict[str, int]) -> Iterator[Markup]:
