@@ -6,8 +6,6 @@ home, so the ratio is what 32,768 tokens add.
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -27,7 +25,7 @@ from logprobe.monitor.step_job import StepJob
 from logprobe.monitor.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
-from dashboard_process import dashboard
+from dashboard_process import chromium, dashboard
 
 RUNS = {"long": 32_768, "short": 12}  # tokens a sequence
 STEPS, SEQUENCES = 4, 8  # 1 M tokens of long sequences: reading all of a step would show
@@ -101,14 +99,6 @@ def open_page(page: Page, address: str) -> None:
     """Opens a link and waits until its strip is painted."""
     page.goto(address)
     page.wait_for_selector(".lp-tk-strip[data-sample]", timeout=SETTLE_MS)
-
-
-def chromium() -> str:
-    """Path of the browser, as the tests find it."""
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        raise RuntimeError("no chromium: install it, or set CHROMIUM to its path")
-    return path
 
 
 def record(home: Path, run: str, length: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -48,6 +50,14 @@ def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
         listener.join(5)
         process.stderr.close()
     assert status == 0, "".join(lines)
+
+
+def chromium() -> str:
+    """Path of the browser, for those who have no fixture."""
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        raise RuntimeError("no chromium: install it, or set CHROMIUM to its path")
+    return path
 
 
 class Watched:
