@@ -244,7 +244,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     """A dashboard that asks for a sign-in: its address, its home, and the provider."""
     home, port = tmp_path_factory.mktemp("signed") / "home", free()
     ingest_recorded(home, "v1-initial", before_step=12)
-    address = f"http://localhost:{port}"
+    address = f"http://localhost:{port}/logprobe"
     with provider(free(), f"{address}/oauth2callback") as known:
         auth = {
             "redirect_uri": f"{address}/oauth2callback",
@@ -257,7 +257,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         text += '[access]\nread = ["*@example.org"]\nact = ["ada@example.org"]\n'
         (home / "secrets.toml").touch(mode=0o600)
         (home / "secrets.toml").write_text(text)
-        with dashboard("up", "--home", str(home), "--port", str(port)):
+        with dashboard("up", "--home", str(home), "--port", str(port), "--public-url", address):
             yield address, home, known
 
 
@@ -347,7 +347,7 @@ def test_who_signs_in_sees_what_the_lists_allow(
 def test_a_forged_cookie_is_nobody(signed: tuple[str, Path, Provider], browser: Browser) -> None:
     address, _, _ = signed
     context = browser.new_context()
-    claims = json.dumps({"origin": address, "is_logged_in": True, "email": "ada@example.org"})
+    claims = json.dumps({"origin": address.removesuffix("/logprobe"), "is_logged_in": True, "email": "ada@example.org"})
     context.add_cookies([{"name": "_streamlit_user", "value": claims.encode().hex(), "url": address}])
     page = context.new_page()
     page.goto(f"{address}/?page=actions&run=v1-initial")

@@ -7,6 +7,10 @@ other local servers in, and asks a server on the internet for this machine's add
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,13 +22,25 @@ from logprobe.app.dashboard.access.settings import Access, host_names, is_addres
 
 _HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY_VIOLATION: Final = 1008  # RFC 6455, 7.4.1
-# Streamlit's page has one inline script, styles itself in place, and imports a component's script from a blob it made.
-_POLICY: Final = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' blob:; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
-)
+_INLINE: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+
+
+def policy() -> str:
+    """The page's Content-Security-Policy: nothing from elsewhere, and no script but files of ours and Streamlit's.
+
+    Of inline scripts only those of Streamlit's own page run, known by their hash; so markup that got into a page all the same runs
+    nothing. Streamlit imports a component's script from a blob that it made, and styles elements in place.
+    """
+    page = files("streamlit").joinpath("static", "index.html").read_bytes()
+    hashes = " ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in _INLINE.findall(page))
+    return (
+        f"default-src 'self'; script-src 'self' blob: {hashes}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+        "font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
+    )
+
+
 HEADERS: Final = {
-    "content-security-policy": _POLICY,
+    "content-security-policy": policy(),
     "x-content-type-options": "nosniff",
     "x-frame-options": "SAMEORIGIN",
     "referrer-policy": "same-origin",  # addresses carry names of runs

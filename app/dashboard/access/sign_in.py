@@ -105,6 +105,8 @@ def _providers(file: Path, auth: Mapping[str, Any]) -> tuple[str | None, ...]:
     if not sections:
         raise ConfigurationError(f"{file}: [auth] names no provider; it needs {', '.join(_NEEDED)}")
     for name, section in sections.items():
+        if name and "_" in name:  # Streamlit's way to look a provider up cannot do with one
+            raise ConfigurationError(f"{file}: [auth.{name}]: the name of a provider cannot have an underscore in it")
         missing = [key for key in _NEEDED if not section.get(key)]
         if missing:
             raise ConfigurationError(f"{file}: [auth{f'.{name}' if name else ''}] lacks {', '.join(missing)}")

@@ -152,6 +152,7 @@ def test_lists_say_who_may_look_and_who_may_act(home: Path) -> None:
         (AUTH.replace("0123456789abcdef0123456789abcdef", "short") + ACCESS, 0o600, "cookie_secret"),
         (AUTH + '[access]\nread = "everybody"\n', 0o600, "list of e-mail addresses"),
         (AUTH.replace('client_id = "x"\n', "") + ACCESS, 0o600, "names no provider"),
+        (AUTH.replace("client_id", "x") + "[auth.my_own]\nclient_id = 'x'\n" + ACCESS, 0o600, "underscore"),
         ("[auth", 0o600, "cannot be read"),
     ],
 )
@@ -205,7 +206,9 @@ def test_which_names_are_answered(access: Access, host: str, status: int) -> Non
     answer = client(access).get("/", headers={"host": host})
     assert answer.status_code == status
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
 
 
 @pytest.mark.parametrize(
