@@ -150,28 +150,6 @@ def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
     assert [(event.kind, event.words, event.step) for event in view.events] == [("config", "engine_config changed", 2)]
 
 
-def test_learning_rates_and_restarts_are_events(home: Path, store: Store) -> None:
-    rates = [0.0, 1e-4, 2e-4, 2e-4, 2e-4, 1.99e-4, 1.98e-4, 1e-5, 1e-5]
-    with Recorder(home, "restarts") as recorder:
-        run = SyntheticRun(recorder, full=False)
-        for step, rate in enumerate(rates):
-            recorder.step(step, {"actor/lr": rate, "loss": float(step)})
-        run.record(5)
-    with Recorder(home, "restarts") as recorder:
-        run = SyntheticRun(recorder, full=False)
-        run.next_step = 5
-        run.record(4)
-    ingest(store)
-    view = Feed(lambda: StoreReader(store)).look("restarts").view
-    assert view is not None
-    assert sorted((event.step, event.kind, event.words) for event in view.events) == [
-        (1, "learning_rate", "actor/lr 0 → 2.00e-4, until step 2"),  # warm-up is one event
-        (5, "learning_rate", "actor/lr 2.00e-4 → 1.98e-4, until step 6"),
-        (5, "restart", "trainer started again"),
-        (7, "learning_rate", "actor/lr 1.98e-4 → 1.00e-5"),  # a leap is one of its own
-    ]
-
-
 def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store) -> None:
     with Recorder(home, "stays") as recorder:
         SyntheticRun(recorder, full=False).record(2)

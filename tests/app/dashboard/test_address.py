@@ -1,0 +1,44 @@
+"""The address of a page as a session knows it: the browser's word counts, and what the server wants is told once."""
+
+from __future__ import annotations
+
+from streamlit.testing.v1 import AppTest
+
+
+def _session() -> None:
+    import streamlit as st
+
+    from logprobe.app.dashboard.browser import address
+
+    for name, argument in st.session_state.pop("calls", []):
+        st.session_state.setdefault("answers", []).append(getattr(address, name)(*argument))
+
+
+def answers(app: AppTest, *calls: tuple[str, tuple[object, ...]]) -> list[object]:
+    """What each call returns, in one run of the session."""
+    app.session_state["calls"] = list(calls)
+    app.session_state["answers"] = []
+    app.run()
+    assert not app.exception
+    found: list[object] = app.session_state["answers"]
+    return found
+
+
+def test_what_the_browser_says_replaces_what_was_loaded() -> None:
+    app = AppTest.from_function(_session)
+    app.query_params["run"] = "a"
+    assert answers(app, ("known", ())) == [{"run": "a"}]
+    said = answers(app, ("heard", ("?run=a&steps=3%3A5&x=",)), ("known", ()))
+    assert said[1] == {"run": "a", "steps": "3:5"}
+    assert answers(app, ("known", ()))[0] == said[1]  # Streamlit still has the address as it was loaded
+    app.query_params["run"] = "b"  # loaded anew
+    assert answers(app, ("known", ())) == [{"run": "b"}]
+
+
+def test_what_the_server_puts_is_told_once() -> None:
+    app = AppTest.from_function(_session)
+    app.query_params["run"] = "a"
+    put = answers(app, ("put", ({"step": 12, "run": None, "pair": ""},)), ("known", ()), ("untold", ()), ("untold", ()))
+    assert put[1:] == [{"step": "12"}, {"number": 1, "state": {"step": "12", "run": ""}}, None]
+    again = answers(app, ("put", ({"step": 12},)), ("untold", ()), ("put", ({"step": 13},)), ("untold", ()))
+    assert again == [None, None, None, {"number": 2, "state": {"step": "13"}}]

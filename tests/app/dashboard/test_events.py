@@ -1,0 +1,37 @@
+"""What happened to a run, from the records of a real store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from synthetic_run import SyntheticRun
+
+from logprobe.app.dashboard.data.events import events_of
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.step_job import StepJob
+from logprobe.monitor.store import Store
+
+
+def test_learning_rates_and_restarts_are_events(home: Path) -> None:
+    rates = [0.0, 1e-4, 2e-4, 2e-4, 2e-4, 1.99e-4, 1.98e-4, 1e-5, 1e-5]
+    with Recorder(home, "restarts") as recorder:
+        run = SyntheticRun(recorder, full=False)
+        for step, rate in enumerate(rates):
+            recorder.step(step, {"actor/lr": rate, "loss": float(step)})
+        run.record(5)
+    with Recorder(home, "restarts") as recorder:
+        run = SyntheticRun(recorder, full=False)
+        run.next_step = 5
+        run.record(4)
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        StepJob(store).run_once()
+        events = events_of(store.read("app_events", run="restarts"))
+    assert sorted((event.step, event.kind, event.words) for event in events) == [
+        (1, "learning_rate", "actor/lr 0 → 2.00e-4, until step 2"),  # warm-up is one event
+        (5, "learning_rate", "actor/lr 2.00e-4 → 1.98e-4, until step 6"),
+        (5, "restart", "trainer started again"),
+        (7, "learning_rate", "actor/lr 1.98e-4 → 1.00e-5"),  # a leap is one of its own
+    ]
