@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow.compute as pc
 
+from logprobe.alerts.controller.ledger import Memory, remember
+from logprobe.alerts.controller.situation import Action, Control, Phase
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.directives import Directives
 from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
@@ -33,3 +38,18 @@ def ingest_recorded(folder: Path, *names: str, before_step: int | None = None, f
         Ingester(store).run_once()
         Joiner(store).run_once()
         StepJob(store).run_once()
+
+
+def ingest_control(folder: Path, name: str) -> None:
+    """What a shipped run's controller decided, as the store remembers it: switched on, and left on."""
+    decided = RecordedRun(SAMPLE_DATA / name).manifest["control"]["actions"]
+    switched = next(each["details"] for each in decided if each["name"] == "switched_on")
+    first = next(each["step"] for each in decided if each["name"] == "acknowledged")
+    config = CorrectionConfig.from_dict(switched["config"])
+    control = Control(Phase.APPLIED, config=config, from_step=first, switches=1, effect_judged=True)
+    directives = Directives(name).issue(first, config, "recorded")
+    with Store.open(Home(folder)) as store, store.transaction() as cursor:
+        for number, each in enumerate(decided):
+            action = Action(*(each[part] for part in ("name", "reason", "words", "severity", "details")))
+            memory = Memory(control, directives, number)
+            remember(store, cursor, memory, [action], step=each["step"], now=datetime.fromisoformat(each["time"]))

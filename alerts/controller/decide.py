@@ -135,7 +135,15 @@ def _switch(
         mode=Mode.ARMED if control.mode is Mode.OFF else control.mode,
     )
     sentence = f"{_name(policy.correction)} from step {from_step} on: {words}; it would mask {_masked(situation)}"
-    return done, (Action("switched_on", reason, sentence, "warning", {**_details(situation, policy), **details}),)
+    return done, (
+        Action(
+            "switched_on",
+            reason,
+            sentence,
+            "warning",
+            {**_details(situation, policy), "from_step": from_step, **details},
+        ),
+    )
 
 
 def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Decision:

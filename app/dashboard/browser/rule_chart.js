@@ -10,7 +10,7 @@ const BOTTOM = 22;
 const TICKS = 4;
 
 export function ruleChart(data, width) {
-  const x = scale(extent(data.lines.flatMap(({ points }) => points.map(([step]) => step))), [LEFT, width - RIGHT]);
+  const x = scale(data.steps ?? extent(data.lines.flatMap(({ points }) => points.map(([step]) => step))), [LEFT, width - RIGHT]);
   const values = data.lines.flatMap(({ points }) => points.map(([, value]) => value)).filter((value) => value !== null);
   const on = data.log ? Math.log10 : (value) => value;
   const y = scale(padded(extent([...values, ...data.limits.map(({ value }) => value)].filter((value) => data.floor === null || value >= data.floor).map(on))), [HEIGHT - BOTTOM, TOP]);
@@ -19,6 +19,7 @@ export function ruleChart(data, width) {
     ...ticks(y.domain).map((at) => gridline(at, y(at), width, data.log)),
     ...data.lines.map(({ points }, index) => svg("path", { class: `lp-rule-line lp-rule-line-${index}`, d: path(points, x, (value) => y(on(data.floor === null ? value : Math.max(value, data.floor)))) })),
     ...data.limits.map((limit) => limitLine(limit, y(on(limit.value)), width)),
+    ...(data.marks ?? []).map((mark) => markLine(mark, x(mark.step))),
     ...x.domain.map((step, index) => svg("text", { x: x(step), y: HEIGHT - 6, "text-anchor": index ? "end" : "start" }, document.createTextNode(`step ${integer(step)}`))),
   ];
   return svg("svg", { class: "lp-rule-chart", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": data.alt }, ...parts);
@@ -64,6 +65,12 @@ function limitLine({ word, value }, place, width) {
   const x = quiet ? LEFT + 4 : width - RIGHT - 2;
   return svg("g", { class: `lp-rule-limit${quiet ? " lp-rule-quiet" : ""}` }, svg("line", { x1: LEFT, x2: width - RIGHT, y1: place, y2: place }),
     svg("text", { x, y: place - 4, "text-anchor": quiet ? "start" : "end" }, document.createTextNode(`${word} ${number(value)}`)));
+}
+
+function markLine({ words, tone }, place) {
+  const line = svg("line", { class: `lp-rule-mark lp-tone-${tone}`, x1: place, x2: place, y1: TOP, y2: HEIGHT - BOTTOM });
+  line.append(svg("title", {}, document.createTextNode(words)));
+  return line;
 }
 
 function band({ phase, first, last }, x) {

@@ -37,7 +37,9 @@ export function textOf(values) {
   const condition = [`${given("side")}: ${scalar(given("limit"))}`];
   if (given("clear")) condition.push(`clear: ${scalar(given("clear"))}`);
   if (given("window") && given("window") !== "1") condition.push(`window: ${scalar(given("window"))}`);
-  const lines = [`name: ${scalar(given("name"))}`, `severity: ${given("severity")}`, `metric: ${scalar(given("metric"))}`];
+  const [, pair, metric] = /^(backend|update|total)\.(.*)$/.exec(given("metric")) ?? [null, "", given("metric")];
+  const lines = [`name: ${scalar(given("name"))}`, `severity: ${given("severity")}`, `metric: ${scalar(metric)}`];
+  if (pair) lines.push(`pair: ${pair}`); // said aloud: what is shipped below it may say another one
   if (given("slice")) lines.push(`slice: ${scalar(given("slice"))}`);
   lines.push(`when: {kind: threshold, ${condition.join(", ")}}`);
   for (const name of ["for", "keep_firing"]) if (given(name) && given(name) !== "0") lines.push(`${name}: ${scalar(given(name))}`);

@@ -32,7 +32,7 @@ function build(root, view) {
   view.update = update;
   view.list = node("div");
   view.editor = node("div", { class: "lp-rule-editor", hidden: true });
-  view.said = node("div");
+  view.said = node("div", { class: "lp-rule-said" });
   view.root = root;
   root.replaceChildren(node("section", { class: "lp lp-report lp-rules", "aria-label": "rules" },
     node("h2", { class: "lp-title" }, "Rules", node("span", { class: "lp-hint", text: "what people are told about; saved ones are in force at once" })),
@@ -192,7 +192,8 @@ function outcome(view) {
   const width = Math.floor(view.outcome.clientWidth);
   if (!found || !width) return;
   const { chart } = found;
-  view.outcome.replaceChildren(...found.words.map((words) => node("p", { class: "lp-rule-words" }, ...code(words))),
+  const unclear = found.problems.length ? [node("p", { class: "lp-hint", text: "When it would have fired is shown once the text is right." })] : [];
+  view.outcome.replaceChildren(...unclear, ...found.words.map((words) => node("p", { class: "lp-rule-words" }, ...code(words))),
     ...(chart ? [ruleChart(chart, width), node("p", { class: "lp-hint lp-rule-key" }, swatch("pending"), "pending", swatch("firing"), "firing", swatch("recovering"), "recovering",
       chart.below ? ` · ${chart.below} value${chart.below === 1 ? "" : "s"} below the axis` : "", chart.lines.length > 1 ? ` · ${chart.lines.map((line) => line.slice).join(", ")}${chart.more ? ` and ${chart.more} more` : ""}` : "")] : []));
 }

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
-from logprobe.app.dashboard.pages.blocks import Block, facts, heading, row, table, text
+from logprobe.alerts.rules.notice import steps_around
+from logprobe.app.dashboard.pages.blocks import Block, facts, heading, place, row, table, text
+from logprobe.app.numbers import number, quantity
 
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _PHASES: Final = {
@@ -15,6 +18,9 @@ _PHASES: Final = {
     "applied": "the trainer says that it applies it",
     "withdrawn": "was on, and was taken back",
 }
+_OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is none of without one
+_BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "somebody", "released": "somebody"}
+_EFFECT_TONES: Final = {"info": "info", "warning": "warning", "critical": "critical"}
 _ACKNOWLEDGED: Final = frozenset({"acknowledged", "not_acknowledged", "ranks_disagree"})
 _SHARES: Final = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
 
@@ -27,21 +33,80 @@ def actions_blocks(document: Mapping[str, Any], foreseen: Mapping[str, Any] | No
         foreseen: what it would do to the recorded recent steps; None: nobody has asked.
         blocked: why nothing can be done from this page; "": it can.
     """
-    told = [each for each in document["actions"] if each["name"] in _ACKNOWLEDGED]
-    effect = next((each for each in reversed(document["actions"]) if each["name"] == "effect"), None)
     return [
         heading("Correction", "masked importance sampling, as the trainer is told to apply it"),
         *_stopped(document),
         facts(_standing(document)),
         {"type": "actions", "actions": list(_switches(document, blocked))},
         *_preview(foreseen),
-        heading("Acknowledged", "what the trainer said of it"),
-        _audit("acknowledged", told, "The trainer has said nothing: nothing was switched on, or it does not report."),
-        heading("Effect", "the run before and after the switch"),
-        text("Not judged yet." if effect is None else effect["words"]),
-        heading("Audit", "everything that was done, suggested or refused, newest first"),
-        _audit("audit", document["actions"], "Nothing yet."),
     ]
+
+
+def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
+    """What came of it, below the course: effect, what the trainer said, everything that was decided. `document`: see `actions_blocks`."""
+    run = document["run"]
+    told = [each for each in document["actions"] if each["name"] in _ACKNOWLEDGED]
+    effect = next((each for each in reversed(document["actions"]) if each["name"] == "effect"), None)
+    return [
+        *_effect(document, effect),
+        heading("Acknowledged", "what the trainer said of it"),
+        _audit(
+            "acknowledged", told, "The trainer has said nothing: nothing was switched on, or it does not report.", run
+        ),
+        heading("Audit", "everything that was done, suggested or refused, newest first"),
+        _audit("audit", document["actions"], "Nothing yet.", run),
+    ]
+
+
+def _effect(document: Mapping[str, Any], effect: Mapping[str, Any] | None) -> Iterator[Block]:
+    """The verdict that was stored, and the numbers as they are now."""
+    since, window = document["from_step"], document["effect_steps"]
+    if since is None:
+        yield heading("Effect", "the run before and after the switch")
+        yield text("No correction was switched on.")
+        return
+    run, steps = document["run"], f"{max(0, since - window)}:{since + window}"
+    yield heading("Effect", f"{window} steps before step {since:,} and {window} after it; medians and 97 % intervals")
+    words = f"Not judged yet: that comes {window} steps after step {since:,}."
+    yield text(
+        words if effect is None else effect["words"],
+        "" if effect is None else _EFFECT_TONES.get(effect["severity"], ""),
+    )
+    rows = [_changed(figure) for figure in document["figures"]]
+    yield table("effect", ("", "before", "after", "change"), rows, empty="None of it was measured around that step.")
+    yield {"type": "actions", "actions": [_chart(run, steps)]}
+
+
+def _chart(run: str, steps: str) -> Block:
+    query = urlencode({"run": run, "steps": steps}, safe=":")
+    return {"label": "Chart of these steps", "href": f"./?{query}", "path": f"?steps={steps}"}
+
+
+def _changed(figure: Mapping[str, Any]) -> Block:
+    unit = figure["unit"]
+    new = figure["name"] in _OF_CORRECTION
+    before = "no correction" if new and figure["before"] is None else _estimate(figure["before"], unit)
+    change = "–" if new and figure["before"] is None else _change(figure)
+    return row([figure["words"], before, _estimate(figure["after"], unit), change])
+
+
+def _estimate(found: Mapping[str, Any] | None, unit: str) -> str:
+    if found is None:
+        return "–"
+    return f"{quantity(found['value'], unit)} ({number(found['low'])} to {number(found['high'])})"
+
+
+def _change(figure: Mapping[str, Any]) -> str:
+    """How much it changed, and whether that is more than the noise."""
+    change = figure["change"]
+    if change is None:
+        return "– (one side is not measured)"
+    ends = [change[name] for name in ("value", "low", "high")]
+    if figure["factor"]:
+        value, low, high = (f"×{number(end)}" for end in ends)
+    else:
+        value, low, high = (f"{'+' if end > 0 else ''}{number(end)}" for end in ends)
+    return f"{value} ({low} to {high})" if figure["sure"] else f"{value} ({low} to {high}): no change that is sure"
 
 
 def _stopped(document: Mapping[str, Any]) -> Iterator[Block]:
@@ -115,12 +180,28 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def _audit(name: str, actions: Sequence[Mapping[str, Any]], empty: str) -> Block:
+def _audit(name: str, actions: Sequence[Mapping[str, Any]], empty: str, run: str) -> Block:
     rows = [
         row(
-            [each["name"].replace("_", " "), "–" if each["step"] is None else f"{each['step']:,}", each["words"]],
-            tone=each["severity"],
+            [
+                each["name"].replace("_", " "),
+                f"{each['time']:%Y-%m-%d %H:%M} UTC",
+                _step(each["step"], run),
+                (each["details"] or {}).get("by") or _BY_ITSELF.get(each["name"], "the controller"),
+                each["words"],
+            ],
+            tone=each["severity"] if each["severity"] != "info" else "",
         )
         for each in reversed(actions)
     ]
-    return table(name, ("action", "step", "why"), rows, empty=empty)
+    return table(name, ("action", "when", "step", "who", "why"), rows, empty=empty)
+
+
+def _step(step: int | None, run: str) -> str | Block:
+    if step is None:
+        return "–"
+    steps = steps_around(step)
+    query = urlencode({"run": run, "steps": steps}, safe=":")
+    return place(
+        f"{step:,}", href=f"./?{query}", path=f"?steps={steps}", help=f"the chart of steps {steps.replace(':', ' to ')}"
+    )

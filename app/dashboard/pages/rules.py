@@ -107,7 +107,7 @@ def chart(trial: Row) -> dict[str, Any]:
     known = [value for line in lines for _, value in line["points"] if value is not None]
     limits = [{"word": word, "value": value} for word, value in trial["limits"]]
     log = _logarithmic([*known, *(each["value"] for each in limits)])
-    floor = _floor(known, [each["value"] for each in limits]) if log else None
+    floor = floor_of(known, [each["value"] for each in limits]) if log else None
     return {
         "lines": lines,
         "spans": [
@@ -135,7 +135,7 @@ def _logarithmic(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) / min(values) > _DECADES
 
 
-def _floor(known: Sequence[float], limits: Sequence[float]) -> float:
+def floor_of(known: Sequence[float], limits: Sequence[float]) -> float:
     """Where a logarithmic axis begins: a few tiny values must not press all others against its upper end."""
     usual = float(np.quantile(known, _FEW)) / _DECADES if known else 0.0
     return min([max(min(known), usual), *limits]) if known else min(limits)

@@ -10,14 +10,16 @@ import streamlit as st
 from logprobe.alerts.controller.job import ACTION
 from logprobe.app.commands.mis import describe, foresee
 from logprobe.app.dashboard.data.feed import Run, RunView
-from logprobe.app.dashboard.pages.actions import actions_blocks
+from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
+from logprobe.app.dashboard.pages.correction_course import course_data
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import live, report
-from logprobe.app.dashboard.views.session import feed, guarded, home, kept
+from logprobe.app.dashboard.views.page import live, report, show
+from logprobe.app.dashboard.views.session import feed, guarded, home, kept, theme
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
 
 _KEY: Final = "actions"
+_LAST_STEP: Final = 2**62
 
 
 def actions() -> None:
@@ -25,7 +27,7 @@ def actions() -> None:
     live("actions", _run)
 
 
-def _run(run: Run, _: RunView) -> None:
+def _run(run: Run, view: RunView) -> None:
     place = f"{_KEY} {run.name}"
     with guarded(_KEY):
         document = kept(place, lambda: _read(run.name))
@@ -34,6 +36,23 @@ def _run(run: Run, _: RunView) -> None:
             blocks = [*said(place), *actions_blocks(document, foreseen, blocked=blocked(run.name))]
             wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "actions", "blocks": blocks})
             attempt(place, wanted, lambda asked: _do(run.name, asked))
+            _course(run, view, document)
+            below = outcome_blocks(document)
+            report("outcome", {"version": str(hash(str(below))), "label": "what came of it", "blocks": below})
+
+
+def _course(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
+    """Over steps; read anew when the run has something new. Without a decision there is nothing to show."""
+    if not document["actions"]:
+        return
+    version = f"{view.version} {theme().mode}"
+    place = f"course {run.name}"
+    if st.session_state.get(place, ("", None))[0] != version:
+        steps = kept(f"{place} read", lambda: feed().read("controller_course", run=run.name, first=0, last=_LAST_STEP))
+        if steps is None:
+            return
+        st.session_state[place] = (version, course_data(steps, document))
+    show("course", "course", {"version": version, **st.session_state[place][1]})
 
 
 def _read(run: str) -> dict[str, Any]:

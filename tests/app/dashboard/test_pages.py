@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from logprobe.app.dashboard.pages.actions import actions_blocks
+from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, snooze
 from logprobe.app.dashboard.pages.channels import channels_blocks
+from logprobe.app.dashboard.pages.correction_course import spans_of
 from logprobe.app.dashboard.pages.rules import chart, trial_data
 
 STANDING: dict[str, Any] = {
@@ -164,3 +165,67 @@ def test_the_chart_of_a_trial_keeps_gaps_and_says_what_lies_below_its_axis() -> 
     assert [99, None] in drawn["lines"][0]["points"]
     assert drawn["spans"] == [{"phase": "firing", "first": 90, "last": 100}]
     assert drawn["alt"] == "What the rule looks at over 101 steps, between 1.00e-12 and 0.4; above 0.3."
+
+
+AT: dict[str, Any] = {"time": datetime(2026, 3, 1, 12, 0, tzinfo=UTC), "severity": "info", "details": {}}
+DECIDED: list[dict[str, Any]] = [
+    AT | {"name": "switched_on", "step": 10, "words": "on", "details": {"from_step": 15, "by": "<b>Ada</b>"}},
+    AT | {"name": "acknowledged", "step": 15, "words": "applies"},
+    AT | {"name": "rolled_back", "step": 40, "words": "too much"},
+    AT | {"name": "switched_on", "step": 60, "words": "on again"},
+]
+
+
+def figure(**said: Any) -> dict[str, Any]:
+    side = {"value": 0.5, "low": 0.4, "high": 0.6, "steps": 50}
+    known = {
+        "name": "reward",
+        "words": "reward",
+        "unit": "",
+        "before": side,
+        "after": side,
+        "change": None,
+        "sure": False,
+        "factor": False,
+    }
+    return known | said
+
+
+def test_the_audit_says_who_and_when() -> None:
+    blocks = outcome_blocks(CONTROL | {"actions": DECIDED, "figures": [], "effect_steps": 50})
+    rows = [row["cells"] for row in table(blocks, "audit")]
+    assert [(cells[0], cells[1], cells[3]) for cells in reversed(rows)] == [
+        ("switched on", "2026-03-01 12:00 UTC", "<b>Ada</b>"),
+        ("acknowledged", "2026-03-01 12:00 UTC", "the trainer"),
+        ("rolled back", "2026-03-01 12:00 UTC", "the controller"),
+        ("switched on", "2026-03-01 12:00 UTC", "the controller"),
+    ]
+    assert rows[-1][2]["href"] == "./?run=r&steps=0:30"
+
+
+def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
+    change = {"value": -0.1, "low": -0.2, "high": 0.05, "steps": 50}
+    grown = {"value": 3.0, "low": 2.0, "high": 4.5, "steps": 50}
+    shown = [
+        figure(change=change),
+        figure(change=grown, sure=True, factor=True),
+        figure(name="masked", before=None),
+        figure(after=None),
+    ]
+    rows = table(outcome_blocks(CONTROL | {"from_step": 15, "figures": shown, "effect_steps": 50}), "effect")
+    assert [row["cells"][1:] for row in rows] == [
+        ["0.5 (0.4 to 0.6)", "0.5 (0.4 to 0.6)", "−0.1 (−0.2 to +0.05): no change that is sure"],
+        ["0.5 (0.4 to 0.6)", "0.5 (0.4 to 0.6)", "×3 (×2 to ×4.5)"],
+        ["no correction", "0.5 (0.4 to 0.6)", "–"],
+        ["0.5 (0.4 to 0.6)", "–", "– (one side is not measured)"],
+    ]
+
+
+def test_a_correction_is_on_from_the_step_announced_until_it_is_taken_back() -> None:
+    assert spans_of(DECIDED, 65, 100) == [
+        {"phase": "announced", "first": 10, "last": 15},
+        {"phase": "on", "first": 15, "last": 40},
+        {"phase": "announced", "first": 60, "last": 65},
+        {"phase": "on", "first": 65, "last": 100},
+    ]
+    assert spans_of([], None, 100) == []
