@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from figure import Figure
-from synthetic_run import SyntheticRun
 
 from logprobe.app.cli import main
 from logprobe.collectors.recorder import Recorder
@@ -23,6 +22,10 @@ from logprobe.monitor.ingest import Ingester
 from logprobe.monitor.join import Joiner
 from logprobe.monitor.step_job import StepJob
 from logprobe.monitor.store import Store
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
+
+from synthetic_run import SyntheticRun
 
 STEPS = 1000
 ROUNDS = 5

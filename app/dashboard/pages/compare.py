@@ -66,7 +66,7 @@ def choice_of(known: Sequence[str], opened: str, address: Mapping[str, str | Non
     if baseline is None and len(known) == 2:  # noqa: PLR2004 -- two runs: there is nothing to choose
         baseline = next(name for name in known if name not in asked[:1])
     found = [name for name in dict.fromkeys(asked) if name in known and name != baseline]
-    shown = _names(address.get("metric")) or SHOWN
+    shown = tuple(map(_whole, _names(address.get("metric")))) or SHOWN
     metrics = [key for key in dict.fromkeys(shown) if key in KEYS]
     axis = address.get("align") or "step"
     notes = [
@@ -86,6 +86,11 @@ def choice_of(known: Sequence[str], opened: str, address: Mapping[str, str | Non
 
 def _names(text: str | None) -> tuple[str, ...]:
     return tuple(name for name in (text or "").split(",") if name)
+
+
+def _whole(key: str) -> str:
+    """The key with its pair: other pages leave the pair out of the address, and mean the usual one."""
+    return key if key in KEYS or f"backend.{key}" not in KEYS else f"backend.{key}"
 
 
 def chooser(choice: Choice, runs: Sequence[Run], problem: str = "") -> dict[str, Any]:

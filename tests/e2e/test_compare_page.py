@@ -1,0 +1,156 @@
+"""The Compare page, and parity on the Diagnosis page, on the three recorded runs of the migration, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from recorded_home import ingest_recorded
+
+pytestmark = pytest.mark.browser
+
+SLOW = 120_000  # the machine may have other things to do
+BOTH = "/?page=compare&run=v1-initial&baseline=v0-reference&runs=v1-initial,v1-fixed"
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("compare") / "home"
+    ingest_recorded(home, "v0-reference", "v1-initial", "v1-fixed")
+    with dashboard("up", "--home", str(home), "--port", "0", seconds=120) as url:
+        yield url
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
+    """A page that must come through without a complaint; options of the window by indirect parameters."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    page = Watched(browser, address, **options)
+    page.page.set_default_timeout(SLOW)
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def outcomes(page: Page, *words: str) -> None:
+    for line, each in zip(page.locator(".lp-cmp-outcome").all(), words, strict=True):
+        expect(line).to_contain_text(each, timeout=SLOW)
+
+
+def opened(page: Page, url: str) -> None:
+    page.goto(url)
+    page.wait_for_selector(".lp-small-charts svg[role=img]")
+
+
+def test_a_link_opens_the_story_of_the_migration(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    opened(page, address + BOTH + "&steps=100:200")
+    outcomes(page, "worse in K3", "the same in 13 of 13 metrics")
+    top = page.evaluate(
+        "['.lp-cmp-outcome', '.lp-cmp-matrix', '.lp-small-charts'].map((s) => document.querySelector(s).getBoundingClientRect().top)"
+    )
+    assert top == sorted(top)
+    expect(page.locator(".lp-compare .lp-cursor")).to_have_text("100 – 200", timeout=SLOW)
+    reward = page.locator("table[aria-label=verdicts] tr", has_text="reward")
+    expect(reward.locator("td")).to_contain_text(["worse", "same"], timeout=SLOW)
+    expect(page.locator("table[aria-label=configuration] tbody tr").first).to_contain_text(
+        "engine.logprobs_mode", timeout=SLOW
+    )
+    seen.shot(artifacts, "compare-zoomed", whole=True)
+    page.get_by_role("button", name="reset zoom").click()
+    page.wait_for_url(lambda url: "steps=" not in url)
+
+
+def test_a_zoom_is_drawn_by_hand_and_outlives_what_is_chosen_next(seen: Watched, address: str) -> None:
+    page = seen.page
+    opened(page, address + BOTH)
+    chart = page.locator(".lp-small-charts svg[role=img]").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 60, steps=4)
+    page.mouse.up()
+    page.wait_for_url("**steps=**")
+    shown = page.locator(".lp-compare .lp-cursor")
+    page.mouse.move(5, 5)
+    before = shown.inner_text()
+    assert " – " in before
+    page.get_by_role("button", name="|Δ log-prob|, mean (backend)").click()  # one chart more
+    expect(page.locator(".lp-small-charts figure")).to_have_count(7, timeout=SLOW)
+    expect(shown).to_have_text(before, timeout=SLOW)
+    assert "metric=" in page.url
+
+
+def test_choosing_a_baseline_is_the_first_thing_to_do(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=compare&run=v1-initial")
+    expect(page.locator(".lp-compare")).to_contain_text("Choose a baseline", timeout=SLOW)
+    expect(page.locator(".lp-compare")).to_contain_text(
+        "logprobe compare RUN…", timeout=SLOW
+    )  # for runs from elsewhere
+    page.locator(".lp-compare .lp-button", has_text="v0-reference").click()
+    outcomes_of = page.locator(".lp-cmp-outcome")
+    expect(outcomes_of).to_contain_text(["worse in K3"], timeout=SLOW)
+    page.get_by_label("add a run").select_option("v1-fixed")
+    expect(outcomes_of).to_have_count(2, timeout=SLOW)
+    page.get_by_label("align by since onset").click()
+    expect(page.locator(".lp-compare .lp-tone-warning")).to_contain_text("has no onset to align by", timeout=SLOW)
+    page.get_by_label("align by tokens").click()
+    expect(outcomes_of.first).to_contain_text("at 0 tokens", timeout=SLOW)
+
+
+def test_the_report_and_the_document_are_downloads(seen: Watched, address: str, tmp_path: Path) -> None:
+    page = seen.page
+    opened(page, address + BOTH)
+    for name, kind in (("HTML", "html"), ("JSON", "json")):
+        with page.expect_download(timeout=SLOW) as waiting:
+            page.get_by_role("button", name=f"download {name}").click()
+        assert waiting.value.suggested_filename == f"comparison-with-v0-reference.{kind}"
+        waiting.value.save_as(tmp_path / kind)
+    assert "<script" not in (tmp_path / "html").read_text()
+    document = json.loads((tmp_path / "json").read_text())
+    assert [run["metrics"][0]["verdict"] for run in document["runs"]] == ["worse", "same"]
+
+
+@pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])
+def test_readable_in_the_dark_and_on_a_phone(
+    seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest
+) -> None:
+    opened(seen.page, address + BOTH.replace(",v1-fixed", "") + "&metric=<img src=x onerror=alert(1)>,reward")
+    expect(seen.page.locator(".lp-compare")).to_contain_text(
+        "There is no metric <img src=x onerror=alert(1)>", timeout=SLOW
+    )
+    assert seen.page.locator(".lp-compare img").count() == 0
+    assert seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    seen.shot(artifacts, f"compare-{request.node.callspec.id}", whole=True)
+
+
+def test_parity_with_the_recipe_then_with_a_reference(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=diagnosis&run=v1-initial")
+    broken = page.locator("table[aria-label=requirements]")
+    expect(broken).to_contain_text("--logprobs-mode processed_logprobs", timeout=SLOW)
+    expect(broken).to_contain_text("unset: default of vLLM", timeout=SLOW)
+    page.get_by_label("reference").select_option("v0-reference")
+    expect(page.locator("table[aria-label=courses]")).to_contain_text("leaves", timeout=SLOW)
+    expect(page.locator("table[aria-label='settings that differ'] tbody tr").first).to_contain_text(
+        "engine.logprobs_mode"
+    )
+    assert "reference=v0-reference" in page.url
+    seen.shot(artifacts, "diagnosis-parity", whole=True)
+    page.get_by_role("link", name="compare their courses").click()
+    expect(page.locator(".lp-cmp-outcome")).to_contain_text(["worse in K3"], timeout=SLOW)
