@@ -130,6 +130,7 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
 
         zoom(page)
         page.wait_for_selector(".lp-reset:visible")
+        page.wait_for_function("() => location.search.includes('steps=')")
         zoomed = page.evaluate(STATE)
         assert zoomed["range"][0] > before["range"][0]
         assert zoomed["range"][1] < before["range"][1]

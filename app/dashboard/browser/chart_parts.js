@@ -17,7 +17,7 @@ export function toolbar(view) {
   view.spoken = node("span", { class: "lp-spoken", role: "status", "aria-live": "polite" });
   view.kinds = node("span", { class: "lp-kinds" });
   view.remark = node("span", { class: "lp-note" });
-  const save = (text, help, action) => node("button", { class: "lp-reset", type: "button", title: help, text, onclick: action });
+  const save = (text, help, action) => node("button", { class: "lp-tool", type: "button", title: help, text, onclick: action });
   return node("div", { class: "lp-tools" }, view.legend,
     node("label", { class: "lp-over" }, "x", view.over), node("label", { class: "lp-over" }, "smooth", view.smooth),
     save("CSV", "the steps and lines that are shown, as measured, with all digits (e)", () => saveCsv(view)),

@@ -65,8 +65,14 @@ def _symbols(events: Sequence[Event], kind: str, theme: Theme) -> dict[str, Any]
 
 def event_color(kind: str, theme: Theme) -> str:
     """Colour of the marks of one kind of event; `theme.muted` for weight updates, of which there are most."""
-    colors = {"weights": theme.muted, "alert": theme.alarm, "correction": theme.total, "config": theme.update}
-    return colors.get(kind, {"learning_rate": theme.accent}.get(kind, theme.text))
+    colors = {
+        "weights": theme.muted,
+        "alert": theme.alarm,
+        "correction": theme.total,
+        "config": theme.update,
+        "learning_rate": theme.accent,
+    }
+    return colors.get(kind, theme.text)
 
 
 def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 import streamlit as st
 
@@ -15,10 +15,9 @@ from logprobe.app.dashboard.charts.panels import Panel
 from logprobe.app.dashboard.charts.smoothing import LONGEST
 from logprobe.app.dashboard.charts.steps_chart import PAIR_KEYS, Key, chart_of
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.visible import visible
 from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.session import asked, theme
-
-_RANGE: Final = 2
 
 
 def steps_chart(
@@ -39,20 +38,13 @@ def steps_chart(
         st.rerun(scope="fragment")
 
 
-def detail_of(steps: str | None, smooth: str | None) -> Detail:
-    """What the address asks for; nothing in particular where it cannot be read.
-
-    >>> detail_of("300:500", "11"), detail_of("500:300", "x")
-    (Detail(window=(300.0, 500.0), smooth=11), Detail(window=None, smooth=0))
-    """
-    ends = [int(part) for part in (steps or "").split(":") if part.isdecimal()]
-    window = (float(ends[0]), float(ends[1])) if len(ends) == _RANGE and ends[0] <= ends[1] else None
-    return Detail(window, min(int(smooth), LONGEST) if smooth is not None and smooth.isdecimal() else 0)
-
-
 def _detail(views: Sequence[RunView]) -> Detail:
-    long = any(too_long(each.series) for each in views)
-    return detail_of(asked("steps"), asked("smooth")) if long else WHOLE
+    """What a reader wants to see of runs that are too long to be sent whole."""
+    if not any(too_long(each.series) for each in views):
+        return WHOLE
+    seen, smooth = visible(asked("steps"), views[0].series.steps), asked("smooth") or ""
+    window = None if seen.whole else (float(seen.first), float(seen.last))
+    return Detail(window, min(int(smooth), LONGEST) if smooth.isdecimal() else 0)
 
 
 def _drawn(

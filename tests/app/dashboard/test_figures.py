@@ -5,19 +5,22 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
+from logprobe.app.dashboard.charts.export import columns_of
 from logprobe.app.dashboard.charts.figures import steps_figure
 from logprobe.app.dashboard.charts.lines import Detail
 from logprobe.app.dashboard.charts.packing import unpacked
-from logprobe.app.dashboard.charts.panels import OVERVIEW, metrics_of, why_missing
+from logprobe.app.dashboard.charts.panels import OVERVIEW, Line, Panel, metrics_of, why_missing
 from logprobe.app.dashboard.charts.scales import log_ticks, scale_of
-from logprobe.app.dashboard.charts.steps_chart import chart_of
+from logprobe.app.dashboard.charts.steps_chart import chart_of, keys_of_runs
 from logprobe.app.dashboard.charts.tiles import change, tiles_of
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import RunView
@@ -111,6 +114,55 @@ def test_a_smoothed_line_of_a_long_run_stands_before_its_values() -> None:
     smooth = [trace for trace in figure["data"] if "smooth" in trace["meta"]]
     assert [trace["meta"]["smooth"] for trace in smooth] == [11, 11, 11]
     assert np.ptp(unpacked(smooth[0]["y"])) < np.ptp(run.column("backend.k3_kl"))
+
+
+def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
+    first, other = run_of(30), replace(run_of(50), run="other")
+    panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "KL (k3)")]
+    chart = chart_of(RunView(first), panels, LIGHT, beside=[RunView(other)], legend=keys_of_runs(["a", "b"]))
+    assert [(place["name"], len(unpacked(place["steps"]))) for place in chart["places"]] == [
+        ("v1-initial", 30),
+        ("other", 50),
+    ]
+    assert [entry["color"] for entry in chart["legend"]] == list(LIGHT.runs[:2])
+    assert [line["run"] for line in chart["rows"][0]["lines"]] == [0, 1]
+    assert "other over 50" in chart["alt"]
+    assert chart["figure"]["layout"]["xaxis"]["range"][1] > 49
+
+
+def test_other_axes_have_places_or_a_reason() -> None:
+    run = replace(run_of(3), times=np.array([1e9, np.nan, 1e9 + 60]))
+    places = places_of(run, 2, [])
+    np.testing.assert_array_equal(unpacked(places["time"]), [0.0, np.nan, 60.0])
+    assert unpacked(places["tokens"]).tolist() == [100, 200, 300]
+    assert (places["onset"], places["why"]) == (2, {})
+    unknown = places_of(replace(run, tokens=np.zeros(3), times=np.full(3, np.nan)), None, [])
+    assert set(unknown["why"]) == {"tokens", "time", "onset"}
+    assert unknown["tokens"] is None
+
+
+def test_of_a_long_run_only_places_that_are_drawn_are_sent() -> None:
+    chart = chart_of(RunView(run_of(9000)), OVERVIEW[:1], LIGHT)
+    (places,) = chart["places"]
+    steps = unpacked(places["steps"])
+    assert len(steps) < 9000
+    lines = [unpacked(trace["x"]) for trace in chart["figure"]["data"] if "line" in trace["meta"]]
+    assert set(np.concatenate(lines)) <= set(steps)
+    assert chart["detail"] == {"steps": None, "smooth": 0}
+    short = chart_of(RunView(run_of(30)), OVERVIEW[:1], LIGHT)
+    assert short["detail"] is None
+    assert all("x" not in trace for trace in short["figure"]["data"] if "line" in trace["meta"])
+
+
+def test_an_export_has_the_values_themselves() -> None:
+    run = run_of(9000)
+    columns = columns_of([run], OVERVIEW[:1], {"at": 7, "from": 100, "to": 104})
+    assert columns["at"] == 7
+    assert unpacked(columns["runs"][0]["steps"]).tolist() == [100, 101, 102, 103, 104]
+    exported = unpacked(columns["runs"][0]["lines"]["backend.k3_kl"])
+    np.testing.assert_array_equal(exported, run.column("backend.k3_kl")[100:105])
+    whole = columns_of([run], OVERVIEW[:1], {"at": 7, "from": None, "to": None})
+    assert len(unpacked(whole["runs"][0]["steps"])) == 9000
 
 
 def test_weight_updates_are_thinned_and_drawn_through_only_while_few() -> None:
