@@ -10,13 +10,15 @@ export function update(root, view) {
   if (!view.parts) build(root, view);
   const { data } = view;
   part(view, "choice", data.choice, choice);
+  part(view, "elsewhere", data.choice.elsewhere, elsewhere);
+  if (data.file && data.file.at !== view.given) save(view, data.file);
+  if (data.version && data.version === view.version) return;
+  view.version = data.version;
   part(view, "verdicts", data.verdicts && { verdicts: data.verdicts, looks: data.looks }, verdicts);
   part(view, "matrix", data.matrix && { matrix: data.matrix, looks: data.looks, single: data.verdicts.length === 1, table: data.tables }, metrics);
   part(view, "charts", data.charts && { charts: data.charts, looks: data.looks, axis: data.axis }, drawCharts);
   part(view, "onsets", data.onsets && { onsets: data.onsets, looks: data.looks }, onsets);
   part(view, "settings", data.settings && { settings: data.settings }, settings);
-  part(view, "elsewhere", data.choice.elsewhere, elsewhere);
-  if (data.file && data.file.at !== view.given) save(view, data.file);
 }
 
 export function close(root, view) {

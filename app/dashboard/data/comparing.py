@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from logprobe.app.dashboard.data.feed import Run
@@ -16,6 +18,7 @@ T = TypeVar("T")
 
 _HISTORIES: Final = 24  # some 15 columns each
 _COMPARISONS: Final = 8
+_PAUSE: Final = 10.0  # times what it took: a run that goes on is compared anew a little less often than it grows
 
 
 class Recent(Generic[T]):
@@ -32,12 +35,47 @@ class Recent(Generic[T]):
             if key in self._known:
                 self._known.move_to_end(key)
                 return self._known[key]
-        value = make()
+        return self.put(key, make())
+
+    def put(self, key: Hashable, value: T) -> T:
+        """`value`, which is from now on that of `key`."""
         with self._lock:
             self._known[key] = value
+            self._known.move_to_end(key)
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
         return value
+
+
+@dataclass(frozen=True)
+class Made(Generic[T]):
+    """A value, and the state of what it was made of."""
+
+    value: T
+    state: Hashable
+    at: float
+    took: float
+
+
+class Paced(Generic[T]):
+    """The newest value by name, made anew when its state changed, but never for more than a tenth of the time. Thread-safe."""
+
+    def __init__(self, most: int, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._recent: Recent[Made[T]] = Recent(most)
+        self._now = now
+
+    def of(self, name: Hashable, state: Hashable, make: Callable[[], T]) -> Made[T]:
+        """The value of `name`, of `state` or of one a little older. Raises what `make` does."""
+        known = self._recent.of(name, lambda: self._made(state, make))
+        if known.state == state or self._now() - known.at < _PAUSE * known.took:
+            return known
+        return self._recent.put(name, self._made(state, make))
+
+    def _made(self, state: Hashable, make: Callable[[], T]) -> Made[T]:
+        begun = self._now()
+        value = make()
+        done = self._now()
+        return Made(value, state, at=done, took=done - begun)
 
 
 class Comparer:
@@ -46,18 +84,23 @@ class Comparer:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._histories: Recent[History] = Recent(_HISTORIES)
-        self._comparisons: Recent[Comparison] = Recent(_COMPARISONS)
+        self._comparisons: Paced[Comparison] = Paced(_COMPARISONS)
 
-    def compare(self, runs: tuple[Run, ...], baseline: Run, *, axis: Axis, metrics: tuple[str, ...]) -> Comparison:
-        """The comparison as of what is known of the runs now.
+    def compare(
+        self, runs: tuple[Run, ...], baseline: Run, *, axis: Axis, metrics: tuple[str, ...]
+    ) -> Made[Comparison]:
+        """The comparison as of what is known of the runs now, or was a moment ago.
 
         Raises:
             ConfigurationError: a run that cannot be aligned on `axis`.
             ServiceUnavailableError: nobody answers.
             QueryError: see `Reader.read`.
         """
-        key = (axis, metrics, *map(state_of, (baseline, *runs)))
-        return self._comparisons.of(key, lambda: self._compare(runs, baseline, axis, metrics))
+        everyone = (baseline, *runs)
+        name = (axis, metrics, *(run.name for run in everyone))
+        return self._comparisons.of(
+            name, tuple(map(state_of, everyone)), lambda: self._compare(runs, baseline, axis, metrics)
+        )
 
     def _compare(self, runs: tuple[Run, ...], baseline: Run, axis: Axis, metrics: tuple[str, ...]) -> Comparison:
         reference, *others = [self._history(run, metrics) for run in (baseline, *runs)]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import streamlit as st
 
 from logprobe.app import tables
-from logprobe.app.dashboard.data.comparing import Comparer, Recent, state_of
+from logprobe.app.dashboard.data.comparing import Comparer, Made, Recent
 from logprobe.app.dashboard.data.feed import Run, RunView
 from logprobe.app.dashboard.pages.compare import Choice, choice_of, chooser, compare_data
 from logprobe.app.dashboard.views.page import live, show
@@ -45,11 +45,11 @@ def _run(run: Run, _: RunView) -> None:
         choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
         found, problem = _found(choice, runs)
         data = {"choice": chooser(choice, list(runs.values()), problem), "file": st.session_state.pop(_FILE, None)}
-        wanted = show(_KEY, _KEY, data | ({} if found is None else _drawing(found, choice, runs)))
-        _give(wanted, found)
+        wanted = show(_KEY, _KEY, data | ({} if found is None else _drawing(found, choice)))
+        _give(wanted, None if found is None else found.value)
 
 
-def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Comparison | None, str]:
+def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Made[Comparison] | None, str]:
     """The comparison, or why there is none."""
     if choice.baseline is None or not choice.runs:
         return None, ""
@@ -64,12 +64,11 @@ def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Comparison | None, 
         return None, str(error).replace("use --align step", "align by step")
 
 
-def _drawing(found: Comparison, choice: Choice, runs: Mapping[str, Run]) -> dict[str, Any]:
+def _drawing(found: Made[Comparison], choice: Choice) -> dict[str, Any]:
     """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at the same."""
     colors = theme()
-    states = tuple(state_of(runs[run.label]) for run in found.histories if run.label in runs)
-    key = (str(home()), choice, states, colors.mode)
-    return _drawn().of(key, lambda: compare_data(found, choice, colors) | {"version": f"{hash(key):x}"})
+    key = (str(home()), choice, found.state, colors.mode)
+    return _drawn().of(key, lambda: compare_data(found.value, choice, colors) | {"version": f"{hash(key):x}"})
 
 
 def _give(wanted: Mapping[str, Any] | None, found: Comparison | None) -> None:

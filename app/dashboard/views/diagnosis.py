@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from logprobe.app.dashboard.data.comparing import Recent, state_of
+from logprobe.app.dashboard.data.comparing import Paced, state_of
 from logprobe.app.dashboard.data.feed import Run, RunView
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.pages.parity import RECIPE, parity_data
@@ -22,8 +22,8 @@ def diagnosis() -> None:
 
 
 @cache
-def _parities() -> Recent[Parity]:
-    return Recent(16)
+def _parities() -> Paced[Parity]:
+    return Paced(16)
 
 
 def _run(run: Run, view: RunView) -> None:
@@ -56,6 +56,10 @@ def _notes(name: str | None, run: Run, runs: Mapping[str, Any]) -> list[str]:
 
 
 def _read(run: Run, reference: Run | None) -> Parity:
-    key = (str(home()), state_of(run), None if reference is None else state_of(reference))
     other = None if reference is None else reference.name
-    return _parities().of(key, lambda: parity_of(feed(), run.name, reference=other, name=RECIPE))
+    states = (state_of(run), None if reference is None else state_of(reference))
+    return (
+        _parities()
+        .of((str(home()), run.name, other), states, lambda: parity_of(feed(), run.name, reference=other, name=RECIPE))
+        .value
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from logprobe.alerts.liveness import judge
-from logprobe.app.dashboard.data.comparing import Comparer, Recent
+from logprobe.app.dashboard.data.comparing import Comparer, Paced, Recent
 from logprobe.app.dashboard.data.feed import Run
 from logprobe.app.dashboard.pages.compare import MOST, SHOWN, Choice, choice_of, chooser, compare_data
 from logprobe.app.dashboard.theme import LIGHT
@@ -76,7 +76,9 @@ def test_a_baseline_is_not_compared_with_itself() -> None:
 
 
 def test_every_metric_with_a_chart_is_judged() -> None:
-    assert choice(metric="chi2_seq,backend.chi2_seq").shown == ("backend.chi2_seq",)  # as other pages write it, and in full
+    assert choice(metric="chi2_seq,backend.chi2_seq").shown == (
+        "backend.chi2_seq",
+    )  # as other pages write it, and in full
     assert "backend.chi2_seq" in choice(metric="backend.chi2_seq").metrics
     assert choice().shown == SHOWN
 
@@ -136,14 +138,30 @@ def test_what_was_compared_is_compared_anew_only_when_a_run_has_changed() -> Non
             raise RuntimeError
 
     comparer = Comparer(Nothing())
-    comparer._histories = Recent(9)
     for each in ("a", "b"):
         comparer._histories.of(((each, 1, None), METRICS), lambda each=each: history(each, 1e-3, 0.8))
+    comparer._comparisons = Paced(2, now=lambda: 0.0)  # nothing takes any time: nothing is put off
     first = comparer.compare((run("a"),), run("b"), axis="step", metrics=METRICS)
     assert comparer.compare((run("a"),), run("b"), axis="step", metrics=METRICS) is first
     with pytest.raises(RuntimeError):
         comparer.compare((run("a", 2),), run("b"), axis="step", metrics=METRICS)
     assert reads == ["app_steps a"]
+
+
+def test_what_takes_long_is_made_anew_less_often_and_says_of_what_state_it_is() -> None:
+    clock, took = [0.0], 2.0
+
+    def make(value: str) -> str:
+        clock[0] += took
+        return value
+
+    paced: Paced[str] = Paced(2, now=lambda: clock[0])
+    assert paced.of("x", 1, lambda: make("one")).value == "one"
+    clock[0] += 19
+    assert paced.of("x", 2, lambda: make("two")).state == 1
+    clock[0] += 2
+    assert paced.of("x", 2, lambda: make("two")).value == "two"
+    assert paced.of("x", 2, lambda: make("three")).value == "two"
 
 
 def test_recent_values_are_kept_and_the_oldest_forgotten() -> None:
