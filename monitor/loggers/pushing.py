@@ -20,20 +20,22 @@ SETTLE_STEPS: Final = (
     2  # records of a step come from several processes; while newer steps are this few, some may be missing
 )
 _END: Final = 2**62
+_BATCH_STEPS: Final = 256  # with some two hundred metrics each
 
 
 def push(source: Source, run: str, target: Target, *, up_to: int | None = None) -> int:
     """Logs the steps of `run` that `target` lacks, at most to `up_to`; returns how many. Raises what reading or the target raises."""
     after = -1 if target.last is None else target.last
-    rows = source.read("push_steps", run=run, after=after, up_to=_END if up_to is None else up_to).to_pylist()
+    wanted = {"run": run, "up_to": _END if up_to is None else up_to, "count": _BATCH_STEPS}
     logged = 0
-    for row in rows:
-        values = named(row)
-        if values:  # a step of which nothing is known is no step with nothing in it
-            target.log(row["step"], row["time"], values)
-            logged += 1
-    if logged:
+    while rows := source.read("push_steps", after=after, **wanted).to_pylist():
+        for row in rows:
+            values = named(row)
+            if values:  # a step of which nothing is known is no step with nothing in it
+                target.log(row["step"], row["time"], values)
+                logged += 1
         target.flush()
+        after = rows[-1]["step"]
     return logged
 
 

@@ -16,6 +16,7 @@ from logprobe.collectors.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import wandb_files
 from logprobe.monitor.importers.source import Place
+from logprobe.monitor.loggers import pushing
 from logprobe.monitor.loggers.pushing import named, push
 from logprobe.monitor.loggers.settings import TensorBoardSettings
 from logprobe.monitor.loggers.targets import open_target
@@ -38,7 +39,7 @@ def recorded(tmp_path_factory):
 def expected(recorded):
     """What has to arrive: step → name → value."""
     with open_reader(recorded) as reader:
-        rows = reader.read("push_steps", run=RUN, after=-1, up_to=10**9).to_pylist()
+        rows = reader.read("push_steps", run=RUN, after=-1, up_to=10**9, count=100).to_pylist()
     return {row["step"]: named(row) for row in rows}
 
 
@@ -63,7 +64,8 @@ class Memory:
         pass
 
 
-def test_a_target_that_dies_in_the_middle_is_filled_by_the_next(recorded, expected):
+def test_a_target_that_dies_in_the_middle_is_filled_by_the_next(recorded, expected, monkeypatch):
+    monkeypatch.setattr(pushing, "_BATCH_STEPS", 5)
     kept = {}
     with open_reader(recorded) as reader:
         assert push(reader, RUN, Memory(kept), up_to=3) == 4
