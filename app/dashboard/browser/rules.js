@@ -63,14 +63,17 @@ function choose(view, name) {
   if (view.draft) view.editor.scrollIntoView({ block: "nearest" });
 }
 
-// What came back: a draft that was saved is one no longer, and one nobody has touched follows the file.
+// What came back: a draft that was saved is one no longer, one nobody has touched follows the file, and what the reader switched
+// does not count as somebody else's doing.
 function settle(view) {
-  const { saved } = view.data;
+  const { saved, fingerprint } = view.data;
   if (saved && saved.at !== view.settled) {
     view.settled = saved.at;
     if (view.draft && view.sent) { put({ rule: find(view, saved.name) ? saved.name : null }); open(view, asked("rule")); }
+    else if (view.draft?.touched) view.draft.base = saved.fingerprint;
     view.sent = false;
-  } else if (view.draft && !view.draft.touched && view.draft.base !== view.data.fingerprint) open(view, view.draft.open);
+  }
+  if (view.draft && !view.draft.touched && view.draft.base !== fingerprint) open(view, view.draft.open);
 }
 
 function tryOut(view) {
@@ -102,7 +105,7 @@ function row(rule, view) {
   const state = rule.enabled ? (rule.special ? "other for this run" : "on") : "disabled";
   const cells = [node("button", { class: "lp-rule-name", type: "button", "aria-expanded": String(current), text: rule.name, onclick: () => choose(view, current ? null : rule.name) }),
     rule.severity, [rule.metric ?? rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), WHERE[rule.origin], state];
-  return node("tr", { class: [current ? "lp-current" : "", rule.enabled ? "" : "lp-off"].join(" ").trim() || undefined },
+  return node("tr", { class: [current ? "lp-rule-current" : "", rule.enabled ? "" : "lp-rule-off"].join(" ").trim() || undefined },
     ...cells.map((cell, index) => node("td", { "data-label": ["rule", "severity", "looks at", "stands in", "state"][index] }, node("div", {}, cell))));
 }
 
@@ -136,7 +139,6 @@ function layOut(view) {
   view.form = null;
   fill(view, draft.form);
   number(view);
-  switches(view, rule);
   view.sizes?.disconnect();
   view.sizes = new ResizeObserver(() => outcome(view));
   view.sizes.observe(view.outcome);
@@ -172,6 +174,7 @@ const trial = (view) => (view.data.trial?.at === view.at ? view.data.trial : nul
 function refresh(view) {
   const found = trial(view);
   const { draft, data } = view;
+  switches(view, find(view, draft.open));
   view.outcome.classList.toggle("lp-rule-old", !found);
   if (found) {
     view.problems.replaceChildren(...found.problems.map((words) => node("p", { class: "lp-text lp-tone-critical", role: "status" }, ...code(words))),

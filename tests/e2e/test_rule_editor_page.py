@@ -1,0 +1,234 @@
+"""Rules, snoozes and channels from the page: what is typed is tried, saved and in force; what is wrong is refused with its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alert_notes import NOTE
+from dashboard_process import Watched, dashboard
+from fake_slack import CHANNEL, TOKEN, FakeSlack
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from recorded_home import ingest_recorded
+from sending import Bench, bot
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import Store
+
+pytestmark = pytest.mark.browser
+
+SLOW = 60_000  # the service diagnoses, looks for alerts and decides on its own first
+OWN = """\
+# ours
+rules:
+  # very large
+  - name: very-large
+    metric: k3_kl
+    when: {kind: threshold, above: 5}   # nats
+"""
+CHANNELS = """\
+channels:
+  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, pictures: false, severities: [info]}}
+"""
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def slack() -> Iterator[FakeSlack]:
+    with FakeSlack(interval=0.0) as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, slack: FakeSlack) -> Path:
+    """A home with a run that drifts away, a rule of its own, and a message that its channel refused."""
+    folder = tmp_path_factory.mktemp("rules") / "home"
+    ingest_recorded(folder, "late-growth")
+    with Store.open(Home(folder)) as store:
+        bench = Bench(store, bot(slack))
+        slack.fail("chat.postMessage", "invalid_blocks")
+        bench.enqueue(replace(NOTE, key="lost/firing", episode="lost", rule="gap-lost", run=MARKUP))
+        bench.run()
+    (folder / "alerts.yaml").write_text(OWN)
+    (folder / "channels.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(home: Path) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            patch.delenv(name, raising=False)
+        with dashboard("up", "--home", str(home), "--port", "0") as url:
+            yield url
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
+    """A page that must come through without a complaint; options of the window by indirect parameters."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    page = Watched(browser, address, **options)
+    page.page.set_default_timeout(SLOW)
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def confirm(page: Page, within: Locator, button: str, sure: str | None = None) -> None:
+    """Presses a button, and the one of the form that it opens; the name is remembered from the first time on."""
+    within.get_by_role("button", name=button, exact=True).click()
+    if page.locator("input[name=by]").input_value() == "":
+        page.locator("input[name=by]").fill("Ada")
+    page.locator(".lp-sure", has_text=sure or button).click()
+
+
+def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(seen: Watched, address: str, home: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=late-growth&rule=very-large")  # a link opens the same rule
+    editor, words = page.locator(".lp-rule-editor"), page.locator(".lp-rule-words").first
+    expect(words).to_contain_text("It would not have fired in the", timeout=SLOW)
+    text = editor.get_by_label("rule as text")
+    expect(text).to_have_value("name: very-large\nmetric: k3_kl\nwhen: {kind: threshold, above: 5}   # nats\n")
+
+    editor.locator("input[name=limit]").fill("0.05")  # the form writes the text
+    expect(text).to_have_value(
+        "name: very-large\nseverity: warning\nmetric: k3_kl\npair: backend\nwhen: {kind: threshold, above: 0.05}\n"
+    )
+    expect(words).to_contain_text("It would have fired", timeout=SLOW)
+    low = words.inner_text()
+    assert editor.locator("rect.lp-rule-firing").count() > 0
+    text.fill(
+        "name: very-large\nmetric: k3_kl\nfor: 5\nwhen: {kind: threshold, above: 0.12}\n"
+    )  # and the text the form
+    expect(words).not_to_have_text(low, timeout=SLOW)
+    expect(editor.locator("input[name=for]")).to_have_value("5", timeout=SLOW)
+
+    text.fill("name: very-large\nmetric: k3_lk\nfour: 5\nwhen: {kind: threshold, above: 0.12}\n")
+    problem = editor.locator(".lp-rule-problems")
+    expect(problem).to_contain_text("line 3: four: unknown key; did you mean 'for'?", timeout=SLOW)
+    expect(editor.locator(".lp-rule-wrong")).to_have_text("3")
+    before = (home / "alerts.yaml").read_text()
+    confirm(page, editor, "Save")
+    expect(page.locator(".lp-rule-said .lp-tone-critical")).to_contain_text("unknown key", timeout=SLOW)
+    assert (home / "alerts.yaml").read_text() == before  # refused
+
+    text.fill("name: very-large\nmetric: k3_kl\nfor: 5\nwhen: {kind: threshold, above: 0.05}\n")
+    expect(problem).to_be_empty(timeout=SLOW)
+    confirm(page, editor, "Save")
+    expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved; very-large is in force", timeout=SLOW)
+    saved = (home / "alerts.yaml").read_text()
+    assert saved == OWN.replace(
+        "    when: {kind: threshold, above: 5}   # nats\n", "    for: 5\n    when: {kind: threshold, above: 0.05}\n"
+    )
+    # The evaluator goes by it without a restart.
+    expect(page.locator("table[aria-label=firing]")).to_contain_text("very-large", timeout=SLOW)
+    expect(page.locator("table[aria-label=audit]")).to_contain_text("rule saved")
+
+
+def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=late-growth&rule=very-large")
+    editor = page.locator(".lp-rule-editor")
+    text = editor.get_by_label("rule as text")
+    mine = text.input_value() + "severity: info\n"
+    text.fill(mine)
+    other = home / "alerts.new"
+    other.write_text((home / "alerts.yaml").read_text() + "\n# by hand\n")
+    other.replace(home / "alerts.yaml")
+    page.locator("input[name=by]").or_(editor.get_by_role("button", name="Save", exact=True)).first.click()
+    page.locator("input[name=by]").fill("Bob")
+    page.locator(".lp-sure").click()
+    said = page.locator(".lp-rules")
+    expect(said).to_contain_text("meanwhile", timeout=SLOW)
+    assert "severity: info" not in (home / "alerts.yaml").read_text()
+    expect(text).to_have_value(mine)  # what was typed is not lost
+    editor.get_by_role("button", name="Keep mine").click()
+    confirm(page, editor, "Save")
+    expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved", timeout=SLOW)
+    content = (home / "alerts.yaml").read_text()
+    assert "severity: info" in content
+    assert content.endswith("# by hand\n")
+
+
+def test_a_rule_is_disabled_enabled_and_deleted(seen: Watched, address: str, home: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=late-growth&rule=staleness")
+    row = page.locator("table[aria-label=rules] tr", has=page.get_by_role("button", name="staleness", exact=True))
+    confirm(page, page.locator(".lp-rule-editor"), "Disable")
+    expect(row).to_contain_text("disabled", timeout=SLOW)
+    expect(page.locator("table[aria-label=firing]")).not_to_contain_text("staleness", timeout=SLOW)
+    confirm(page, page.locator(".lp-rule-editor"), "Enable")
+    expect(row).not_to_contain_text("disabled", timeout=SLOW)
+    page.get_by_role("button", name="very-large", exact=True).click()
+    confirm(page, page.locator(".lp-rule-editor"), "Delete")
+    expect(page.get_by_role("button", name="very-large", exact=True)).to_have_count(0, timeout=SLOW)
+    assert "very-large" not in (home / "alerts.yaml").read_text()
+    assert (home / "alerts.yaml").read_text().startswith("# ours\n")
+
+
+def test_snooze_and_silence_from_the_page(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=late-growth")
+    line = page.locator("table[aria-label=firing] tbody tr", has_text="gap-critical").first  # the worst comes first
+    confirm(page, line, "Snooze", "4 h")
+    expect(line).to_contain_text("Ada, until 20", timeout=SLOW)
+    link = line.get_by_role("link", name="step 5")
+    assert "steps=" in (link.get_attribute("href") or "")
+    page.get_by_role("button", name="New silence").click()
+    page.locator("input[name=rule]").last.fill(f"gap-* {MARKUP}")
+    page.locator("input[name=labels]").fill("team=rl")
+    page.locator("input[name=reason]").fill("ablation")
+    page.locator(".lp-sure").click()
+    silences = page.locator("table[aria-label=silences]")
+    expect(silences).to_contain_text(f"run=late-growth, rule=gap-* {MARKUP}, team=rl", timeout=SLOW)
+    assert page.locator("img").count() == 0
+    link.click()
+    page.wait_for_url("**steps=**")
+    assert "page=alerts" not in page.url
+    page.wait_for_selector(".lp-tiles")
+
+
+def test_a_channel_is_tried_out_and_what_it_refused_sent_again(seen: Watched, address: str, slack: FakeSlack) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=late-growth")
+    team = page.locator("table[aria-label=channels] tbody tr", has_text="team")
+    confirm(page, team, "Send a test")
+    said = page.locator("section[aria-label=channels]")
+    expect(said).to_contain_text("team: delivered: look for the test message there", timeout=SLOW)
+    assert "This is a test" in slack.texts()
+    slack.fail("auth.test", "invalid_auth")
+    confirm(page, team, "Send a test")
+    expect(said).to_contain_text("not delivered: Slack answered invalid_auth", timeout=SLOW)
+    lost = page.locator("table[aria-label=undelivered] tbody tr")
+    expect(lost).to_contain_text(f"gap-lost of {MARKUP}")
+    assert page.locator("img").count() == 0
+    confirm(page, lost, "Send again")
+    expect(lost).to_have_count(0, timeout=SLOW)
+    expect(team).to_contain_text("works", timeout=SLOW)
+    assert len(slack.by_key("lost/firing")) == 1
+    assert TOKEN not in json.dumps(page.content())
+
+
+@pytest.mark.parametrize(
+    "seen", [{}, {"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["light", "dark", "390"]
+)
+def test_looks(seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=late-growth&rule=gap-large")
+    expect(page.locator(".lp-rule-words").first).to_contain_text("It would have fired", timeout=SLOW)
+    page.wait_for_selector(".lp-rule-chart")
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    seen.shot(artifacts, f"rules-{request.node.callspec.id}", whole=True)
