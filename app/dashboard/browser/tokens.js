@@ -13,7 +13,10 @@ const ROWS = 12; // of the table
 const kept = new Map(); // the columns of the sequences looked at last, by version: they travel once
 
 export function update(root, view) {
-  if (view.version === view.data.version) return;
+  if (view.version === view.data.version) {
+    if (view.data.strip && !view.shown) strip(view); // the columns, or that they were asked for, got lost
+    return;
+  }
   if (!view.parts) build(root, view);
   view.version = view.data.version;
   view.colors = palette(view.data.colors);
@@ -88,12 +91,20 @@ const pairs = (view) => radio(view.parts.pairs, view.data.pairs, view.data.pair,
 
 function steps(view) {
   const { chooser: given } = view.data;
-  view.steps = { step: unpackArray(given.step), k3: unpackArray(given.k3), broken: unpackArray(given.broken), marks: unpackArray(given.marks) };
+  view.steps = zoomed(Object.fromEntries(["step", "k3", "broken", "marks"].map((name) => [name, unpackArray(given[name])])), view.data.step);
   if (view.wanted === view.data.step || !view.steps.step.includes(view.wanted)) view.wanted = null;
   view.parts.slider.setAttribute("aria-label", given.alt);
   view.parts.slider.setAttribute("aria-valuemin", view.steps.step[0]);
   view.parts.slider.setAttribute("aria-valuemax", view.steps.step[view.steps.step.length - 1]);
   paintSteps(view);
+}
+
+// The steps that the address limits all charts to, as long as the one that is looked at is among them.
+function zoomed(columns, chosen) {
+  const [from, to] = (/^(\d+):(\d+)$/.exec(asked("steps") ?? "") ?? []).slice(1).map(Number);
+  if (!(chosen >= from && chosen <= to)) return columns;
+  const inside = [...columns.step.keys()].filter((at) => columns.step[at] >= from && columns.step[at] <= to);
+  return Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, inside.map((at) => values[at])]));
 }
 
 const current = (view) => view.wanted ?? view.data.step;
