@@ -8,6 +8,7 @@ Dimension: ``_G`` slices, ``_V`` sequences with a valid token.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -33,21 +34,15 @@ def against_rest(sequences: Sequences, dimension: str, pair: str) -> pa.Table:
         ConfigurationError: there is no such dimension.
     """
     slices = sliced(sequences, dimension)
-    sums = slices.sums.pair(pair)
-    n, k3, count = sums.n, sums.tokens["sum_k3"].astype(np.float64), sums.sequences.count()
-    spread = _squared_error(sums, divide(k3, n))
-    rest_n, rest_k3 = n.sum() - n, k3.sum() - k3
-    mean, rest = divide(k3, n), divide(rest_k3, rest_n)
-    # Others are many slices: their spread about their own means is what remains when their means are alike.
-    error = np.sqrt(divide(spread, n**2) + divide(spread.sum() - spread, rest_n**2))
-    z, times = divide(mean - rest, error), divide(mean, rest)
-    enough = (count >= FEWEST) & (count.sum() - count >= FEWEST)
-    z = np.where(enough, z, np.nan)
+    own = _moments(slices.sums.pair(pair))
+    rest = _Moments(*(total.sum() - total for total in vars(own).values()))
+    times = divide(own.mean, rest.mean)
+    z = divide(own.mean - rest.mean, np.hypot(own.error, rest.error))
     return pa.table(
         {
             "slice": pa.array([name for _, name in slices.names], pa.string()),
-            "tokens": pa.array(n.astype(np.int64)),
-            "k3_share": _nullable(divide(k3, np.full(len(k3), k3.sum()))),
+            "tokens": pa.array(own.n.astype(np.int64)),
+            "k3_share": _nullable(divide(own.k3, own.k3 + rest.k3)),
             "times_rest": _nullable(times),
             "z": _nullable(z),
             "worse": pa.array((times >= TIMES) & (z >= SIGMAS), mask=np.isnan(z)),
@@ -55,11 +50,35 @@ def against_rest(sequences: Sequences, dimension: str, pair: str) -> pa.Table:
     )
 
 
-def _squared_error(sums: PairSums, mean_G: Floats) -> Floats:
-    """Variance of Σ k3 about its mean, clustered by sequence [G]."""
-    residuals_V = sums.column("sum_k3") - mean_G[sums.sequences.index] * sums.lengths
-    count = sums.sequences.count()
-    return np.nan_to_num(sums.sequences.sum(residuals_V**2) * divide(count, count - 1))
+@dataclass(frozen=True)
+class _Moments:
+    """Sums over sequences [G]: how many, their valid tokens n, their Σ k3, and the products of the two."""
+
+    count: Floats
+    n: Floats
+    k3: Floats
+    nn: Floats
+    kn: Floats
+    kk: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """K3: the token mean."""
+        return divide(self.k3, self.n)
+
+    @property
+    def error(self) -> Floats:
+        """Standard error of the mean, clustered by sequence; NaN for fewer than `FEWEST` of them."""
+        residual = self.kk - 2 * self.mean * self.kn + self.mean**2 * self.nn
+        variance = np.maximum(residual, 0.0) * divide(self.count, self.count - 1)
+        return np.where(self.count >= FEWEST, divide(np.sqrt(variance), self.n), np.nan)
+
+
+def _moments(sums: PairSums) -> _Moments:
+    n_V, k3_V, total = sums.lengths, sums.column("sum_k3"), sums.sequences.sum
+    return _Moments(
+        sums.sequences.count(), total(n_V), total(k3_V), total(n_V * n_V), total(k3_V * n_V), total(k3_V * k3_V)
+    )
 
 
 def _nullable(values: Floats) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from recorded_home import ingest_recorded
 
@@ -51,6 +52,29 @@ def test_times_the_rest_is_the_ratio_of_pooled_means(recorded: Reader) -> None:
         rest = (k3 - row["k3"]) / (n - float(row["n"]))
         assert found[row["replica"]]["times_rest"] == pytest.approx(row["k3"] / float(row["n"]) / rest)
         assert found[row["replica"]]["tokens"] == row["n"]
+
+
+def test_z_is_the_difference_in_standard_errors_clustered_by_sequence(recorded: Reader) -> None:
+    run = "faults/healthy"
+    table = recorded.query(
+        "SELECT r.finish_reason AS slice, s.n, s.sum_k3 FROM statistics AS s "
+        "JOIN training_sequences AS t USING (run, step, segment_id, row) "
+        "JOIN rollout_sequences AS r ON r.run = t.run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row "
+        "WHERE s.run = ? AND s.pair = 'backend' AND s.n > 0", [run],
+    )  # fmt: skip
+    names, n, k3 = (np.array(table[name].to_pylist()) for name in ("slice", "n", "sum_k3"))
+    found = rows(recorded, run, "finish_reason")
+    assert len(found) > 1
+    for name, row in found.items():
+        sides = [names == name, names != name]
+        means = [k3[side].sum() / n[side].sum() for side in sides]
+        squares = [((k3[side] - mean * n[side]) ** 2).sum() for side, mean in zip(sides, means, strict=True)]
+        sizes = [int(side.sum()) for side in sides]
+        errors = [
+            np.sqrt(square * size / (size - 1)) / n[side].sum()
+            for side, square, size in zip(sides, squares, sizes, strict=True)
+        ]
+        assert row["z"] == pytest.approx((means[0] - means[1]) / np.hypot(*errors), rel=1e-6)
 
 
 @pytest.mark.parametrize("dimension", ["replica", "finish_reason", "cached_prefix"])

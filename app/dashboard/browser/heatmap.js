@@ -38,7 +38,7 @@ function build(root, view) {
   view.over = node("div", { class: "lp-heat-over", "aria-hidden": "true" });
   view.cross = node("i", { class: "lp-heat-cross", hidden: true });
   view.brush = node("i", { class: "lp-heat-brush", hidden: true });
-  view.frame = node("div", { class: "lp-heat-plot", tabindex: 0, role: "img" }, view.canvas, view.over, view.cross, view.brush);
+  view.frame = node("div", { class: "lp-heat-plot", tabindex: 0, role: "group", "aria-roledescription": "heatmap" }, view.canvas, view.over, view.cross, view.brush);
   view.down = node("div", { class: "lp-heat-y", "aria-hidden": "true" });
   view.along = node("div", { class: "lp-heat-x", "aria-hidden": "true" });
   view.note = node("p", { class: "lp-absent" });

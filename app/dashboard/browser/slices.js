@@ -39,7 +39,7 @@ function columns(data) {
     { key: "slice", label: data.dimensions.find(({ key }) => key === data.dimension)?.label ?? "slice", of: (row) => data.rows.indexOf(row), text: (row) => row.slice },
     { key: "sequences", label: "sequences", of: (row) => row.sequences, text: (row) => integer(row.sequences) },
     { key: "tokens", label: "tokens", of: (row) => row.tokens, text: (row) => integer(row.tokens) },
-    { key: "share", label: "share of K3", help: "its part of the sum of K3 over all tokens of these sequences", of: (row) => row.share.value, text: (row) => row.share.text },
+    { key: "share", label: "share of K3", help: "its part of the sum of K3 over all tokens of these sequences", of: (row) => row.share.value, text: (row) => row.share.text, bar: true },
     ...data.columns.map(({ key, label, help }, at) => ({ key, label, help, of: (row) => row.cells[at].value, text: (row) => row.cells[at].text })),
   ];
 }
@@ -61,7 +61,7 @@ function head({ key, label, help }, sorted, down, view) {
 
 function line(row, heads, data) {
   const cells = heads.map((each, at) => node("td", { "data-label": each.label, class: at ? "lp-slice-number" : row.unknown ? "lp-slice-unknown" : undefined },
-    node("div", {}, at === 3 ? node("i", { class: "lp-slice-share", style: `--share:${row.share.value ?? 0};background:${data.color}`, "aria-hidden": "true" }) : null, each.text(row),
+    node("div", {}, each.bar ? node("i", { class: "lp-slice-share", style: `--share:${row.share.value ?? 0};background:${data.color}`, "aria-hidden": "true" }) : null, each.text(row),
       at === 0 && row.worse ? node("span", { class: "lp-mark-worse", title: row.worse, text: "worse than the rest" }) : null)));
   return node("tr", { class: row.worse ? "lp-tone-warning" : undefined }, ...cells,
     node("td", { "data-label": "over steps" }, node("div", {}, row.spark.length > 1 ? spark(row.spark, data.color) : "–")));

@@ -86,14 +86,14 @@ class MismatchData:
     def density(self, run: RunSeries, pair: str, seen: Visible, profiled: Hashable) -> Aged[Density]:
         """The density of log-ratios. `profiled`: as the method of that name gave it."""
         columns = log_ratio_density.columns_of(run.steps, run.tokens, seen.first, seen.last)
-        key = ("density", run.run, pair, _asked(seen))
+        key = ("density", run.run, pair, seen.key)
         return self._aged.get(
             key, (profiled, columns), lambda: log_ratio_density.read(self._source, run.run, pair, columns)
         )
 
     def side(self, run: RunSeries, pair: str, name: str, seen: Visible, profiled: Hashable) -> Aged[Side]:
         """Profiles of one range of steps. `profiled`: as the method of that name gave it."""
-        key = (run.run, pair, _asked(seen))
+        key = (run.run, pair, seen.key)
         found = self._aged.get(("profiles", *key), (profiled, seen), lambda: (seen, self._buckets(run.run, pair, seen)))
         loaded = self._loaded(run, seen)
         lags = self._aged.get(("lag", *key, loaded.state), None, lambda: _by_lag(loaded.value.sequences, pair))
@@ -105,7 +105,7 @@ class MismatchData:
         """Slices by the dimension that was asked for, or by weight lag where there is no such."""
         loaded = self._loaded(run, seen)
         dimension = dimension_of(asked, loaded.value.tags)
-        place = ("slices", run.run, pair, dimension, _asked(seen), loaded.state)
+        place = ("slices", run.run, pair, dimension, seen.key, loaded.state)
         made = self._aged.get(place, None, lambda: _split(loaded.value, pair, dimension))
         return Aged(made.value, loaded.state, loaded.old)
 
@@ -114,7 +114,7 @@ class MismatchData:
         return {each: profiles.of(self._source, run, each, pair=pair, steps=steps) for each in _PROFILES}
 
     def _loaded(self, run: RunSeries, seen: Visible) -> Aged[_Loaded]:
-        return self._loads.get((run.run, _asked(seen)), (run.revision, seen), lambda: self._load(run.run, seen))
+        return self._loads.get((run.run, seen.key), (run.revision, seen), lambda: self._load(run.run, seen))
 
     def _load(self, run: str, seen: Visible) -> _Loaded:
         bounds = {"run": run, "first": seen.first, "last": seen.last}
@@ -145,11 +145,6 @@ def _split(loaded: _Loaded, pair: str, dimension: str) -> Sliced:
         course=slices.split(sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
         tags=loaded.tags,
     )
-
-
-def _asked(seen: Visible) -> tuple[int, int] | None:
-    """What somebody chose to look at; None: all there is, however much that becomes."""
-    return None if seen.whole else (seen.first, seen.last)
 
 
 def _keys(pair: str) -> list[str]:

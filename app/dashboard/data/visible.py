@@ -14,11 +14,24 @@ _TENTH: Final = 10
 
 @dataclass(frozen=True)
 class Visible:
-    """Steps `first` to `last`, both included. `whole`: nobody chose less than all there are."""
+    """Steps `first` to `last`, both included.
+
+    Attributes:
+        first: the first one.
+        last: the last one.
+        whole: nobody chose less than all there are: the range grows with the run.
+        part: which part of what was chosen this is; "": all of it.
+    """
 
     first: int
     last: int
     whole: bool = True
+    part: str = ""
+
+    @property
+    def key(self) -> tuple[str, int | None, int | None]:
+        """What was asked for: the same while a run that is looked at as a whole goes on."""
+        return (self.part, None, None) if self.whole else (self.part, self.first, self.last)
 
     @property
     def words(self) -> str:
@@ -50,7 +63,8 @@ def ends(seen: Visible, steps: Steps) -> tuple[Visible, Visible]:
     """The first and the last tenth of the steps in view, one step at least."""
     inside = steps[(steps >= seen.first) & (steps <= seen.last)]
     count = max(1, len(inside) // _TENTH)
+    first, last = inside[:count], inside[-count:]
     return (
-        Visible(int(inside[0]), int(inside[count - 1]), whole=False),
-        Visible(int(inside[-count]), int(inside[-1]), whole=False),
+        Visible(int(first[0]), int(first[-1]), seen.whole, "first tenth"),
+        Visible(int(last[0]), int(last[-1]), seen.whole, "last tenth"),
     )

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logprobe.app.dashboard.charts.tiles import spark
 from logprobe.app.dashboard.data.mismatch import Sliced
+from logprobe.app.dashboard.data.series import Floats
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
@@ -104,7 +104,7 @@ def _note(sliced: Sliced, seen: Visible) -> str:
 
 
 def _row(
-    row: Mapping[str, Any], gap: Mapping[str, Any], columns: Sequence[Declared], pair: str, courses: Mapping[str | None, pa.Array]
+    row: Mapping[str, Any], gap: Mapping[str, Any], columns: Sequence[Declared], pair: str, courses: Mapping[str | None, Floats]
 ) -> dict[str, Any]:  # fmt: skip
     course = courses.get(row["slice"])
     return {
@@ -115,7 +115,7 @@ def _row(
         "tokens": row["tokens"],
         "share": _cell(gap["k3_share"], percent=True),
         "cells": [_cell(row.get(key_of(metric, pair) or "")) for metric in columns],
-        "spark": [] if course is None else spark(np.asarray(course, np.float64)[-_SPARK_STEPS:], log=_positive(course)),
+        "spark": [] if course is None else spark(course[-_SPARK_STEPS:], log=_positive(course)),
     }
 
 
@@ -136,18 +136,14 @@ def _cell(value: float | None, *, percent: bool = False) -> dict[str, Any]:
     }
 
 
-def _courses(course: pa.Table) -> dict[str | None, pa.Array]:
-    """K3 over the steps, slice by slice."""
-    name = course.column_names[-1]
-    return {
-        each: course.filter(pc.fill_null(pc.equal(course["slice"], each), False) if each is not None else course["slice"].is_null())[name]
-        .fill_null(float("nan"))
-        .to_numpy()
-        for each in course["slice"].unique().to_pylist()
-    }  # fmt: skip
+def _courses(course: pa.Table) -> dict[str | None, Floats]:
+    """K3 over the steps, slice by slice; NaN where a step has none."""
+    values: dict[str | None, list[float]] = {}
+    for name, value in zip(course["slice"].to_pylist(), course.columns[-1].to_pylist(), strict=True):
+        values.setdefault(name, []).append(math.nan if value is None else value)
+    return {name: np.array(each) for name, each in values.items()}
 
 
-def _positive(values: pa.Array) -> bool:
-    known = np.asarray(values, np.float64)
-    known = known[np.isfinite(known)]
+def _positive(values: Floats) -> bool:
+    known = values[np.isfinite(values)]
     return bool(len(known) and (known > 0).all())

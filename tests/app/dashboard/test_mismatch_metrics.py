@@ -145,5 +145,14 @@ def test_the_range_in_the_address_is_held_within_the_run(asked: str | None, want
 
 def test_the_ends_of_a_view_are_a_tenth_of_its_steps() -> None:
     steps = np.arange(0, 100, 2)
-    assert ends(visible(None, steps), steps) == (Visible(0, 8, whole=False), Visible(90, 98, whole=False))
-    assert ends(visible("10:14", steps), steps) == (Visible(10, 10, whole=False), Visible(14, 14, whole=False))
+    first, last = ends(visible(None, steps), steps)
+    assert (first.words, last.words) == ("steps 0–8", "steps 90–98")
+    assert [each.words for each in ends(visible("10:14", steps), steps)] == ["step 10", "step 14"]
+
+
+def test_what_is_asked_for_stays_the_same_while_a_whole_run_grows() -> None:
+    steps, more = np.arange(0, 100), np.arange(0, 200)
+    assert visible(None, steps).key == visible(None, more).key
+    first, last = ends(visible(None, steps), steps)
+    assert [first.key, last.key] == [each.key for each in ends(visible(None, more), more)]
+    assert len({first.key, last.key, visible(None, steps).key, visible("0:9", steps).key}) == 4
