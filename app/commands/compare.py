@@ -52,8 +52,7 @@ def text(found: Comparison) -> str:
     lines = [tables.harmless(html.sentence(pairing, found.axis)) for pairing in found.pairings]
     for pairing in found.pairings:
         lines += ["", *_pairing(pairing, found.baseline)]
-    rows = [[run.label, *html.growth_words(run.growth)] for run in found.histories]
-    lines += ["", tables.aligned(["K3 by its own past", "verdict", "since step", "doubles in steps"], rows)]
+    lines += ["", tables.aligned(html.ONSETS, html.onset_rows(found))]
     return "\n".join(lines) + "\n"
 
 

@@ -135,7 +135,13 @@ def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, A
 def _verdict(pairing: Pairing, found: Comparison) -> dict[str, Any]:
     tone = next((TONES[word] for word in ("worse", "better") if pairing.of(word)), _quiet(pairing))
     common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {found.baseline}"
-    return {"run": pairing.run, "words": outcome(pairing, found.axis), "tone": tone, "note": common}
+    note = " · ".join(filter(None, [_final_reward(pairing), common]))
+    return {"run": pairing.run, "words": outcome(pairing, found.axis), "tone": tone, "note": note}
+
+
+def _final_reward(pairing: Pairing) -> str:
+    reward = next((item for item in pairing.metrics if item.metric == "reward" and item.final is not None), None)
+    return "" if reward is None else f"final reward {number(reward.final)}, baseline {number(reward.reference_final)}"
 
 
 def _quiet(pairing: Pairing) -> str:

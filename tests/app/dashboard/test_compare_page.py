@@ -87,6 +87,8 @@ def test_verdicts_come_with_their_reason_and_their_size() -> None:
     found = comparison(history("worse", 1e-1, 0.2, lag=1.0), history("fine", 1e-3, 0.8))
     data = compare_data(found, Choice("base", ("worse", "fine"), shown=METRICS), LIGHT)
     assert [item["tone"] for item in data["verdicts"]] == ["bad", "good"]
+    assert data["verdicts"][0]["note"].startswith("final reward 0.2")
+    assert data["verdicts"][0]["note"].endswith("120 of 120 steps in common with base")
     k3, reward, lag = data["matrix"]
     assert [cell["verdict"] for cell in k3["cells"]] == ["worse", "same"]
     assert 90 < float(k3["cells"][0]["change"].removesuffix("×")) < 110
