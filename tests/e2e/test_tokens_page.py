@@ -135,7 +135,7 @@ def test_a_link_opens_the_same_token_and_steps_are_walked_by_keys(seen: Watched,
     page.goto(link)
     page.wait_for_selector(f".lp-tk-strip[data-sample='{sample}']", timeout=SLOW)
     assert told(page) == before
-    assert page.locator(".lp-tk-switch [aria-checked=true]").first.inner_text() == "total"
+    assert page.locator(".lp-choice [aria-pressed=true]").first.inner_text() == "total"
 
     page.locator(".lp-tk-chooser").press("ArrowRight")
     page.wait_for_url("**step=601**", timeout=SLOW)

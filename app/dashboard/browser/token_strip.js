@@ -147,18 +147,18 @@ export class Strip {
     const moves = {
       ArrowRight: () => this.selected + 1, ArrowLeft: () => this.selected - 1, ArrowDown: () => line(row + 1), ArrowUp: () => line(row - 1),
       PageDown: () => line(row + page), PageUp: () => line(row - page), Home: () => 0, End: () => this.strip.n - 1,
-      n: () => this.ranked(1), N: () => this.ranked(-1),
     };
     if (!(event.key in moves)) return;
     event.preventDefault();
     this.select(moves[event.key]());
   }
 
-  // The worst token, or the next one in that order after the one that is selected.
+  // Selects the worst token, or the one that comes `by` places after the one that is selected.
   ranked(by) {
-    const { worst } = this.strip;
+    const worst = this.strip?.worst ?? [];
+    if (!worst.length) return;
     const place = worst.indexOf(this.selected);
-    return worst.length ? worst[(place < 0 ? 0 : place + by + worst.length) % worst.length] : this.selected;
+    this.select(worst[(place < 0 ? 0 : place + by + worst.length) % worst.length]);
   }
 
   soon() {

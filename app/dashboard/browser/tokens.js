@@ -1,7 +1,9 @@
 // The Tokens page: a step, its worst sequences, and every token of one of them.
 import { asked, put } from "./address.js";
+import { choice, pairs } from "./choice.js";
 import { node } from "./dom.js";
 import { integer, number } from "./format.js";
+import { offer, withdraw } from "./keys.js";
 import { chooser, course } from "./token_course.js";
 import { gradient, palette } from "./token_paint.js";
 import { Strip } from "./token_strip.js";
@@ -20,7 +22,7 @@ export function update(root, view) {
   if (!view.parts) build(root, view);
   view.version = view.data.version;
   view.colors = palette(view.data.colors);
-  pairs(view);
+  replaced(view.parts.pairs, pairs(view));
   steps(view);
   sequences(view);
   view.parts.notes.replaceChildren(...view.data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status" }, ...code(words))));
@@ -29,6 +31,7 @@ export function update(root, view) {
 }
 
 export function close(root, view) {
+  withdraw(view);
   view.strip?.close();
   view.sizes?.disconnect();
   clearTimeout(view.later);
@@ -39,7 +42,7 @@ const code = (words) => words.split("`").map((part, index) => (index % 2 ? node(
 function build(root, view) {
   view.strip = new Strip((index) => chosen(view, index), (index) => inspect(view, index ?? view.selected));
   const parts = {
-    pairs: node("div", { class: "lp-tk-switch", role: "radiogroup", "aria-label": "pair" }),
+    pairs: node("span"),
     step: node("b"),
     about: node("span", { class: "lp-hint" }),
     steps: node("canvas", { "aria-hidden": "true" }),
@@ -47,7 +50,7 @@ function build(root, view) {
     list: node("div", { class: "lp-tk-sequences", role: "listbox", "aria-label": "worst sequences of the step", onkeydown: (event) => walk(event) }),
     facts: node("dl", { class: "lp-tk-facts" }),
     legend: node("div", { class: "lp-tk-legend" }),
-    modes: node("div", { class: "lp-tk-switch", role: "radiogroup", "aria-label": "how tokens are drawn" }),
+    modes: node("span"),
     course: node("canvas", { "aria-hidden": "true" }),
     sum: node("p", { class: "lp-hint" }),
     inspector: node("dl", { class: "lp-tk-inspector", "aria-label": "the token" }),
@@ -67,25 +70,25 @@ function build(root, view) {
     node("div", { class: "lp-tk-tools" }, parts.pairs, node("div", { class: "lp-tk-stepper" }, arrow("previous step", -1, "‹"), parts.step, arrow("next step", 1, "›")), parts.about),
     parts.slider, parts.notes,
     node("div", { class: "lp-tk-grid" }, parts.list, node("div", { class: "lp-tk-right" }, parts.wait, parts.body, parts.table))));
+  offer(view, "Tokens", [
+    { keys: ["n"], words: "next worst token", run: () => view.strip.ranked(1) },
+    { keys: ["N"], words: "worse token", run: () => view.strip.ranked(-1) },
+    { keys: ["["], words: "previous step", run: () => move(view, -1) },
+    { keys: ["]"], words: "next step", run: () => move(view, 1) },
+    { keys: ["←", "→", "↑", "↓"], words: "walk through tokens or steps, with the focus on them" },
+  ]);
   view.sizes = new ResizeObserver(() => repaint(view));
   view.sizes.observe(root);
 }
 
 const offset = (event) => event.clientX - event.currentTarget.getBoundingClientRect().left;
 
-function radio(place, options, selected, choose) {
+// Buttons made anew take the focus of those that they replace.
+function replaced(place, made) {
   const focused = place.contains(document.activeElement);
-  place.replaceChildren(...options.map(({ name, words }) => node("button", {
-    type: "button", role: "radio", "aria-checked": String(name === selected), tabindex: name === selected ? "0" : "-1", title: words, text: name, onclick: () => choose(name),
-    onkeydown: (event) => {
-      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (by) { event.preventDefault(); choose(options[(options.findIndex((each) => each.name === name) + by + options.length) % options.length].name); }
-    },
-  })));
-  if (focused) place.querySelector("[aria-checked=true]")?.focus();
+  place.replaceChildren(made);
+  if (focused) place.querySelector("[aria-pressed=true]")?.focus();
 }
-
-const pairs = (view) => radio(view.parts.pairs, view.data.pairs, view.data.pair, (pair) => view.send("set", { pair }));
 
 // --- Steps ---
 
@@ -223,12 +226,14 @@ function mode(view) {
 
 function modes(view) {
   const readable = Object.keys(view.shown.texts).length > 0;
-  const options = Object.entries(MODES).filter(([name]) => name !== "text" || readable).map(([name, words]) => ({ name, words }));
-  radio(view.parts.modes, options, mode(view), (name) => {
-    put({ strip: name });
-    modes(view);
-    view.strip.show(view.shown, view.colors, name, view.selected);
-  });
+  const options = Object.entries(MODES).filter(([name]) => name !== "text" || readable).map(([key, help]) => ({ key, label: key, help }));
+  replaced(view.parts.modes, choice({ send: (_, address) => drawn(view, address) }, "strip", "how tokens are drawn", options, mode(view)));
+}
+
+function drawn(view, address) {
+  put(address);
+  modes(view);
+  view.strip.show(view.shown, view.colors, mode(view), view.selected);
 }
 
 function legend(view) {

@@ -48,7 +48,7 @@ def page_of(run: str, steps: StepList, step: StepTokens, strip: Strip | None, th
         "run": run,
         "step": step.step,
         "pair": step.pair,
-        "pairs": [{"name": name, "words": text} for name, text in words.PAIRS.items()],
+        "pairs": [{"name": name, "help": text} for name, text in words.PAIRS.items()],
         "colors": colors_of(theme),
         "chooser": chooser_of(steps, step),
         "note": words.sides_words(step.sides),
