@@ -33,6 +33,7 @@ PATIENCE: Final = 60.0
 # A step is looked at once nothing came for it for so long: its records come in several segments.
 QUIET: Final = timedelta(seconds=2)
 _SERIES: Final = 60  # steps of a sparkline
+_MARKS: Final = ("last_arrival", "revision", "diagnosed_at", "controlled_at")  # columns of `alert_runs`
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class Evaluator:
         self._page = page
         self._clock = clock
         self._quiet = quiet
-        self._pulses = present.Pulses(store)
+        self._presents = present.Presents(store)
 
     def run_once(self) -> dict[str, Any]:
         """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
@@ -102,8 +103,7 @@ class Evaluator:
         steps = self._look_at_steps(work, rules, newest=row["newest_step"])
         young = context.now - row["last_arrival"] <= news
         at = context.now if young else row["last_arrival"]
-        pulse = self._pulses.of(work.run, (row["last_arrival"], row["revision"]))
-        now = present.read(self._store, work.run, pulse)
+        now = self._presents.of(work.run, tuple(row[name] for name in _MARKS))
         observations = present.observe(rules, now, at)
         work.alerts, transitions = evaluation.look_at_present(work.alerts, observations, at, diagnosed=now.diagnosed)
         work.transitions += transitions

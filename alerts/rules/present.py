@@ -33,29 +33,26 @@ class Present:
     diagnosed: int | None = None
 
 
-class Pulses:
-    """Signs of life by run, read once per mark of what has arrived: reading them costs more than all else that is done without news."""
+class Presents:
+    """The present of each run, read again only once it may be another: reading it costs more than all else that a quiet second does."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._known: dict[str, tuple[Hashable, Pulse]] = {}
+        self._known: dict[str, tuple[Hashable, Present]] = {}
 
-    def of(self, run: str, mark: Hashable) -> Pulse:
-        """Those of `run`. `mark`: another one whenever any may have changed."""
+    def of(self, run: str, mark: Hashable) -> Present:
+        """That of `run`. `mark`: another one whenever anything of it may have changed."""
         known = self._known.get(run)
         if known is None or known[0] != mark:
-            known = self._known[run] = (mark, _pulse(self._source, run))
+            known = self._known[run] = (mark, read(self._source, run))
         return known[1]
 
 
-def _pulse(source: Source, run: str) -> Pulse:
+def read(source: Source, run: str) -> Present:
+    """The present of a run, from a service or a store."""
     row = source.read("alert_pulse", run=run).to_pylist()[0]
     row["rollouts"] = row.pop("rollout_segments") > 0
-    return Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})
-
-
-def read(source: Source, run: str, pulse: Pulse) -> Present:
-    """The present of a run, from a service or a store."""
+    pulse = Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})
     control = source.read("controller_read", run=run).to_pylist()
     diagnosis = source.read("diagnosis_latest", run=run).to_pylist()
     return Present(

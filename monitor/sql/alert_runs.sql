@@ -1,5 +1,6 @@
--- Runs and how far the rules have looked at each. Grain: run. Inputs: step_summaries, segments, alert_cursors.
--- `open`: alerts that people believe to fire, or that fire untold. `revision` grows whenever a step of the run was computed anew.
+-- Runs and how far the rules have looked at each. Grain: run. Inputs: step_summaries, segments, alert_cursors, alert_states, diagnoses,
+-- controllers. `open`: alerts that people believe to fire, or that fire untold. With `last_arrival`, `revision` (grows whenever a step of
+-- the run was computed anew), `diagnosed_at` and `controlled_at` nothing of the run has changed that the rules look at.
 WITH computed AS (
     SELECT run, max(step) AS newest_step, max(revision) AS revision FROM step_summaries GROUP BY run
 ), arrived AS (
@@ -7,9 +8,12 @@ WITH computed AS (
 ), standing AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open FROM alert_states GROUP BY run
 )
-SELECT run, newest_step, revision, last_arrival, alert_cursors.step AS cursor, alert_cursors.rules, coalesce(open, 0) AS open
+SELECT run, newest_step, computed.revision, last_arrival, diagnosed_at, controllers.updated_at AS controlled_at,
+       alert_cursors.step AS cursor, alert_cursors.rules, coalesce(open, 0) AS open
 FROM arrived
 LEFT JOIN computed USING (run)
 LEFT JOIN alert_cursors USING (run)
 LEFT JOIN standing USING (run)
+LEFT JOIN diagnoses USING (run)
+LEFT JOIN controllers USING (run)
 ORDER BY run

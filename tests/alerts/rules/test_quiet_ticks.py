@@ -16,7 +16,7 @@ from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor.pipeline import Pipeline
 from logprobe.monitor.store import Store
 
-COSTLY = {"alert_steps", "alert_pulse"}
+COSTLY = {"alert_steps", "alert_pulse", "controller_read", "diagnosis_latest"}
 
 
 class Watched:
@@ -34,7 +34,7 @@ class Watched:
         return getattr(self._store, name)
 
 
-def test_without_news_neither_steps_nor_signs_of_life_are_read_again(home: Path, store: Store) -> None:
+def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, store: Store) -> None:
     spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
     book = rule_file.load()
 
