@@ -108,7 +108,7 @@ def test_choosing_a_baseline_is_the_first_thing_to_do(seen: Watched, address: st
     page.get_by_label("add a run").select_option("v1-fixed")
     expect(outcomes_of).to_have_count(2, timeout=SLOW)
     page.get_by_label("align by since onset").click()
-    expect(page.locator(".lp-compare .lp-tone-warning")).to_contain_text("has no onset to align by", timeout=SLOW)
+    expect(page.locator(".lp-compare p.lp-tone-warning")).to_contain_text("has no onset to align by", timeout=SLOW)
     page.get_by_label("align by tokens").click()
     expect(outcomes_of.first).to_contain_text("at 0 tokens", timeout=SLOW)
 
