@@ -213,7 +213,7 @@ def _checked(text: str, document: Document) -> tuple[Edited, RuleBook, str]:
 
 def _named(entry: str) -> str:
     """The name of a rule. Raises `ConfigurationError` with the line of what is no YAML."""
-    name = located.parse(entry, "line").values.get("name")
+    name = rule_text.one(entry).values.get("name")
     if not name:
         raise ConfigurationError("line:1: a rule needs a `name`; a new rule says `when`")
     return str(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,12 +63,24 @@ def put(text: str, entry: str, was: str | None) -> Edited:
     Raises:
         ConfigurationError: `entry` is not one mapping, with its line; or it cannot be put there without changing something else.
     """
-    given = located.plain(located.parse(entry, "line"))
+    given = located.plain(one(entry))
     edited, lost = _in_lines(text)
     known = next((each for each in entries(edited) if each.name == was), None)
     after = _replaced(edited, known, entry) if known is not None else _appended(edited, entry)
     _check(text, after.text, was if known is not None else None, given)
     return Edited(after.text, after.first_line, lost)
+
+
+def one(entry: str) -> located.Table:
+    """The mapping that the text of one rule is. Raises `ConfigurationError` with its line, also for aliases.
+
+    Aliases of aliases can mean more than fits into any memory, and this text comes from whoever sees the page.
+    """
+    with suppress(yaml.YAMLError):  # what is no YAML at all is said below, with its line
+        for token in yaml.scan(entry, yaml.SafeLoader):
+            if isinstance(token, yaml.AliasToken):
+                raise ConfigurationError(f"line:{token.start_mark.line + 1}: an alias; write out what it stands for")
+    return located.parse(entry, "line")
 
 
 def without(text: str, name: str) -> Edited:

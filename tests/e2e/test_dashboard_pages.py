@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dashboard_process import Watched, dashboard
 from playwright.sync_api import Browser, expect, sync_playwright
-from recorded_home import ingest_recorded
+from recorded_home import ingest_control, ingest_recorded
 
 pytestmark = pytest.mark.browser
 
@@ -26,9 +26,10 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The dashboard of a home with a run that is broken from its first step on, and one that drifts away."""
+    """The dashboard of a home with a run that is broken from its first step on, one that drifts away, and one that was corrected."""
     home = tmp_path_factory.mktemp("pages") / "home"
-    ingest_recorded(home, "v1-initial", "late-growth")
+    ingest_recorded(home, "late-growth-mis", "v1-initial", "late-growth")
+    ingest_control(home, "late-growth-mis")
     with dashboard("up", "--home", str(home), "--port", "0") as url:
         yield url
 
@@ -122,7 +123,31 @@ def test_the_kill_switch_is_asked_for_twice_and_audited(seen: Watched, address: 
     page.locator(".lp-sure").click()
     expect(report).to_contain_text("The kill switch is set", timeout=SLOW)
     expect(page.get_by_role("button", name="Switch on")).to_be_disabled()
+    audited = page.locator("table[aria-label=audit] tbody tr").first
+    expect(audited).to_contain_text("kill switch set: no correction is applied, by Ada")
     seen.shot(artifacts, "actions", whole=True)
     page.get_by_role("button", name="Release the kill switch").click()
     page.locator(".lp-sure").click()
     expect(page.get_by_role("button", name="Kill switch", exact=True)).to_be_visible(timeout=SLOW)
+
+
+@pytest.mark.parametrize(
+    "seen", [{}, {"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["light", "dark", "390"]
+)
+def test_what_a_correction_did_over_the_steps_and_in_numbers(
+    seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest
+) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=actions&run=late-growth-mis")
+    expect(page.locator(".lp-course svg.lp-rule-chart")).to_have_count(4, timeout=SLOW)
+    assert page.locator(".lp-course rect.lp-rule-on").count() == 4
+    expect(page.locator(".lp-course-key")).to_contain_text("acknowledged, step 524")
+    effect = page.locator("table[aria-label=effect]")
+    expect(effect.locator("tr", has_text="share of the tokens masked")).to_contain_text("no correction")
+    expect(effect.locator("tr", has_text="reward")).to_contain_text("no change that is sure")
+    expect(page.locator("table[aria-label=audit] tbody tr", has_text="acknowledged")).to_contain_text("the trainer")
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    seen.shot(artifacts, f"actions-course-{request.node.callspec.id}", whole=True)
+    page.get_by_role("link", name="Chart of these steps").click()
+    page.wait_for_url("**steps=474:574**")
+    page.wait_for_selector(".lp-tiles")

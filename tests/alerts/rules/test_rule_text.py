@@ -91,6 +91,7 @@ def test_what_a_list_in_one_line_loses_is_said() -> None:
         ("name: [", "line:1: no YAML"),
         ("name: x\nname: y", "line:2: 'name' stands here twice"),
         ("name: x\n...\nrules: []", "no YAML"),
+        ("a: &a [x, x]\nb: [*a, *a]\nname: x", "line:2: an alias"),
     ],
 )
 def test_what_is_not_one_rule_is_refused_with_its_line(entry: str, words: str) -> None:
