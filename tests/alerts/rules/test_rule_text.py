@@ -114,6 +114,7 @@ def test_enabling_changes_one_word(entry: str, on: bool) -> None:
 WORDS = st.text("ab#: -'\"{}[]\n|é\t", max_size=12)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["severity", "summary", "a b", "#c"]), WORDS, max_size=3), st.sampled_from("abq")
 )
