@@ -116,8 +116,8 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slice",
         metavar="DIMENSION",
-        help="by part of the sequences and not by step: weight_lag, length, replica, environment, dataset, cached_prefix, "
-        "finish_reason, rank, tag:NAME",
+        help="by part of the sequences and not by step: weight_lag, weight_versions, length, replica, environment, dataset, "
+        "cached_prefix, finish_reason, rank, tag:NAME",
     )
     parser.add_argument(
         "--profile",

@@ -79,7 +79,8 @@ def by(
         source: a `Reader` or a `Store`.
         run: which run.
         dimension: ``weight_lag`` (trainer's version − that of the tokens, token mean of the sequence, rounded half up; null when the version
-            of any of its tokens is unknown), ``length`` (tokens under the mask, by powers of two), ``replica``, ``rank``,
+            of any of its tokens is unknown), ``weight_versions`` (how many sampled a part of it, 1 without an in-flight update; null as
+            above), ``length`` (tokens under the mask, by powers of two), ``replica``, ``rank``,
             ``finish_reason``, ``cached_prefix`` (``"yes"`` where the engine took prompt tokens from its prefix cache, ``"no"``),
             ``environment`` and ``dataset`` (tags of that name), or ``tag:<name>``.
         steps: first and last, both included; None: no bound.
@@ -154,6 +155,14 @@ def _lag_label(lag: int) -> str:
     return str(lag) if lag <= EXACT_LAG else _power_of_two(lag - 1, shift=1)
 
 
+def _by_weight_versions(sequences: Sequences) -> Labels:
+    rows, size = sequences.lag, sequences.table.num_rows
+    sampled = rows.tokens > 0
+    known = np.bincount(rows.sequence[sampled & rows.known], minlength=size)
+    unknown = np.bincount(rows.sequence[sampled & ~rows.known], minlength=size)
+    return [str(count) if count and not missing else None for count, missing in zip(known, unknown, strict=True)]
+
+
 def _by_length(sequences: Sequences) -> Labels:
     return [_power_of_two(n) for n in sequences.table["sequence_tokens"].to_pylist()]
 
@@ -182,6 +191,7 @@ def _tag(name: str) -> Callable[[Sequences], Labels]:
 DIMENSIONS: Final[Mapping[str, Callable[[Sequences], Labels]]] = MappingProxyType(
     {
         "weight_lag": _by_weight_lag,
+        "weight_versions": _by_weight_versions,
         "length": _by_length,
         "replica": _column("replica"),
         "environment": _tag("environment"),

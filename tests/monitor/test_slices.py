@@ -173,6 +173,7 @@ def test_what_is_unknown_is_a_slice_of_its_own_and_comes_last(store: Store) -> N
         training=[trained(name, received=False, weight_version="5") for name in "abc"] + [trained("d", rank=1)],
     )
     assert named(slices.by(store, RUN, "weight_lag")) == {"2": 2, None: 2}  # 1.5 rounds up; one unknown token is enough
+    assert named(slices.by(store, RUN, "weight_versions")) == {"1": 1, "2": 1, None: 2}
     assert list(named(slices.by(store, RUN, "replica"))) == ["a", "b", None]
     assert named(slices.by(store, RUN, "cached_prefix")) == {"no": 1, "yes": 1, None: 2}
     assert named(slices.by(store, RUN, "finish_reason")) == {"length": 1, "stop": 1, None: 2}

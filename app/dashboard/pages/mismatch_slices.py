@@ -23,12 +23,14 @@ MOST_SLICES: Final = 200
 _SPARK_STEPS: Final = 60
 _NAMES: Final = {
     "weight_lag": "weight lag",
+    "weight_versions": "weight versions",
     "cached_prefix": "cached prefix",
     "finish_reason": "finish reason",
     "rank": "trainer rank",
 }
 _HOW: Final = {
     "weight_lag": "record weight_version with training records, and spans with rollouts",
+    "weight_versions": "record spans with rollouts",
     "replica": "record rollouts with the name of their replica",
     "environment": "record a tag `environment` with training records",
     "dataset": "record a tag `dataset` with training records",
