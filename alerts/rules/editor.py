@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from logprobe.alerts import audit, located
 from logprobe.alerts.rules import rule_file, rule_text, trying
-from logprobe.alerts.rules.rule import PresentCondition, Rule, Threshold
+from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
+from logprobe.alerts.rules.rule_rows import form, row
 from logprobe.alerts.rules.rule_text import Edited
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.action import Action
@@ -66,12 +67,13 @@ class Editor:
         }
 
     def _rules(self, document: Document) -> dict[str, Any]:
-        """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `_row` has it."""
+        """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `rule_rows.row` has it."""
         text, run = self._text(), str(document.get("run") or "")
         asked = (text, run, self._problem())
-        if self._listed is None or self._listed[0] != asked:  # pages ask every other second
-            self._listed = (asked, self._list(text, run))
-        return self._listed[1]
+        known = self._listed  # once: another thread may put another list there
+        if known is None or known[0] != asked:  # pages ask every other second
+            known = self._listed = (asked, self._list(text, run))
+        return known[1]
 
     def _list(self, text: str, run: str) -> dict[str, Any]:
         shipped = {entry.name: entry.text for entry in rule_text.entries(_shipped_text())}
@@ -86,7 +88,7 @@ class Editor:
             "file": str(self._file),
             "fingerprint": _fingerprint(text),
             "problem": problem,
-            "rules": [_row(rule, shipped.get(rule.name), own.get(rule.name), in_force) for rule in book.rules],
+            "rules": [row(rule, shipped.get(rule.name), own.get(rule.name), in_force) for rule in book.rules],
             "runs": special,
         }
 
@@ -103,7 +105,7 @@ class Editor:
             return {**answer, "problems": list(error.problems)}
         rule = next(rule for rule in (*book.for_run(str(document.get("run"))), *book.rules) if rule.name == name)
         shipped = any(entry.name == name for entry in rule_text.entries(_shipped_text()))
-        answer |= {"form": _form(rule, shipped=shipped), "lost": edited.lost}
+        answer |= {"form": form(rule, shipped=shipped), "lost": edited.lost}
         if isinstance(rule.when, PresentCondition):
             words = "it looks at how things are now, and a recording has no now; it can only be tried in force"
             return {**answer, "untestable": words}
@@ -115,7 +117,8 @@ class Editor:
         known = [row["run"] for row in self._store.read("app_runs").to_pylist()]
         trial = trying.tried(self._store, run, rule, until=until) if run in known else None
         others = []
-        for other in [name for name in known if name != run][: min(int(document.get("runs") or 0), _MOST_RUNS)]:
+        most = document.get("runs")
+        for other in [name for name in known if name != run][: min(most if isinstance(most, int) else 0, _MOST_RUNS)]:
             if time.monotonic() > until:
                 break
             found = trying.tried(self._store, other, rule, until=until, detailed=False)
@@ -230,48 +233,6 @@ def _of_entry(problem: str, lines: Sequence[int]) -> str:
 def _readable(problem: str) -> str:
     found = _PROBLEM.match(problem)
     return f"line {found['line']}: {found['words']}" if found is not None and found["file"] == "line" else problem
-
-
-def _row(rule: Rule, shipped: str | None, own: str | None, in_force: Mapping[str, Rule]) -> dict[str, Any]:
-    """A rule for a list. `origin`: ``shipped``, ``changed`` (shipped, and the home's file says more) or ``home``."""
-    origin = "home" if shipped is None else "shipped" if own is None else "changed"
-    return {
-        "name": rule.name,
-        "severity": rule.severity,
-        "kind": rule.when.kind,
-        "metric": rule.key,
-        "slice": rule.slice,
-        "enabled": rule.enabled,
-        "special": rule.enabled and in_force.get(rule.name) != rule,
-        "origin": origin,
-        "text": own or shipped or "",
-        "shipped": shipped,
-        "form": _form(rule, shipped=shipped is not None),
-    }
-
-
-def _form(rule: Rule, *, shipped: bool) -> dict[str, Any] | None:
-    """The fields of a guided form; None: the rule says more than the form has room for. What is `shipped` stays below an entry."""
-    when, said = rule.when, rule.annotations
-    if not isinstance(when, Threshold) or (when.above is not None and when.below is not None):
-        return None
-    if not shipped and (rule.cause or rule.layer or rule.labels or said.description or said.runbook or said.fix):
-        return None
-    says = {"above": when.above, "below": when.below}
-    side = next(name for name, value in says.items() if value is not None)
-    return {
-        "name": rule.name,
-        "metric": rule.key,
-        "slice": rule.slice or "",
-        "side": side,
-        "limit": says[side],
-        "clear": when.clear,
-        "window": when.window,
-        "for": rule.for_,
-        "keep_firing": rule.keep_firing,
-        "severity": rule.severity,
-        "summary": rule.annotations.summary,
-    }
 
 
 def _shipped_text() -> str:
