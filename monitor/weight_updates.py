@@ -49,7 +49,7 @@ class Lane:
     """The trainer's publications, or the updates of one engine; counts and durations are of the whole run.
 
     `behind`: versions between its newest one and the run's; `kept`: updates after which the prefix cache was not cleared; `unknown`: updates
-    without a version; `arrivals`: those that were asked for, in their order.
+    without a version; `all_unloaded`: versions that were named while no load was seen; `arrivals`: those that were asked for, in their order.
     """
 
     source: str  # "trainer" | "engine"
@@ -62,6 +62,7 @@ class Lane:
     usual_stride: int
     all_skipped: int
     all_backwards: int
+    all_unloaded: int
     all_reloads: int
     cleared: int
     kept: int

@@ -30,7 +30,7 @@ WITH records AS (
 ), usual AS (
     SELECT source, replica, coalesce(quantile_disc(stride, 0.5) FILTER (stride > 0), 1) AS stride FROM strides GROUP BY source, replica
 ), judged AS (
-    SELECT s.* EXCLUDE (stride, delay, pause), if(s.delay >= 0, s.delay, NULL) AS delay, if(s.pause >= 0, s.pause, NULL) AS pause,
+    SELECT s.* EXCLUDE (delay, pause), if(s.delay >= 0, s.delay, NULL) AS delay, if(s.pause >= 0, s.pause, NULL) AS pause,
            s.stride < 0 AS backwards, if(s.stride > u.stride, s.stride - u.stride, 0)::BIGINT AS skipped
     FROM strides AS s JOIN usual AS u ON u.source = s.source AND u.replica IS NOT DISTINCT FROM s.replica
 ), unknown AS (
@@ -38,6 +38,8 @@ WITH records AS (
 ), totals AS (
     SELECT source, replica, count(*) AS updates, min(arrived_at) AS first_at, max(arrived_at) AS last_at, max(place) AS newest_place,
            arg_max(version, place) AS newest_version, sum(skipped)::BIGINT AS all_skipped, count(*) FILTER (backwards) AS all_backwards,
+           -- The first version of a lane was there before anybody looked; a lane that never shows a load shows nothing.
+           if(bool_or(loaded), count(*) FILTER (NOT loaded AND stride IS NOT NULL), 0) AS all_unloaded,
            sum(reloads)::BIGINT AS all_reloads, count(*) FILTER (cache_cleared) AS cleared,
            count(*) FILTER (NOT cache_cleared) AS kept, median(delay) AS usual_delay, max(delay) AS longest_delay,
            median(pause) AS usual_pause, max(pause) AS longest_pause, list(DISTINCT pause_mode) FILTER (pause_mode IS NOT NULL) AS pauses
@@ -50,7 +52,7 @@ WITH records AS (
         AND ($newest::BIGINT IS NULL OR place > (SELECT place FROM newest) - $newest::BIGINT)
 )
 SELECT t.source, t.replica, t.updates, t.first_at, t.last_at, t.newest_version, n.place - t.newest_place AS behind, u.stride AS usual_stride,
-       t.all_skipped, t.all_backwards, t.all_reloads, t.cleared, t.kept, t.usual_delay, t.longest_delay, t.usual_pause, t.longest_pause,
+       t.all_skipped, t.all_backwards, t.all_unloaded, t.all_reloads, t.cleared, t.kept, t.usual_delay, t.longest_delay, t.usual_pause, t.longest_pause,
        t.pauses, coalesce(x.unknown, 0) AS unknown,
        s.version, s.step, s.arrived_at, s.pause_mode, s.cache_cleared, s.loaded, s.delay, s.pause, s.reloads, s.backwards, s.skipped
 FROM totals AS t CROSS JOIN newest AS n

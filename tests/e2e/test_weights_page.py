@@ -53,7 +53,7 @@ def test_a_switch_of_weights_is_seen_in_the_tokens_and_explained(seen: Watched, 
     page = seen.page
     page.goto(f"{address}/?page=weights&run={SWITCH}")
     patterns = page.locator("table[aria-label=patterns]")
-    expect(patterns).to_contain_text("The new weights go on from keys and values of the old ones", timeout=SLOW)
+    expect(patterns).to_contain_text("Points to keys and values of the old weights", timeout=SLOW)
     expect(page.locator(".lp-tone-critical", has_text="first tokens of new weights")).to_be_visible()
     switch = page.locator("section[aria-label='Around a switch of weights']")
     expect(switch.locator(".lp-points-mark")).to_have_count(

@@ -86,7 +86,14 @@ def test_versions_skipped_taken_back_and_loaded_again_are_counted(store: Store) 
         ("10", 2),
     ]
     assert [each.version for each in lane.arrivals if each.backwards] == ["4"]
-    assert (lane.all_backwards, lane.all_reloads, lane.usual_stride) == (1, 1, 2.0)
+    assert (lane.all_backwards, lane.all_reloads, lane.usual_stride, lane.all_unloaded) == (1, 1, 2, 0)
+
+
+def test_a_version_that_was_named_and_not_loaded_is_counted_where_loads_are_seen(store: Store) -> None:
+    engine = [update("1", 11), update("2", 21, started_at=at(20)), update("3", 31)]
+    lane = found(store, *published(1, 2, 3), *engine)["engine"]
+    assert [each.loaded for each in lane.arrivals] == [False, True, False]
+    assert lane.all_unloaded == 1  # the first was there before anybody looked
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ function words(view, answer) {
   if (answer.state === "none") return [];
   if (answer.state === "refused") return [answer.words];
   const save = answer.csv === null ? node("span", { class: "lp-hint", text: answer.large }) : node("button", { class: "lp-button", type: "button", text: "Download CSV", onclick: () => download(answer.csv) });
-  return [answer.words, answer.more ? ` ${answer.more}` : "", " ", save];
+  return [`${answer.words}. `, answer.more ? `${answer.more} ` : "", save];
 }
 
 function download(text) {

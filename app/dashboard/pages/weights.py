@@ -207,6 +207,8 @@ def _odd(lane: Lane) -> Iterator[str]:
         yield f"{_count(lane.all_skipped, 'version')} skipped"
     if lane.all_backwards:
         yield f"{_count(lane.all_backwards, 'update')} to an older version"
+    if lane.all_unloaded and lane.source == "engine":
+        yield f"{_count(lane.all_unloaded, 'version')} named, and not seen to be loaded"
     if lane.unknown:
         yield f"{_count(lane.unknown, 'update')} without a version: call weights.mark after the load"
     if lane.all_reloads and lane.source == "engine":

@@ -19,8 +19,8 @@ _QUESTIONS: Final[Mapping[Question, tuple[str, str]]] = {
     "in_flight": ("update while it ran", "none"),
 }
 _MEANING: Final[Mapping[tuple[Question, str], str]] = {
-    ("after_switch", "worse"): "The new weights go on from keys and values of the old ones: the update kept requests in flight and their cache. "
-    "Abort or recompute them, or clear the cache with the update.",
+    ("after_switch", "worse"): "Points to keys and values of the old weights that were kept: abort or recompute requests in flight, or clear the "
+    "cache with the update. Tokens that are stale themselves add to it: see the lag above.",
     ("after_switch", "same"): "Requests go on as if they had begun with the new weights.",
     ("after_switch", "better"): "Sequences without a switch are the staler ones.",
     ("before_switch", "worse"): "Staleness: the trainer computes with newer weights than those that sampled. It grows with the lag, and is what a correction is for.",

@@ -122,12 +122,15 @@ def _lag(at: _Looking) -> None:
     window = (at.sequences.first, at.sequences.last)
     lags: list[ReplicaLag] | None = at.once("replicas", at.sequences, lambda: lag_by_replica(feed(), run, window))
     panels, beside, keys = words.with_replicas(series, lags or ())
-    _blocks(
-        "lag title", words.title("Lag and delay", "how old the weights were that sampled, and how long new ones took")
-    )
+    _blocks("lag title", words.title("Lag and delay", _note(at, len(beside))))
     steps_chart(
         "weights", replace(at.view, series=series), panels, beside=[RunView(each) for each in beside], legend=keys
     )
+
+
+def _note(at: _Looking, engines: int) -> str:
+    note = "how old the weights were that sampled, and how long new ones took"
+    return f"{note}; engines apart: {at.sequences.words}" if engines and at.sequences != at.seen else note
 
 
 def _study(at: _Looking) -> None:

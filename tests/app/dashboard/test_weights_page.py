@@ -30,7 +30,7 @@ ARRIVAL = Arrival(
 )  # fmt: skip
 ENGINE = Lane(
     source="engine", replica="left", updates=17, first_at=T0, last_at=T0, newest_version="16", behind=0, usual_stride=1, all_skipped=0,
-    all_backwards=0, all_reloads=0, cleared=0, kept=16, unknown=0, usual_delay=0.03, longest_delay=0.5, usual_pause=0.04, longest_pause=0.6,
+    all_backwards=0, all_unloaded=0, all_reloads=0, cleared=0, kept=16, unknown=0, usual_delay=0.03, longest_delay=0.5, usual_pause=0.04, longest_pause=0.6,
     pauses=["keep"], arrivals=(ARRIVAL,),
 )  # fmt: skip
 TRAINER = replace(ENGINE, source="trainer", replica=None, kept=0, pauses=None, usual_delay=None, usual_pause=None)
@@ -67,11 +67,12 @@ def test_a_lane_says_what_was_out_of_the_ordinary_and_what_is_not_known() -> Non
         "kept 16×",
         "nothing",
     ]
-    odd = replace(ENGINE, all_skipped=2, all_backwards=1, unknown=3, all_reloads=1, usual_stride=4)
+    odd = replace(ENGINE, all_skipped=2, all_backwards=1, all_unloaded=5, unknown=3, all_reloads=1, usual_stride=4)
     assert cells(odd)[2] == "17, every 4 versions"
     assert cells(odd)[-1].split("; ") == [
         "2 versions skipped",
         "1 update to an older version",
+        "5 versions named, and not seen to be loaded",
         "3 updates without a version: call weights.mark after the load",
         "1 reload of the same version",
     ]
