@@ -135,7 +135,7 @@ function overview(matrix, looks, view) {
 const word = ({ verdict, change }) => [node("span", { class: "lp-verdict-mark", "aria-hidden": "true", text: MARKS[verdict] }), node("b", { text: verdict }), change ? node("span", { class: "lp-hint", text: ` ${change}` }) : null];
 
 function numbers(run, head, matrix, view) {
-  return node("div", { class: "lp-scroll" }, node("table", { class: "lp-table lp-cmp-numbers", "aria-label": `numbers of ${run.run}` },
+  return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table lp-cmp-numbers", "aria-label": `numbers of ${run.run}` },
     node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
     node("tbody", {}, ...run.rows.map(({ tone, cells }, at) => node("tr", {}, ...cells.map((words, column) => cell(words, head[column], column, tone, matrix[at], view)))))));
 }
@@ -176,7 +176,7 @@ function configuration(head, rows) {
   return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table", "aria-label": "configuration" },
     node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
     node("tbody", {}, ...rows.map((row) => node("tr", { class: row.at(-1) ? "lp-tone-warning" : undefined },
-      ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, words || (column < row.length - 1 ? node("span", { class: "lp-hint", text: "the same" }) : ""))))))))); 
+      ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, words || (column < row.length - 1 ? node("span", { class: "lp-hint", text: "the same" }) : "")))))))));
 }
 
 function plain(name, head, rows, mark) {

@@ -13,8 +13,8 @@ export function update(root, view) {
     ...data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status", text: words })),
     node("p", { class: `lp-parity-verdict lp-parity-${data.tone}`, role: "status" }, node("b", { text: data.word }), ` ${data.words}`,
       data.compare ? node("a", { href: data.compare, text: "compare their courses" }) : null),
-    others.length ? checks("requirements", others, data.reference) : null,
-    met.length ? node("details", { open }, node("summary", { text: `${met.length} of ${data.checks.length} requirements are met` }), checks("requirements met", met, data.reference)) : null,
+    others.length ? checks("requirements", others) : null,
+    met.length ? node("details", { open }, node("summary", { text: `${met.length} of ${data.checks.length} requirements are met` }), checks("requirements met", met)) : null,
     ...(data.reference ? compared(data) : []));
   root.replaceChildren(section);
 }
@@ -26,12 +26,11 @@ function chooser(data, view) {
   return node("label", { class: "lp-parity-chooser" }, "held against", list);
 }
 
-function checks(name, items, reference) {
-  const head = ["test", "found", ...(reference ? [reference] : []), "expected", "verdict", "fix"];
+function checks(name, items) {
+  const head = ["test", "found", "expected", "verdict", "fix"];
   return table(name, head, items.map((check) => [
     node("div", {}, node("b", { text: check.name }), check.layer ? node("span", { class: "lp-hint", text: ` ${check.layer}` }) : null),
     facts(check),
-    ...(reference ? [node("div", {}, ...check.reference.map((words) => node("div", { text: words })))] : []),
     node("div", { text: check.expected }),
     node("div", {}, node("b", { class: `lp-parity-${check.tone}`, text: check.verdict })),
     node("div", {}, check.fix, check.why ? node("div", { class: "lp-hint", text: check.why }) : null),
@@ -39,7 +38,8 @@ function checks(name, items, reference) {
 }
 
 function facts({ found, more }) {
-  return node("div", {}, ...found.map(([name, value, who]) => node("div", { title: who }, node("span", { class: "lp-hint", text: `${name} = ` }), value, who ? node("span", { class: "lp-hint", text: ` (${who})` }) : null)),
+  return node("div", {}, ...found.map(([name, value, who, other]) => node("div", {}, node("span", { class: "lp-hint", text: `${name} = ` }), value,
+    who ? node("span", { class: "lp-hint", text: ` (${who})` }) : null, other ? node("span", {}, node("span", { class: "lp-hint", text: ", reference: " }), other) : null)),
     more ? node("div", { class: "lp-hint", text: `and ${more} more` }) : null);
 }
 

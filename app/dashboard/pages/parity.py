@@ -67,9 +67,8 @@ def _check(check: Check, *, compared: bool) -> dict[str, Any]:
     return {
         "name": check.name,
         "layer": (check.layer or "").replace("_", " "),
-        "found": [_found(item) for item in check.settings[:_MOST]],
+        "found": [_found(item, compared=compared) for item in check.settings[:_MOST]],
         "more": max(0, len(check.settings) - _MOST),
-        "reference": [item.reference_words for item in check.settings[:_MOST]] if compared else [],
         "expected": check.expected,
         "tone": tone,
         "verdict": verdict if check.outcome == "met" or not met else "as the reference",
@@ -78,9 +77,10 @@ def _check(check: Check, *, compared: bool) -> dict[str, Any]:
     }
 
 
-def _found(item: Setting) -> list[str]:
-    """Name, value, and who set it."""
-    return [item.fact, item.words, item.provenance or ""]
+def _found(item: Setting, *, compared: bool) -> list[str]:
+    """Name, value, who set it, and the reference's value where it is another."""
+    other = item.reference_words if compared and item.words != item.reference_words else ""
+    return [item.fact, item.words, item.provenance or "", other]
 
 
 def _settings(found: Parity) -> list[list[str]]:
