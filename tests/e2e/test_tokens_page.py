@@ -104,7 +104,7 @@ def test_from_a_step_to_a_broken_token_and_what_the_correction_did(
     assert (token["rollout r"], token["trainer t"], token["ρ"]) == ("0", "−2.0596", "–")
     assert token["applied in this step"] == token["MIS (preset mis)"] == "dropped: broken log-prob"
     expect(page.locator(".lp-tk-worst")).to_contain_text("Worst tokens, broken ones first")
-    expect(page.locator(".lp-tk-facts")).to_contain_text("1, left out of every value")
+    expect(page.locator(".lp-tk-facts")).to_contain_text("left out of every value1 broken")
     seen.shot(artifacts, "tokens", whole=True)
 
     strip = page.locator(".lp-tk-strip")

@@ -16,7 +16,7 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.token_correction import DROPPED, Effect, Rule
-from logprobe.monitor.token_view import FIRST_BROKEN, MASKED, PairTokens, Tokens, turn_starts, version_switches
+from logprobe.monitor.token_view import FIRST_BROKEN, MASKED, MISSING, PairTokens, Tokens, turn_starts, version_switches
 
 _NAME: Final = 120  # characters of a name that are shown
 
@@ -106,7 +106,7 @@ def _needed(pair: str) -> str:
 
 def _gone(sequence: Mapping[str, Any]) -> str:
     if sequence["raw_kept"]:
-        return "The raw tokens of this sequence could not be found; they may just have been moved or removed."
+        return "The raw tokens of this sequence could not be read now; the page tries again."
     return "The raw tokens of this sequence are not kept. What its statistics say stands below."
 
 
@@ -121,7 +121,7 @@ def _listed(sequence: Mapping[str, Any], *, chosen: bool) -> dict[str, Any]:
         "share": "not measured" if not measured else "–" if share is None else f"{share:.1%}",
         "bar": 0.0 if share is None else round(share, 4),
         "words": [
-            *([f"{broken:,} broken"] if broken else []),
+            *([f"{broken:,} broken or missing"] if broken else []),
             f"{sequence['tokens'] + broken:,} tokens",
             *([f"replica {_name(sequence['replica'])}"] if sequence["replica"] else []),
             *([f"weights {words.spans(sequence, 2)}"] if sequence["spans"] else []),
@@ -143,7 +143,7 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]
     broken = sequence.get("broken") or 0
     facts = [
         ("tokens", f"{sequence['tokens'] + broken:,} trained on, of {sequence['n_total']:,}"),
-        ("broken", f"{broken:,}, left out of every value" if broken else ""),
+        ("left out of every value", _left_out(broken, pair)),
         ("K3", number(sequence.get("k3_kl"))),
         ("share of the step's K3", "–" if sequence.get("share") is None else f"{sequence['share']:.1%}"),
         ("mean d", number(sequence.get("log_ratio_mean"))),
@@ -161,6 +161,15 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]
         ("records", words.alignment(sequence)),
     ]
     return [[name, value] for name, value in facts if value]
+
+
+def _left_out(number_of: int, pair: PairTokens | None) -> str:
+    """Tokens under the mask that are in no value; statistics do not tell those that are broken from those that are missing."""
+    if pair is None:
+        return f"{number_of:,} broken or missing" if number_of else ""
+    missing = int(np.count_nonzero(pair.state_N == MISSING))
+    parts = [f"{pair.broken:,} broken" if pair.broken else "", f"{missing:,} not recorded" if missing else ""]
+    return ", ".join(filter(None, parts))
 
 
 def _of_measured(pair: PairTokens) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, TypeVar, cast
 
@@ -15,15 +16,17 @@ from logprobe.app.dashboard.data.tokens import StepList, StepTokens, read_step, 
 from logprobe.app.dashboard.pages.token_words import PAIRS
 from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
 from logprobe.app.dashboard.views.page import live, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, put, theme
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, put, theme
 from logprobe.collectors.correction.presets import preset
-from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.monitor.token_correction import Stated, effect
 from logprobe.monitor.token_view import Tokens, pair_tokens, read_tokens
 from logprobe.monitor.worst import Pair
 
 T = TypeVar("T")
 
+_UNREAD: Final = "This step has not been read yet; the page tries again."
+_RUN: Final = "tokens run"
 _SENT: Final = "tokens sent"
 _ANSWERED: Final = "tokens answered"
 
@@ -35,25 +38,33 @@ def tokens() -> None:
 
 def _run(run: Run, view: RunView) -> None:
     with guarded("tokens"):
+        _leave_other_runs(run)
         pair = cast("Pair", asked("pair") if asked("pair") in PAIRS else "backend")
-        steps = _remembered("steps", (run.name, view.version, pair), lambda: read_steps(feed(), run.name, pair))
+        about = (run.name, pair)
+        steps = _remembered("steps", about, lambda: read_steps(feed(), run.name, pair), version=view.version)
         number = None if steps is None else _step(steps)
-        if steps is None or number is None:
-            st.caption("No step has been read yet; the page tries again.")
-            return
-        step = _read((run.name, view.version, pair, number), asked("sequence"))
-        if step is not None:
+        step = None if number is None else _read((*about, number), view.version, asked("sequence"))
+        if steps is None or step is None:
+            st.caption(_UNREAD)
+        else:
             _draw(run, steps, step)
 
 
-def _read(key: tuple[str, str, Pair, int], sample: str | None) -> StepTokens | None:
+def _leave_other_runs(run: Run) -> None:
+    """What the address names of the run that was looked at before means nothing in this one."""
+    before, st.session_state[_RUN] = st.session_state.get(_RUN, run.name), run.name
+    if before != run.name:
+        put({"step": None, "sequence": None, "token": None})
+
+
+def _read(about: tuple[str, Pair, int], version: str, sample: str | None) -> StepTokens | None:
     """The step, with the sequence that the address names: read for it only where it is not among the worst."""
-    run, _, pair, number = key
-    step = _remembered("step", key, lambda: read_step(feed(), run, number, pair))
+    run, pair, number = about
+    step = _remembered("step", about, lambda: read_step(feed(), run, number, pair), version=version)
     if step is None or sample is None:
         return step
     return step.showing(sample) or _remembered(
-        "named", (key, sample), lambda: read_step(feed(), run, number, pair, sample)
+        "named", (about, sample), lambda: read_step(feed(), run, number, pair, sample), version=version
     )
 
 
@@ -151,16 +162,21 @@ def _unknown(done: object) -> str:
     )
 
 
-def _remembered(name: str, key: Hashable, read: Callable[[], T]) -> T | None:
-    """What `read` gave for `key`, read anew when it is another; while the service is away, what was read last."""
+def _remembered(name: str, about: Hashable, read: Callable[[], T | None], *, version: str = "") -> T | None:
+    """What `read` gave for `about` at `version`, read anew when it is another one.
+
+    While the service does not answer, what was read last about the same; never what was read about something else.
+    """
     place = f"tokens {name}"
-
-    def fresh() -> tuple[Hashable, T]:
-        known: tuple[Hashable, T] | None = st.session_state.get(place)
-        return known if known is not None and known[0] == key else (key, read())
-
-    found = kept(place, fresh)
-    return None if found is None else found[1]
+    known: tuple[Hashable, str, T] | None = st.session_state.get(place)
+    if known is not None and known[:2] == (about, version):
+        return known[2]
+    with suppress(ServiceUnavailableError):  # the bar says so
+        value = read()
+        if value is not None:
+            st.session_state[place] = (about, version, value)
+        return value
+    return known[2] if known is not None and known[0] == about else None
 
 
 def _digest(*parts: object) -> str:

@@ -14,8 +14,10 @@ from logprobe.app.dashboard.data.tokens import StepList, StepTokens
 from logprobe.app.dashboard.pages import token_words as words
 from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
 from logprobe.app.dashboard.theme import DARK, LIGHT
+from logprobe.app.dashboard.views import tokens as page
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
+from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.token_correction import Rule, effect
 from logprobe.monitor.token_view import STATES, Side, Tokens, pair_tokens
 
@@ -100,7 +102,7 @@ def test_what_is_left_of_raw_tokens_is_said_with_its_reason() -> None:
     said = notes(gone, None)
     assert "kept of 1 of 4 sequences: 2 were recorded as statistics only; of 1 they were removed" in said
     assert "What its statistics say stands below" in said
-    assert "could not be found" in notes(step_of(), None)
+    assert "could not be read now" in notes(step_of(), None)
 
 
 def test_what_was_asked_for_and_is_not_there_is_said() -> None:
@@ -116,7 +118,7 @@ def test_what_was_asked_for_and_is_not_there_is_said() -> None:
 def test_facts_of_a_sequence_leave_nothing_unknown_looking_known() -> None:
     facts = dict(page_of("r", steps(k3=[1.0]), step_of(), strip(), DARK)["facts"])
     assert facts["tokens"] == "4 trained on, of 5"
-    assert facts["broken"] == "1, left out of every value"
+    assert facts["left out of every value"] == "1 broken"
     assert facts["ρ of the sequence"] == "2.72 over 3 measured tokens"
     assert (
         facts["records"]
@@ -129,6 +131,7 @@ def test_facts_of_a_sequence_leave_nothing_unknown_looking_known() -> None:
     )
     assert (unknown["weights of the engine"], unknown["share of the step's K3"]) == ("unknown", "–")
     assert "ρ of the sequence" not in unknown
+    assert unknown["left out of every value"] == "1 broken or missing"
 
 
 def test_the_strip_travels_as_columns_and_what_is_not_recorded_as_nothing() -> None:
@@ -181,3 +184,19 @@ def test_nothing_that_hides_or_moves_text_survives() -> None:
     assert {unicodedata.category(sign) for sign in shown} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} == set()
     assert words.visible("é日本 مرحبا", spaces=False) == "é日本 مرحبا"
     assert words.visible("\u0301x")[0] == "◌"
+
+
+def test_while_the_service_is_away_only_the_same_is_shown_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page.st, "session_state", {})
+
+    def away() -> str:
+        raise ServiceUnavailableError("no answer")
+
+    remembered = page._remembered
+    assert remembered("x", "a", lambda: "first", version="1") == "first"
+    assert remembered("x", "a", away, version="1") == "first"  # not even asked
+    assert remembered("x", "a", away, version="2") == "first"
+    assert remembered("x", "b", away, version="2") is None  # never another sequence's tokens
+    assert remembered("x", "a", lambda: "second", version="2") == "second"
+    assert remembered("x", "b", lambda: None) is None
+    assert remembered("x", "a", away, version="3") == "second"
