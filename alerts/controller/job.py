@@ -170,8 +170,13 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
         return policies.current()(run)
 
     controller = Controller(store, policy)
+
+    def work() -> dict[str, Any]:
+        policies.current()  # also without a run, so that a mistake is said
+        return {**controller.run_once(), **policies.report()}
+
     return part.Part(
-        jobs=[Job("controller", SECONDS, lambda: {**controller.run_once(), **policies.report()})],
+        jobs=[Job("controller", SECONDS, work)],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
             "directives": ServiceAction("what the trainer of a run is told to apply", controller.directives),

@@ -84,6 +84,14 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own_rul
             wrong = logprobe("alerts", "silence", "run=x*", "--for", "soon", "--reason", "r", "--home", home, code=1)
             assert wrong.stderr == "logprobe: 'soon' is no span of time; write 90s, 10m, 2h or 1d\n"
             assert {"alerts.acknowledge", "alerts.silence"} <= set(_actions(reader))
+            snoozed = logprobe("alerts", "ack", "bad", "--for", "soon", "--home", home, code=1).stderr
+            assert snoozed == "logprobe: 'soon' is no span of time; write 90s, 10m, 2h or 1d\n"
+            (home / "alerts.yaml").write_text(RULES.replace("severity", "severty"))
+            kept = "unknown key; did you mean 'severity'?; what stood there before stays in force"
+            eventually(
+                lambda: kept in logprobe("status", "bad", "--home", home, code=2).stdout, "the mistake is said", 60
+            )
+            (home / "alerts.yaml").write_text(RULES)
     finally:
         errors = end(process)
     assert "Traceback" not in errors

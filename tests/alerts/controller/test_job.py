@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from logprobe.alerts.controller import sight
-from logprobe.alerts.controller.job import Controller, perform
+from logprobe.alerts.controller.job import Controller, controller_part, perform
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import CorrectionConfig, correct
@@ -348,3 +349,15 @@ def test_people_command_without_a_service(home: Path, store: Store, trainer: Tra
     for request in ({"run": RUN, "command": "of"}, {"run": "other", "command": "on"}):
         with pytest.raises(ConfigurationError):
             perform(Home(home), request)
+
+
+def test_a_policy_that_changes_is_taken_over_and_a_wrong_one_is_not(store: Store) -> None:
+    file = store.home.path / "correction.yaml"
+    made = controller_part(store, threading.Event())
+    (job,) = made.jobs
+    assert "problem" not in job.run_now()
+    file.write_text("mode: armd\n")
+    assert "correction.yaml:1" in job.run_now()["problem"]
+    assert "what stood there before stays in force" in job.run_now()["problem"]
+    file.write_text("mode: armed\n")
+    assert "problem" not in job.run_now()
