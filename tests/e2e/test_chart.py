@@ -24,7 +24,9 @@ from logprobe.monitor.reader import connect
 pytestmark = pytest.mark.browser
 
 SLOW = 180_000  # the service diagnoses on its own first
-LONG_STEPS = 2_300
+PATIENCE = 60_000  # a busy machine is no fault
+expect.set_options(timeout=PATIENCE)
+LONG_STEPS = 2_100
 VIEW = "steps=300%3A500&x=tokens&smooth=11&linear=backend.k3_kl&log=backend.kl&hide=update"
 CHART = """() => { const plot = document.querySelector(".lp-plot"), full = plot._fullLayout;
   const lines = plot.data.filter((each) => each.meta.row === "y2" && each.meta.line !== undefined && each.visible);
@@ -73,6 +75,7 @@ def seen(request: pytest.FixtureRequest, browser: Browser, served: tuple[Path, s
     """A page that must come through without a complaint; options of the window by indirect parameters."""
     options: dict[str, Any] = getattr(request, "param", {})
     page = Watched(browser, served[1], **options)
+    page.page.set_default_timeout(PATIENCE)
     yield page
     assert page.complaints == []
     page.close()

@@ -27,6 +27,7 @@ function library(address) {
 
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: false, showTips: false };
 const COARSE = globalThis.matchMedia?.("(pointer: coarse)").matches;
+const ENDS = ["pointerup", "pointercancel"];
 const PATIENCE_MS = 300; // between a zoom and the question for its details: more of them may follow
 
 export function update(root, view) {
@@ -44,7 +45,7 @@ export function update(root, view) {
 export function close(root, view) {
   view.sizes?.disconnect();
   view.deaf?.();
-  removeEventListener("pointerup", view.release);
+  for (const name of ENDS) removeEventListener(name, view.release);
   withdraw(view);
   clearTimeout(view.question);
   if (view.gd && globalThis.Plotly) globalThis.Plotly.purge(view.gd);
@@ -64,7 +65,7 @@ function build(root, view) {
   view.frame.addEventListener("pointermove", (event) => point(view, event));
   view.frame.addEventListener("pointerdown", (event) => { view.pressed = event.pointerType !== "touch"; point(view, event); });
   view.release = () => { view.pressed = false; redraw(view); };
-  addEventListener("pointerup", view.release);
+  for (const name of ENDS) addEventListener(name, view.release);
   view.frame.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") show(view, null); });
   view.deaf = listen(() => redraw(view));
   shortcuts(view);
@@ -87,9 +88,7 @@ async function draw(Plotly, view) {
   if (COARSE) layout.dragmode = false; // a finger scrolls the page
   layout.width = view.width = Math.round(view.frame.clientWidth);
   const first = !view.drawn;
-  view.fitting = true;
   await Plotly.react(view.gd, traces, { ...layout }, CONFIG);
-  view.fitting = false;
   view.traces = traces;
   view.layout = layout;
   view.drawn = true;
@@ -121,7 +120,7 @@ function resize(Plotly, view) {
 // A zoom is the reader's, and outlives new data. It stands in the address in steps, whatever the axis was.
 function relayout(view, change) {
   const range = change["xaxis.range"] ?? ("xaxis.range[0]" in change ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
-  if (!range || view.fitting) return;
+  if (!range) return;
   const [low, high] = range.map(Number);
   const steps = stepsBetween(view.axis, low, high) ?? view.state.steps;
   view.pressed = false;

@@ -38,7 +38,7 @@ function drawn(trace, data, axis, state) {
   mark(placed);
   if (!state.smooth || meta.smooth !== undefined) return [placed];
   const behind = { ...placed, opacity: FAINT };
-  if (data.detail) return [behind]; // thinned points cannot be smoothed; the server has sent the line
+  if (!trace.whole) return [behind]; // thinned points cannot be smoothed; the server has sent the line
   const smoothed = { ...placed, y: shown(centredMedian(trace.y, state.smooth)), meta: { ...meta, smooth: state.smooth } };
   return [behind, smoothed];
 }
@@ -52,7 +52,7 @@ function lifted(band) {
 function mark(trace) {
   const size = lonely(trace.y);
   trace.mode = size ? "lines+markers" : "lines";
-  if (size) trace.marker = { color: trace.line.color, size };
+  if (size) trace.marker = { color: trace.line.color, size, line: { width: 0 } };
 }
 
 // As the server laid it out, unless the reader zoomed, hid lines or wants the other scale: then around what is to be seen.

@@ -5,8 +5,9 @@ const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, i1: Int8Arr
 // A copy of `trace` whose packed arrays are typed arrays; `steps` are its x values whatever the axis will be: its own, or those of its
 // run (`places`), which a run that was sent whole has once for all lines.
 export function unpack(trace, places) {
-  const steps = trace.x === undefined ? places[trace.meta.run].steps : unpackArray(trace.x);
-  return { ...trace, x: steps, y: unpackArray(trace.y), steps };
+  const whole = trace.x === undefined;
+  const steps = whole ? places[trace.meta.run].steps : unpackArray(trace.x);
+  return { ...trace, x: steps, y: unpackArray(trace.y), steps, whole };
 }
 
 export function unpackArray(packed) {
