@@ -2,7 +2,6 @@
 // A part is drawn anew only when its data changed, so that an open menu, a selection or a place in a table is never lost.
 import { drawCharts, sample, watchCharts } from "./compare_charts.js";
 import { node } from "./dom.js";
-import { integer } from "./format.js";
 
 const MARKS = { worse: "▼", better: "▲", same: "=", differs: "≠", unknown: "?" };
 
@@ -12,6 +11,7 @@ export function update(root, view) {
   part(view, "choice", data.choice, choice);
   part(view, "elsewhere", data.choice.elsewhere, elsewhere);
   if (data.file && data.file.at !== view.given) save(view, data.file);
+  part(view, "adder", data.verdicts && { metrics: data.choice.metrics, shown: data.choice.shown }, adder);
   if (data.version && data.version === view.version) return;
   view.version = data.version;
   part(view, "verdicts", data.verdicts && { verdicts: data.verdicts, looks: data.looks }, verdicts);
@@ -28,7 +28,7 @@ export function close(root, view) {
 function build(root, view) {
   view.parts = {};
   view.open = new Set();
-  const names = ["choice", "verdicts", "matrix", "charts", "onsets", "settings", "elsewhere"];
+  const names = ["choice", "verdicts", "matrix", "adder", "charts", "onsets", "settings", "elsewhere"];
   for (const name of names) view.parts[name] = { place: node("div", { class: `lp-compare-${name}` }) };
   root.replaceChildren(node("section", { class: "lp lp-report lp-compare", "aria-label": "comparison" }, ...names.map((name) => view.parts[name].place)));
   view.unwatch = watchCharts(view);
@@ -45,7 +45,7 @@ function part(view, name, data, draw) {
 
 function choice(place, data, view) {
   const focused = place.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
-  const others = data.runs.filter((run) => run.name !== data.baseline && !data.chosen.includes(run.name));
+  const others = data.runs.filter((name) => name !== data.baseline && !data.chosen.includes(name));
   const full = data.chosen.length >= data.most;
   fill(place,
     node("div", { class: "lp-cmp-chooser" },
@@ -68,15 +68,16 @@ function elsewhere(place, words) {
 
 const fill = (place, ...content) => place.replaceChildren(...content.filter(Boolean));
 
-const entry = ({ name, steps }) => [name, `${name} (${integer(steps)} steps)`];
-const chosen = (view, names) => view.send("set", { runs: names.join(",") });
+const entry = (name) => [name, name];
+const inAddress = (names) => names.map((name) => name.replace(/[%,]/g, encodeURIComponent)).join(","); // a comma may be part of a name
+const chosen = (view, names) => view.send("set", { runs: inAddress(names) });
 // A run that becomes the baseline is compared no more.
-const without = (data, name) => ({ baseline: name, runs: data.chosen.filter((each) => each !== name).join(",") });
+const without = (data, name) => ({ baseline: name, runs: inAddress(data.chosen.filter((each) => each !== name)) });
 
 // What to begin with, as buttons: the first thing somebody does on this page.
 function offers(data, view) {
   const toBaseline = !data.baseline;
-  const names = data.runs.map((run) => run.name).filter((name) => name !== data.baseline && !data.chosen.includes(name));
+  const names = data.runs.filter((name) => name !== data.baseline && !data.chosen.includes(name));
   const pick = (name) => (toBaseline ? view.send("set", without(data, name)) : chosen(view, [name]));
   return node("div", { class: "lp-actions" }, ...names.slice(0, 12).map((name) => node("button", { class: "lp-button", type: "button", text: name, onclick: () => pick(name) })));
 }
@@ -121,7 +122,6 @@ function metrics(place, { matrix, looks, single, table }, view) {
   fill(place,
     title("Verdicts", "intervals know that steps depend on each other; a metric's name shows or hides its chart"),
     single ? tables[0] : overview(matrix, looks, view),
-    adder(view),
     ...(single ? [] : table.runs.map((run, at) => fold(view, run.run, `numbers and reasons of ${run.run}`, tables[at]))));
 }
 
@@ -152,9 +152,8 @@ function toggle(line, view) {
     onclick: () => next.length && view.send("set", { metric: next.join(",") }) });
 }
 
-function adder(view) {
-  const { metrics: keys, shown } = view.data.choice;
-  return node("div", { class: "lp-cmp-adder" }, select("judge another metric", [["", "judge another metric …"], ...keys.map((key) => [key, key])], "", (key) => key && view.send("set", { metric: [...shown, key].join(",") })));
+function adder(place, { metrics: keys, shown }, view) {
+  fill(place, select("judge another metric", [["", "judge another metric …"], ...keys.map((key) => [key, key])], "", (key) => key && view.send("set", { metric: [...shown, key].join(",") })));
 }
 
 // Stays as the reader left it when its content is drawn anew.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 from logprobe.app.dashboard.charts.compare_charts import charts_of, run_looks
 from logprobe.app.dashboard.data.feed import Run
@@ -66,26 +67,37 @@ def choice_of(known: Sequence[str], opened: str, address: Mapping[str, str | Non
     if baseline is None and len(known) == 2:  # noqa: PLR2004 -- two runs: there is nothing to choose
         baseline = next(name for name in known if name not in asked[:1])
     found = [name for name in dict.fromkeys(asked) if name in known and name != baseline]
-    shown = tuple(map(_whole, _names(address.get("metric")))) or SHOWN
-    metrics = [key for key in dict.fromkeys(shown) if key in KEYS]
+    shown = tuple(dict.fromkeys(map(_whole, _names(address.get("metric"))))) or SHOWN
     axis = address.get("align") or "step"
-    notes = [
-        *(f"There is no run called {name} here." for name in (*asked, baseline or opened) if name not in known),
-        *(f"{name} is left out: no more than {MOST} runs can be told apart." for name in found[MOST:]),
-        *(f"There is no metric {key}." for key in shown if key not in KEYS),
-        *([] if axis in AXES else [f"Runs cannot be aligned by {axis}."]),
-    ]
+    missing = [name for name in dict.fromkeys((*asked, baseline or opened)) if name not in known]
     return Choice(
         baseline=baseline if baseline in known else None,
         runs=tuple(found[:MOST]),
         axis=cast("Axis", axis) if axis in AXES else "step",
-        shown=tuple(metrics[:_MOST_CHARTS]) or SHOWN,
-        notes=tuple(notes),
+        shown=tuple(key for key in shown if key in KEYS)[:_MOST_CHARTS] or SHOWN,
+        notes=tuple(_notes(missing, found[MOST:], shown, axis)),
     )
 
 
+def _notes(missing: Sequence[str], too_many: Sequence[str], shown: Sequence[str], axis: str) -> Iterator[str]:
+    yield from (f"There is no run called {name} here." for name in missing)
+    yield from (f"{name} is left out: no more than {MOST} runs can be told apart." for name in too_many)
+    yield from (f"There is no metric {key}." for key in shown if key not in KEYS)
+    if axis not in AXES:
+        yield f"Runs cannot be aligned by {axis}."
+
+
+def in_address(names: Iterable[str]) -> str:
+    """Names as `runs` holds them; a comma may be part of a name. `browser/compare.js` does the same.
+
+    >>> in_address(["a", "b,c"]), _names("a,b%2Cc")
+    ('a,b%2Cc', ('a', 'b,c'))
+    """
+    return ",".join(name.replace("%", "%25").replace(",", "%2C") for name in names)
+
+
 def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name for name in (text or "").split(",") if name)
+    return tuple(unquote(name) for name in (text or "").split(",") if name)
 
 
 def _whole(key: str) -> str:
@@ -96,7 +108,7 @@ def _whole(key: str) -> str:
 def chooser(choice: Choice, runs: Sequence[Run], problem: str = "") -> dict[str, Any]:
     """What can be chosen, and what is; `problem`: why nothing can be compared."""
     return {
-        "runs": [{"name": run.name, "steps": run.steps} for run in runs],
+        "runs": [run.name for run in runs],
         "baseline": choice.baseline,
         "chosen": list(choice.runs),
         "most": MOST,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from logprobe.app.dashboard.pages.compare import in_address
 from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
 
 RECIPE: Final = "the shipped recipe"  # what a run is held against when no reference is chosen
@@ -54,7 +55,7 @@ def parity_data(
 
 
 def _link(run: str, reference: str) -> str:
-    return f"./?{urlencode({'page': 'compare', 'run': run, 'baseline': reference, 'runs': run})}"
+    return f"./?{urlencode({'page': 'compare', 'run': run, 'baseline': reference, 'runs': in_address([run])})}"
 
 
 def _step(step: int | None) -> str:

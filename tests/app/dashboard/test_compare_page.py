@@ -12,7 +12,7 @@ import pytest
 from logprobe.alerts.liveness import judge
 from logprobe.app.dashboard.data.comparing import Comparer, Paced, Recent
 from logprobe.app.dashboard.data.feed import Run
-from logprobe.app.dashboard.pages.compare import MOST, SHOWN, Choice, choice_of, chooser, compare_data
+from logprobe.app.dashboard.pages.compare import MOST, SHOWN, Choice, choice_of, chooser, compare_data, in_address
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.monitor.compare import Comparison, History, compared
 
@@ -55,6 +55,11 @@ def test_the_run_that_is_open_is_compared_until_others_are_named() -> None:
     assert choice(baseline="run-0", runs="run-2,run-3,run-2").runs == ("run-2", "run-3")
     assert choice().baseline is None
     assert choice_of(["a", "b"], "a", {}) == Choice("b", ("a",))  # of two runs the other one
+
+
+def test_a_comma_may_be_part_of_a_name() -> None:
+    names = ["lr=1e-5,seed=1", "100%", "100%2C"]
+    assert choice_of([*names, "base"], "base", {"baseline": "base", "runs": in_address(names)}).runs == tuple(names)
 
 
 def test_what_cannot_be_had_is_said_and_left_out() -> None:
