@@ -31,6 +31,17 @@ pytestmark = pytest.mark.browser
 
 SLOW = 60_000
 HOSTILE = '<img src=x onerror="window.hostile=1">'
+RULES = f"""rules:
+  - name: hostile
+    severity: critical
+    metric: logprob_abs_diff_mean
+    pair: backend
+    when: {{kind: threshold, above: 0.01, window: 2}}
+    annotations:
+      summary: '{HOSTILE} of the rule'
+      description: '{HOSTILE}'
+      runbook: '{HOSTILE}'
+"""
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +142,7 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     home = tmp_path_factory.mktemp("hostile") / "home"
     ingest_recorded(home, "v1-initial", before_step=12)
     _record_markup(home)
+    (home / "alerts.yaml").write_text(RULES)
     with dashboard("up", "--home", str(home), "--port", "0", "--host", "0.0.0.0", "--read-only") as url:
         yield url, home
 
@@ -185,6 +197,10 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
         page.goto(f"{named}{'&' if '?' in named else '?'}run={HOSTILE.replace(' ', '%20').replace('=', '%3D')}")
         expect(page.locator(".lp-bar")).to_contain_text("<img src=x", timeout=SLOW)
         page.wait_for_timeout(2500)  # whatever the page fetches next
+        if "page=alerts" in link:
+            expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile", timeout=SLOW)
+            page.get_by_role("button", name="hostile", exact=True).first.click()  # opens it, with what it says
+            page.wait_for_timeout(1500)
         assert page.evaluate("window.hostile") is None, link
         assert page.locator("img[src=x]").count() == 0, link
     assert seen.complaints == []
