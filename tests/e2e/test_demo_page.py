@@ -30,13 +30,13 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 def test_the_demo_shows_recorded_runs_growing(browser: Browser, repository: Path, artifacts: Path) -> None:
     names = [recorded.run for recorded in find_runs(repository / "sample_data", None)]
+    started = time.monotonic()  # as somebody who types the command has it, and opens the address at once
     with dashboard("demo", "--port", "0", "--speed", "8") as address:
-        opened = time.monotonic()
         seen = Watched(browser, address)
         page = seen.page
         page.goto(address)
         page.wait_for_function(LAST_STEP, timeout=FIRST_CHART_SECONDS * 1000)
-        (artifacts / "first-chart-seconds.txt").write_text(f"{time.monotonic() - opened:.1f}\n")
+        (artifacts / "first-chart-seconds.txt").write_text(f"{time.monotonic() - started:.1f}\n")
         page.wait_for_function(f"() => ({LAST_STEP})() >= 20")
         seen.shot(artifacts, "demo")
 
