@@ -27,7 +27,7 @@ export function shortcuts(view) {
   view.frame.addEventListener("focusin", take);
   view.frame.addEventListener("pointerenter", take);
   view.frame.addEventListener("keydown", (event) => move(view, event));
-  view.frame.addEventListener("blur", () => show(view, null));
+  view.frame.addEventListener("blur", () => { show(view, null); if (view.tip) view.tip.hidden = true; });
 }
 
 const following = (list, value) => list[(list.indexOf(value) + 1) % list.length];
@@ -53,6 +53,7 @@ function move(view, event) {
   if (!inside.length) return;
   const now = view.at ? inside.findIndex((at) => course.steps[at] >= view.at.step) : way > 0 ? -1 : inside.length;
   const next = inside[Math.max(0, Math.min(inside.length - 1, now + way * (event.shiftKey ? 10 : 1)))];
+  view.tip.hidden = true;
   show(view, { run: view.at?.run ?? 0, step: course.steps[next], place: placeOf(course, course.steps[next]) });
   speak(view);
 }

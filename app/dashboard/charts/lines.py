@@ -66,9 +66,8 @@ def _band(x: Floats, y: Floats, window: Window | None, base: Trace, color: str) 
     if band is None:
         return
     parts = [part for part in _stretches(band.low) if len(part)]
-    around = [
-        np.append(np.concatenate([part, part[::-1]]), -1) for part in parts
-    ]  # there and back; -1: the break between two
+    # There along one edge and back along the other; −1: the break between two polygons.
+    around = [np.append(np.concatenate([part, part[::-1]]), -1) for part in parts]
     at = np.concatenate([*around, np.empty(0, dtype=np.int64)])
     there = np.concatenate([np.arange(len(turn)) < len(turn) // 2 for turn in around] or [np.empty(0, dtype=bool)])
     edge = np.where(at < 0, np.nan, np.where(there, band.low[at], band.high[at]))

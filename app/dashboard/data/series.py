@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,15 @@ class RunSeries:
         """Seconds since the first step whose time is known; NaN where a step's is not."""
         known = self.times[np.isfinite(self.times)]
         return self.times - known[0] if len(known) else np.full(len(self.steps), np.nan)
+
+    @property
+    def checksum(self) -> int:
+        """Another one when any value is, for series whose revision does not say so: what was computed for a choice of steps."""
+        names = sorted(self.values)
+        result = crc32("\n".join([self.run, *names]).encode())
+        for array in (self.steps, self.tokens, self.times, *(self.values[name] for name in names)):
+            result = crc32(np.ascontiguousarray(array).tobytes(), result)
+        return result
 
     def column(self, metric: str) -> Floats:
         """Values of `metric`, NaN where it has none."""

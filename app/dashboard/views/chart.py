@@ -52,7 +52,8 @@ def _drawn(
 ) -> dict[str, Any]:
     """The chart's data, made anew only when something of it is another."""
     colors = theme()
-    state = (*(view.version for view in views), colors.mode, detail, tuple(panels), tuple(legend))
+    others = tuple(view.series.checksum for view in views[1:])  # which need not be runs of the feed
+    state = (views[0].version, others, colors.mode, detail, tuple(panels), tuple(legend))
     kept: tuple[Any, Mapping[str, Any]] | None = st.session_state.get(f"{key} drawn")
     if kept is None or kept[0] != state:
         data = chart_of(views[0], panels, colors, beside=views[1:], legend=legend, detail=detail)

@@ -73,3 +73,16 @@ def test_places_on_other_axes_are_known_or_unknown() -> None:
     unknown = RunSeries("r", 1, np.arange(3), np.array([1.0, np.nan, 1.0]))
     np.testing.assert_array_equal(unknown.trained, [1.0, np.nan, np.nan])  # never a sum of what is known only in part
     assert np.isnan(unknown.elapsed).all()
+
+
+def test_a_checksum_changes_with_any_value() -> None:
+    series = merge(RunSeries("r"), summaries((1, 1), (2, 2)), points((1, "a", 1.0), (2, "a", 2.0)))
+    others = [
+        merge(RunSeries("r"), summaries((1, 1), (2, 2)), points((1, "a", 1.0), (2, "a", 2.5))),
+        merge(RunSeries("r"), summaries((1, 1), (2, 2)), points((1, "b", 1.0), (2, "b", 2.0))),
+        merge(RunSeries("r"), summaries((1, 1), (3, 2)), points((1, "a", 1.0), (3, "a", 2.0))),
+        merge(RunSeries("s"), summaries((1, 1), (2, 2)), points((1, "a", 1.0), (2, "a", 2.0))),
+    ]
+    assert len({series.checksum, *(other.checksum for other in others)}) == 5
+    again = merge(RunSeries("r"), summaries((1, 1), (2, 2)), points((1, "a", 1.0), (2, "a", 2.0)))
+    assert again.checksum == series.checksum
