@@ -115,8 +115,11 @@ def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, ad
 def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&pair=total")
+    expect(page.locator(".lp-slices-table")).to_be_visible(timeout=SLOW)
+    page.wait_for_selector(".lp-plot .trace", state="attached")  # nothing moves from here on
     plot = page.locator(".lp-heat-plot")
-    plot.scroll_into_view_if_needed(timeout=SLOW)
+    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)
+    plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.75, middle)

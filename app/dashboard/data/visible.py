@@ -8,7 +8,7 @@ from typing import Final
 
 from logprobe.app.dashboard.data.series import Steps
 
-_RANGE: Final = re.compile(r"(-?\d{1,18})?:(-?\d{1,18})?")
+_RANGE: Final = re.compile(r"(\d{1,18}):(\d{1,18})")  # as browser/chart_state.js reads it
 _TENTH: Final = 10
 
 
@@ -40,21 +40,18 @@ class Visible:
 
 
 def visible(asked: str | None, steps: Steps) -> Visible:
-    """The range that `asked` names, no wider than the run; all of it for what is no range, or lies outside.
+    """The range that `asked` names, no wider than the run; all of it for what is no range, or has no step.
 
     Args:
-        asked: ``A:B``, ``A:`` or ``:B``; None: nothing was chosen.
+        asked: ``A:B``; None: nothing was chosen.
         steps: of the run, ascending, at least one.
     """
     whole = Visible(int(steps[0]), int(steps[-1]))
     match = _RANGE.fullmatch(asked or "")
     if match is None:
         return whole
-    first, last = (
-        int(text) if text else bound for text, bound in zip(match.groups(), (whole.first, whole.last), strict=True)
-    )
-    first, last = max(min(first, last), whole.first), min(max(first, last), whole.last)
-    if first > last or (first, last) == (whole.first, whole.last):
+    first, last = max(int(match[1]), whole.first), min(int(match[2]), whole.last)
+    if (first, last) == (whole.first, whole.last) or not ((steps >= first) & (steps <= last)).any():
         return whole
     return Visible(first, last, whole=False)
 

@@ -130,11 +130,12 @@ def test_what_a_metric_is_comes_from_the_catalog() -> None:
     [
         (None, Visible(5, 90)),
         ("20:40", Visible(20, 40, whole=False)),
-        ("40:20", Visible(20, 40, whole=False)),
-        ("20:", Visible(20, 90, whole=False)),
-        (":20", Visible(5, 20, whole=False)),
+        ("40:20", Visible(5, 90)),
+        ("20:", Visible(5, 90)),
+        ("20:200", Visible(20, 90, whole=False)),
         ("0:1000", Visible(5, 90)),
         ("200:300", Visible(5, 90)),
+        ("31:59", Visible(5, 90)),  # between two steps
         ("<b>:9", Visible(5, 90)),
         ("9", Visible(5, 90)),
     ],
