@@ -24,8 +24,8 @@ _BLOCKS: Final = 10
 QUANTITIES: Final = (
     ("k3", "K3 of the pair backend", "nats", True),
     ("masked", "share of the tokens masked", "", False),
-    ("ess", "effective samples of the ratios", "", False),
-    ("weight_ess", "effective samples of the weights", "", False),
+    ("ess", "ESS of the ratios", "", False),
+    ("weight_ess", "ESS of the weights", "", False),
     ("reward", "reward", "", False),
     ("grad_norm", "gradient norm", "", True),
 )

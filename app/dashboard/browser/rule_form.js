@@ -1,7 +1,7 @@
 // The common kind of rule as fields: one metric, one limit. The text is what counts; the fields write it.
 import { node } from "./dom.js";
 
-export const BLANK = { name: "", metric: "backend.k3_kl", slice: "", side: "above", limit: "", clear: "", window: 1, for: 5, keep_firing: 10, severity: "warning", summary: "" };
+export const BLANK = { name: "my-rule", metric: "backend.k3_kl", slice: "", side: "above", limit: "0.1", clear: "", window: 10, for: 5, keep_firing: 10, severity: "warning", summary: "" };
 
 export function formOf(values, { metrics, slices }, changed) {
   const known = new Map(metrics.map((metric) => [metric.key, metric]));

@@ -16,7 +16,7 @@ _POINTS: Final = 800
 _ROWS: Final = (
     ("k3", "K3 of the pair backend", "nats", True),
     ("masked", "share of the tokens that the trainer masked", "", False),
-    ("weight_ess", "effective samples of the weights", "", False),
+    ("weight_ess", "ESS of the weights", "", False),
     ("reward", "reward", "", False),
 )
 _OVER: Final = frozenset({"switched_off", "rolled_back"})
