@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.slices import Source, Steps
 
-State = Literal["current", "behind", "stopped"]
+State = Literal["current", "behind", "stopped", "unknown"]
 Floats = NDArray[np.float64]
 
 # In strides, the number of versions that lie between two updates of the same engine as a rule. One stride behind is an update under way.
@@ -48,7 +48,7 @@ class Arrival:
 class Lane:
     """The trainer's publications, or the updates of one engine; counts and durations are of the whole run.
 
-    `behind`: versions between its newest one and the run's; `kept`: updates after which the prefix cache was not cleared; `unknown`: updates
+    `behind`: versions between its newest one and the run's; None, as `newest_version`, where it never said a version; `kept`: updates after which the prefix cache was not cleared; `unknown`: updates
     without a version; `all_unloaded`: versions that were named while no load was seen; `arrivals`: those that were asked for, in their order.
     """
 
@@ -57,8 +57,8 @@ class Lane:
     updates: int
     first_at: datetime | None
     last_at: datetime | None
-    newest_version: str
-    behind: int
+    newest_version: str | None
+    behind: int | None
     usual_stride: int
     all_skipped: int
     all_backwards: int
@@ -77,6 +77,8 @@ class Lane:
     @property
     def state(self) -> State:
         """Whether it keeps up, judged by its own stride: an engine that takes every fourth version is not late at the third."""
+        if self.behind is None:
+            return "unknown"
         if self.behind <= _LATE * self.usual_stride:
             return "current"
         return "behind" if self.behind <= _GONE * self.usual_stride else "stopped"

@@ -1,6 +1,6 @@
 -- When each weight version arrived where: the trainer's publications and each engine's updates in $run.
 -- Grain: lane ("trainer", or an engine's replica) and version, in the order of arrival; beside each, what holds for all of its lane. A lane
--- without an arrival among those asked for has one row with `version` null. Inputs: weight_records. Parameters: $run; $first and $last
+-- without an arrival among those asked for has one row with `version` null; one of whose versions none is known has no newest one. Inputs: weight_records. Parameters: $run; $first and $last
 -- (steps whose result a version is, both included; null: no bound); $newest (versions, counted from the newest one; null: all).
 -- `place`: of a version among all of the run, by number where all are whole numbers, else in the order of publication. Of several records
 -- of a lane about one version the first counts, the others are reloads. `skipped`: versions between this one and the one before that
@@ -50,13 +50,18 @@ WITH records AS (
     SELECT * FROM judged
     WHERE coalesce(step >= $first::BIGINT, $first::BIGINT IS NULL) AND coalesce(step <= $last::BIGINT, $last::BIGINT IS NULL)
         AND ($newest::BIGINT IS NULL OR place > (SELECT place FROM newest) - $newest::BIGINT)
+), lanes AS (
+    SELECT DISTINCT source, replica FROM records
 )
-SELECT t.source, t.replica, t.updates, t.first_at, t.last_at, t.newest_version, n.place - t.newest_place AS behind, u.stride AS usual_stride,
-       t.all_skipped, t.all_backwards, t.all_unloaded, t.all_reloads, t.cleared, t.kept, t.usual_delay, t.longest_delay, t.usual_pause, t.longest_pause,
-       t.pauses, coalesce(x.unknown, 0) AS unknown,
+SELECT l.source, l.replica, coalesce(t.updates, 0) AS updates, t.first_at, t.last_at, t.newest_version, n.place - t.newest_place AS behind,
+       coalesce(u.stride, 1) AS usual_stride, coalesce(t.all_skipped, 0) AS all_skipped, coalesce(t.all_backwards, 0) AS all_backwards,
+       coalesce(t.all_unloaded, 0) AS all_unloaded, coalesce(t.all_reloads, 0) AS all_reloads, coalesce(t.cleared, 0) AS cleared,
+       coalesce(t.kept, 0) AS kept, t.usual_delay, t.longest_delay, t.usual_pause, t.longest_pause, t.pauses,
+       coalesce(x.unknown, 0) AS unknown,
        s.version, s.step, s.arrived_at, s.pause_mode, s.cache_cleared, s.loaded, s.delay, s.pause, s.reloads, s.backwards, s.skipped
-FROM totals AS t CROSS JOIN newest AS n
-JOIN usual AS u ON u.source = t.source AND u.replica IS NOT DISTINCT FROM t.replica
-LEFT JOIN unknown AS x ON x.source = t.source AND x.replica IS NOT DISTINCT FROM t.replica
-LEFT JOIN shown AS s ON s.source = t.source AND s.replica IS NOT DISTINCT FROM t.replica
-ORDER BY t.source DESC, t.replica NULLS FIRST, s.arrived_at, s.place
+FROM lanes AS l CROSS JOIN newest AS n
+LEFT JOIN totals AS t ON t.source = l.source AND t.replica IS NOT DISTINCT FROM l.replica
+LEFT JOIN usual AS u ON u.source = l.source AND u.replica IS NOT DISTINCT FROM l.replica
+LEFT JOIN unknown AS x ON x.source = l.source AND x.replica IS NOT DISTINCT FROM l.replica
+LEFT JOIN shown AS s ON s.source = l.source AND s.replica IS NOT DISTINCT FROM l.replica
+ORDER BY l.source DESC, l.replica NULLS FIRST, s.arrived_at, s.place

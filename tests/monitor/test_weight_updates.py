@@ -127,6 +127,12 @@ def test_names_stand_in_the_order_of_publication_and_unknown_versions_are_counte
     assert (known["a"].unknown, known["a"].newest_version, known["a"].behind) == (1, "hot", 0)
 
 
+def test_an_engine_that_never_said_a_version_is_there_and_unknown(store: Store) -> None:
+    known = found(store, *published(1, 2), update(None, 11, "a"), update(None, 21, "a"))
+    lane = known["a"]
+    assert (lane.state, lane.behind, lane.newest_version, lane.unknown, lane.updates) == ("unknown", None, None, 2, 0)
+
+
 def test_a_lane_without_an_arrival_in_the_window_stays_in_sight(store: Store) -> None:
     rows = [
         *published(*range(1, 31)),

@@ -44,7 +44,7 @@ function row(lane, view) {
 
 function keys(lanes) {
   const all = lanes.flatMap((lane) => lane.arrivals);
-  const there = { kept: all.some(({ kept }) => kept), odd: all.some(odd), gone: lanes.some(({ note }) => note), bar: all.some(({ delay }) => delay) };
+  const there = { kept: all.some(({ kept }) => kept), odd: all.some(odd), gone: lanes.some(({ gone }) => gone), bar: all.some(({ delay }) => delay) };
   return Object.entries(MARKS).filter(([kind]) => there[kind]).map(([kind, words]) => node("span", { class: "lp-key" }, sample(kind), words));
 }
 
@@ -79,7 +79,7 @@ function lines(lane, view, width) {
   const drawing = svg("svg", { width, height: HEIGHT, "aria-hidden": "true" },
     svg("path", { class: "lp-lane-line", d: `M0 15H${width}` }), svg("path", { class: "lp-lane-bar", d: bars }),
     svg("path", { class: lane.engine ? "lp-lane-tick" : "lp-lane-tick lp-lane-trainer", d: ticks }));
-  if (lane.note) drawing.append(svg("path", { class: "lp-lane-gone", d: `M${last ? x(last.at).toFixed(1) : 0} 15H${width}` }));
+  if (lane.gone) drawing.append(svg("path", { class: "lp-lane-gone", d: `M${last ? x(last.at).toFixed(1) : 0} 15H${width}` }));
   for (const arrival of lane.arrivals) {
     if (arrival.kept) drawing.append(mark("kept", x(arrival.at), 26.5));
     if (odd(arrival)) drawing.append(mark("odd", x(arrival.at), 5));

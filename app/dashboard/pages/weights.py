@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -19,7 +20,7 @@ from logprobe.monitor.weight_updates import Arrival, Lane, ReplicaLag
 _LANES: Final = 24  # drawn; the table has all
 _REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
 _HEAD: Final = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "out of the ordinary")
-_TONES: Final = {"current": "", "behind": "warning", "stopped": "critical"}
+_TONES: Final = {"current": "", "behind": "warning", "stopped": "critical", "unknown": "warning"}
 
 PANELS: Final = (
     Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
@@ -97,10 +98,12 @@ def _engines(count: int) -> str:
 
 
 def _newest(lanes: Sequence[Lane]) -> str:
-    return min(lanes, key=lambda lane: lane.behind).newest_version
+    return next(lane.newest_version or "" for lane in lanes if lane.behind == 0)
 
 
 def _late(lane: Lane) -> str:
+    if lane.behind is None or lane.newest_version is None:
+        return f"{name_of(lane)} never said which weights it has: call `logprobe.collectors.weights.mark(version)` after the load"
     what = "stopped updating" if lane.state == "stopped" else "lags behind"
     return (
         f"{name_of(lane)} {what} at version `{harmless(lane.newest_version)}`, {_count(lane.behind, 'version')} behind"
@@ -117,7 +120,7 @@ def _count(many: int, what: str) -> str:
 
 def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, Any]:
     """Data of `browser/weights.js`: a lane per engine, the trainer first, then those that are worst off. `shown`: of which arrivals."""
-    drawn = sorted(lanes, key=lambda lane: (lane.source == "engine", -lane.behind, lane.replica or ""))[:_LANES]
+    drawn = sorted(lanes, key=_place)[:_LANES]
     times = [arrival.arrived_at.timestamp() for lane in drawn for arrival in lane.arrivals if arrival.arrived_at]
     hidden = len(lanes) - len(drawn)
     return {
@@ -129,15 +132,25 @@ def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, Any]:
     }
 
 
+def _place(lane: Lane) -> tuple[bool, float, str]:
+    """The trainer first, then the engines that are furthest behind; what nobody knows is the furthest."""
+    return lane.source == "engine", -math.inf if lane.behind is None else -lane.behind, lane.replica or ""
+
+
 def _drawn(lane: Lane) -> dict[str, Any]:
     late = lane.state != "current"
     return {
         "name": name_of(lane),
         "engine": lane.source == "engine",
         "tone": _TONES[lane.state] if lane.source == "engine" else "",
-        "note": f"{lane.behind:,} behind" if late and lane.source == "engine" else "",
+        "note": _note(lane) if late and lane.source == "engine" else "",
+        "gone": lane.state in {"behind", "stopped"} and lane.source == "engine",
         "arrivals": [_arrival(each) for each in lane.arrivals if each.arrived_at is not None],
     }
+
+
+def _note(lane: Lane) -> str:
+    return "version unknown" if lane.behind is None else f"{lane.behind:,} behind"
 
 
 def _arrival(each: Arrival) -> dict[str, Any]:
@@ -159,12 +172,12 @@ def _arrival(each: Arrival) -> dict[str, Any]:
 
 
 def _in_words(lane: Lane) -> str:
-    return f"{name_of(lane)}: {_count(lane.updates, 'update')}, newest version {harmless(lane.newest_version)}, {lane.behind:,} behind."
+    return f"{name_of(lane)}: {_count(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}, {_note(lane)}."
 
 
 def lanes_blocks(lanes: Sequence[Lane]) -> list[Block]:
     """The lanes as a table, of the whole run; those in trouble first among the engines."""
-    ordered = sorted(lanes, key=lambda lane: (lane.source == "engine", -lane.behind, lane.replica or ""))
+    ordered = sorted(lanes, key=_place)
     rows = [_lane(lane) for lane in ordered]
     return [table("lanes", _HEAD, rows, empty="Nobody has recorded a weight update.")]
 
@@ -174,7 +187,7 @@ def _lane(lane: Lane) -> Block:
     odd = list(_odd(lane))
     cells = [
         name_of(lane),
-        f"{harmless(lane.newest_version)}" + (f", {lane.behind:,} behind" if lane.behind else ""),
+        harmless(lane.newest_version or "not known") + (f", {lane.behind:,} behind" if lane.behind else ""),
         f"{lane.updates:,}" + (f", every {lane.usual_stride:,} versions" if lane.usual_stride > 1 else ""),
         _range(lane.usual_delay, lane.longest_delay),
         _pause(lane),
@@ -201,7 +214,7 @@ def _cache(lane: Lane) -> str:
 
 
 def _odd(lane: Lane) -> Iterator[str]:
-    if lane.source == "engine" and lane.state != "current":
+    if lane.source == "engine" and lane.state in {"behind", "stopped"}:
         yield "stopped updating" if lane.state == "stopped" else "lags behind"
     if lane.all_skipped:
         yield f"{_count(lane.all_skipped, 'version')} skipped"

@@ -48,6 +48,7 @@ def cells(lane: Lane) -> list[str]:
         ([TRAINER], "No engine has recorded", "unknown"),
         ([TRAINER, ENGINE], "keeps up with the newest weights, version `16`", ""),
         ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="9", behind=4)], "engine right lags behind at version `9`, 4 versions behind", "warning"),
+        ([TRAINER, replace(ENGINE, newest_version=None, behind=None)], "engine left never said which weights it has", "warning"),
         ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="1", behind=15)], "1 of 2 engines: engine right stopped updating", "critical"),
     ],
 )  # fmt: skip
