@@ -154,6 +154,9 @@ function stepKey(view, event) {
 // --- Sequences ---
 
 function sequences(view) {
+  const listed = JSON.stringify(view.data.sequences);
+  if (listed === view.listed) return;
+  view.listed = listed;
   const focused = view.parts.list.contains(document.activeElement);
   view.parts.list.replaceChildren(...view.data.sequences.map((each) => node("button", {
     class: `lp-tk-sequence${each.broken ? " lp-tone-critical" : ""}`, type: "button", role: "option", "aria-selected": String(each.chosen), tabindex: each.chosen ? "0" : "-1",
@@ -184,6 +187,9 @@ function strip(view) {
   map.hidden = sum.hidden = !known?.measured; // a line at 0 would say that the two sides agree
   wait.hidden = !given || Boolean(known);
   if (given && !known) view.send("do", { id: "strip", at: Date.now() });
+  const look = known ? `${known.version} ${view.data.colors.page}` : null;
+  if (look === view.look) return; // what is scrolled to and pointed at stays the reader's
+  view.look = look;
   if (!known) { view.shown = null; return; }
   const other = view.shown?.version !== known.version;
   view.shown = known;
