@@ -59,23 +59,27 @@ def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> di
     meant = _meant(store, _text(document, "episode"))
     author, reason = _text(document, "author"), str(document.get("reason") or ("snoozed" if until else "acknowledged"))
     with store.transaction() as cursor:
-        for episode in meant:
+        for episode in (name for name, taken in meant.items() if not taken):
             store.execute(
                 cursor, "alert_acknowledge", episode=episode, author=author, reason=reason, time=now, until=until
             )
             done = f"snoozed until {until:%Y-%m-%d %H:%M} UTC" if until else "acknowledged"
             audit.note(store, cursor, now, author=author, action=done, subject=episode, words=reason)
-    return {"acknowledged": meant, "until": until}
+    return {"acknowledged": list(meant), "until": until}
 
 
-def _meant(store: Store, wanted: str) -> list[str]:
-    """The episodes that fire and that `wanted` names. Raises `ConfigurationError` when there is none."""
+def _meant(store: Store, wanted: str) -> dict[str, bool]:
+    """The episodes that fire and that `wanted` names; whether somebody takes care for as long as they last: the first one stays.
+
+    Raises `ConfigurationError` when there is none.
+    """
     rows = store.read("alert_list", run=None).to_pylist()
-    firing = [row["episode"] for row in rows if row["told"] and row["episode"]]
+    firing = {row["episode"]: row for row in rows if row["told"] and row["episode"]}
     meant = [name for name in firing if name == wanted] or [name for name in firing if name.startswith(f"{wanted}/")]
     if not meant:
         raise ConfigurationError(f"no alert {wanted!r} fires; `logprobe alerts list` names those that do")
-    return meant
+    taken = {name: firing[name]["acknowledged_by"] and not firing[name]["acknowledged_until"] for name in meant}
+    return {name: bool(lasting) for name, lasting in taken.items()}
 
 
 def _until(document: Mapping[str, Any], now: datetime) -> datetime:

@@ -147,7 +147,8 @@ function layOut(view) {
 // The fields, unless somebody is typing in them.
 function fill(view, form) {
   if (view.fields.contains(document.activeElement)) return;
-  view.fields.replaceChildren(form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); number(view); })
+  const comments = /(^|\s)#/.test(view.draft.text) && form;
+  view.fields.replaceChildren(...(comments ? [node("p", { class: "lp-hint", text: "The fields write the text anew: comments in it are lost. Edit the text to keep them." })] : []), form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); number(view); })
     : node("p", { class: "lp-hint", text: "This rule says more than a form has room for; its text is edited." }));
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -190,6 +190,51 @@ def test_people_take_care_and_silence(store: Store) -> None:
     actions[UNSILENCE].run({"id": "s"})
     look(store, now + timedelta(seconds=1))
     assert messages(store)[2:] == [("b", 4, "high", "firing")]
+
+
+def test_a_snooze_can_be_replaced_and_a_lasting_word_stays(store: Store) -> None:
+    put(store, "a", series([2.0] * 5))
+    look(store, at(10))
+    actions = of(store)
+
+    def said() -> tuple[str | None, bool]:
+        (row,) = store.read("alert_list", run="a").to_pylist()
+        return row["acknowledged_by"], row["acknowledged_until"] is not None
+
+    actions[ACKNOWLEDGE].run({"episode": "a", "author": "ann", "for": "1h"})
+    assert said() == ("ann", True)
+    actions[ACKNOWLEDGE].run({"episode": "a", "author": "bob", "for": "2h"})
+    assert said() == ("bob", True)
+    for _ in range(2):
+        actions[ACKNOWLEDGE].run({"episode": "a", "author": "cid", "reason": "mine"})
+    actions[ACKNOWLEDGE].run({"episode": "a", "author": "dan", "for": "1h"})
+    assert said() == ("cid", False)
+    done = [
+        (row["author"], row["action"].partition(" until")[0]) for row in store.read("alert_audit", count=9).to_pylist()
+    ]
+    assert done == [("cid", "acknowledged"), ("bob", "snoozed"), ("ann", "snoozed")]
+    of(store, clock=lambda: datetime.now(UTC) - timedelta(hours=3))[ACKNOWLEDGE].run(
+        {"episode": "a", "author": "eve", "for": "1h"}
+    )
+    assert said() == ("cid", False)
+
+
+def test_a_snooze_that_is_over_counts_no_longer(store: Store) -> None:
+    put(store, "a", series([2.0] * 5))
+    now = at(10)
+    look(store, now)
+    actions = of(store, clock=lambda: now)
+    actions[ACKNOWLEDGE].run({"episode": "a", "author": "ann", "for": "1h"})
+    look(store, now)
+    assert messages(store)[1:] == [("a", 4, "high", "acknowledged")]
+    now += timedelta(hours=1)
+    look(store, now)
+    look(store, now)
+    assert messages(store)[2:] == [("a", 4, "high", "still_firing")]
+    assert store.read("alert_list", run="a")["acknowledged_by"].to_pylist() == [None]
+    said = store.query("SELECT document ->> '$.summary' AS said FROM notifications ORDER BY number")["said"].to_pylist()
+    assert said[1].startswith("ann snoozed it until 2026-03-01 13:01 UTC")
+    assert said[2].startswith("The snooze is over, and it still fires.")
 
 
 @pytest.mark.parametrize(
