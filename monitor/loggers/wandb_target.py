@@ -10,11 +10,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 import wandb
 
 from logprobe.monitor.importers import wandb_files
 from logprobe.monitor.loggers.settings import WandbSettings
+
+# Nothing of the machine, its repository or its output: metrics are all that was asked for.
+_SETTINGS: Final = {
+    "console": "off",
+    "silent": True,
+    "disable_git": True,
+    "disable_code": True,
+    "x_disable_stats": True,
+    "x_disable_meta": True,
+    "x_disable_machine_info": True,
+}
 
 
 class WandbTarget:
@@ -35,16 +47,7 @@ class WandbTarget:
             mode="offline" if settings.offline else "online",
             resume=None if settings.offline else "allow",
             reinit="create_new",
-            # Nothing of the machine, its repository or its output: metrics are all that was asked for.
-            settings=wandb.Settings(
-                console="off",
-                silent=True,
-                disable_git=True,
-                disable_code=True,
-                x_disable_stats=True,
-                x_disable_meta=True,
-                x_disable_machine_info=True,
-            ),
+            settings=wandb.Settings(**_SETTINGS),
         )
         if not settings.offline and self._run.step:
             steps.append(self._run.step - 1)
