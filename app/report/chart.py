@@ -31,12 +31,16 @@ _GAP: Final = 3.0  # usual distances without a value
 
 @dataclass(frozen=True)
 class Line:
-    """One run on a chart. `colour`: 0 … `COLOURS` − 1, the same on every chart of a report; `opacity`: 0 … 1."""
+    """One run on a chart. `colour`: 0 … `COLOURS` − 1, the same on every chart of a report; `opacity`: 0 … 1.
+
+    `gaps`: whether a break belongs where x leaps; False: points that are NaN say where.
+    """
 
     label: str
     points: Points
     colour: int = 0
     opacity: float = 1.0
+    gaps: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
         if line.points
         else (np.empty(0),) * 2
     )
-    x, y = thin(*with_gaps(x, y), max_points=_MOST_POINTS)
+    x, y = thin(*(_with_gaps(x, y) if line.gaps else (x, y)), max_points=_MOST_POINTS)
     words, pen = [], "M"
     for across, up in zip(x.tolist(), y.tolist(), strict=True):
         if not math.isfinite(up):
@@ -169,7 +173,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
     return element("path", d=drawn, **look)
 
 
-def with_gaps(
+def _with_gaps(
     x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """A break where steps are missing: a line across them would claim what nobody measured."""

@@ -121,7 +121,7 @@ def _overlays(comparison: Comparison, colours: dict[str, int]) -> Iterator[Marku
     labels = {item.metric: item for item in comparison.pairings[0].metrics}
     for metric, item in labels.items():
         overlay = comparison.overlay(metric)
-        lines = [Line(label, points, colours[label]) for label, points in overlay.items()]
+        lines = [Line(label, points, colours[label], gaps=False) for label, points in overlay.items()]
         alt = alt_of(
             comparison, [found for each in comparison.pairings for found in each.metrics if found.metric == metric]
         )

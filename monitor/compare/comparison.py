@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final
 
 from logprobe.monitor.compare.axes import Axis, cell_width, placed, positions
 from logprobe.monitor.compare.history import K3, History, history
@@ -15,6 +18,8 @@ from logprobe.monitor.diagnosis.onset import Growth
 from logprobe.monitor.diagnosis.parity import Setting, differing
 from logprobe.monitor.diagnosis.parity_recipe import Recipe
 from logprobe.monitor.diagnosis.parity_trajectories import Course
+
+_MISSING: Final = 3.0  # usual distances between steps: from there on some are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Comparison:
         }
 
     def overlay(self, metric: str) -> dict[str, list[tuple[float, float]]]:
-        """Points (axis, value) of each run that has `metric`, by label, the baseline first."""
+        """Points (axis, value) of each run that has `metric`, by label, the baseline first; NaN where steps are missing."""
         lines = {run.label: _points(run, metric, self.axis) for run in self.histories}
         return {label: points for label, points in lines.items() if points}
 
@@ -155,4 +160,11 @@ def _width(run: History, reference: History, axis: Axis) -> float:
 
 def _points(run: History, metric: str, axis: Axis) -> list[tuple[float, float]]:
     at: Mapping[int, float] = positions(run, axis)
-    return [(at[step], value) for step, value in sorted(run.course(metric).items()) if step in at]
+    known = [(step, value) for step, value in sorted(run.course(metric).items()) if step in at]
+    usual = _MISSING * median(later - step for (step, _), (later, _) in pairwise(known)) if len(known) > 1 else 0.0
+    points: list[tuple[float, float]] = []
+    for place, (step, value) in enumerate(known):
+        if place and step - known[place - 1][0] > usual:
+            points.append((at[step], math.nan))
+        points.append((at[step], value))
+    return points

@@ -107,8 +107,12 @@ const acrossOf = (view, value) => LEFT + ((value - view.x[0]) / (view.x[1] - vie
 
 function across(view) {
   const { axis } = view.charts;
-  return ticks(view.x[0], view.x[1], 5).map((value) => svg("text", { x: acrossOf(view, value).toFixed(1), y: HEIGHT - 6, "text-anchor": "middle" }, position(axis, value)));
+  const [size, unit] = axis.key === "time" ? timeUnit(view.x[1] - view.x[0]) : [1, ""];
+  return ticks(view.x[0] / size, view.x[1] / size, 5).map((value) =>
+    svg("text", { x: acrossOf(view, value * size).toFixed(1), y: HEIGHT - 6, "text-anchor": "middle" }, unit ? `${value} ${unit}` : position(axis, value)));
 }
+
+const timeUnit = (span) => [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => span >= 2 * size) ?? [1, "s"];
 
 const position = (axis, value) => (axis.key === "time" ? duration(value) : axis.key === "tokens" ? short(value) : integer(value));
 

@@ -11,7 +11,7 @@ from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.charts.panels import why_missing
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.report.chart import DASHES, wants_log, with_gaps
+from logprobe.app.report.chart import DASHES, wants_log
 from logprobe.app.report.comparison import alt_of
 from logprobe.monitor.compare import Comparison, MetricVerdict
 from logprobe.monitor.compare.ratio import ratios
@@ -55,7 +55,7 @@ def _lines(found: Comparison, key: str) -> Iterator[tuple[int, Any, Any]]:
     for run, history in enumerate(found.histories):
         if history.label in overlay:
             x, y = (np.array(column, np.float64) for column in zip(*overlay[history.label], strict=True))
-            yield run, *thin(*with_gaps(x, y), max_points=_MOST_POINTS)
+            yield run, *thin(x, y, max_points=_MOST_POINTS)
 
 
 def _ratio(items: Sequence[MetricVerdict], widths: Sequence[float]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.compare import Comparison, Places, compare
+from logprobe.monitor.compare import Comparison, History, Places, compare, compared
 from logprobe.monitor.exporters.bundle import export_bundle
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
@@ -62,6 +63,15 @@ def test_an_overlay_has_every_step_of_every_run(found: Comparison) -> None:
         "v0-reference": 300, "v1-initial": 300, "v1-fixed": 300, "late-growth": 800,
     }  # fmt: skip
     assert found.overlay("routing_agreement") == {}
+
+
+def test_an_overlay_breaks_where_steps_are_missing_not_where_one_took_long() -> None:
+    steps = (0, 1, 2, 3, 50, 51)
+    seconds = {0: 0.0, 1: 1.0, 2: 900.0, 3: 901.0, 50: 902.0, 51: 903.0}
+    run = History("run", steps, seconds=seconds, courses={"reward": dict.fromkeys(steps, 1.0)})
+    points = compared([run], run, axis="time", metrics=["reward"]).overlay("reward")["run"]
+    assert [x for x, value in points if math.isnan(value)] == [902.0]
+    assert len(points) == len(steps) + 1
 
 
 def test_a_folder_and_another_home_are_compared_as_runs_of_a_home_are(tmp_path: Path) -> None:
