@@ -180,7 +180,7 @@ function refresh(view) {
   if (found) {
     view.problems.replaceChildren(...found.problems.map((words) => node("p", { class: "lp-text lp-tone-critical", role: "status" }, ...code(words))),
       ...(found.lost ? [node("p", { class: "lp-text lp-tone-warning", role: "status", text: `Saving loses ${found.lost}.` })] : []));
-    if (!found.problems.length && draft.touched) fill(view, found.form);
+    if (found.answered && !found.problems.length && draft.touched) fill(view, found.form);
     number(view);
     outcome(view);
   } else if (!view.outcome.firstChild) view.outcome.replaceChildren(node("p", { class: "lp-hint", text: "Trying it on recorded steps …" }));

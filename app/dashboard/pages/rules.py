@@ -45,12 +45,19 @@ def trial_data(found: Row, at: Any) -> dict[str, Any]:
     trial = found["trial"]
     return {
         "at": at,
+        "answered": True,
         "problems": found["problems"],
         "form": found["form"],
         "lost": found.get("lost", ""),
         "words": [] if found["problems"] else [*_here(found, trial), *_elsewhere(found["others"])],
         "chart": None if trial is None or not trial["parts"] else chart(trial),
     }
+
+
+def untried(why: str, at: Any) -> dict[str, Any]:
+    """As `trial_data`, when nothing came back."""
+    words = [f"It could not be tried out: {why}. A change of the text tries again."]
+    return {"at": at, "answered": False, "problems": [], "form": None, "lost": "", "words": words, "chart": None}
 
 
 def _metric(key: str) -> dict[str, str]:

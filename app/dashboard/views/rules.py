@@ -8,10 +8,11 @@ from typing import Any, Final
 import streamlit as st
 
 from logprobe.alerts.rules.editor import DELETE, ENABLE, RULES, SAVE, TRY
-from logprobe.app.dashboard.pages.rules import OTHERS, rules_data, trial_data
+from logprobe.app.dashboard.pages.rules import OTHERS, rules_data, trial_data, untried
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.session import home, kept
+from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.reader import connect
 
 _KEY: Final = "rules"
@@ -50,7 +51,11 @@ def _try(run: str, wanted: Mapping[str, Any]) -> None:
     if known is not None and known["at"] == wanted.get("at"):
         return
     draft = {"text": wanted.get("text"), "was": wanted.get("was"), "run": run, "runs": OTHERS}
-    st.session_state[_TRIAL] = (run, trial_data(consult(TRY, draft), wanted.get("at")))
+    try:
+        trial = trial_data(consult(TRY, draft), wanted.get("at"))
+    except ServiceUnavailableError as error:
+        trial = untried(str(error).partition("\n")[0], wanted.get("at"))
+    st.session_state[_TRIAL] = (run, trial)
     st.rerun(scope="fragment")
 
 

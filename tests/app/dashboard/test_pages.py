@@ -9,7 +9,7 @@ from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, snooze
 from logprobe.app.dashboard.pages.channels import channels_blocks
 from logprobe.app.dashboard.pages.correction_course import spans_of
-from logprobe.app.dashboard.pages.rules import chart, trial_data
+from logprobe.app.dashboard.pages.rules import chart, trial_data, untried
 
 STANDING: dict[str, Any] = {
     "rule": "gap-growing", "slice": "", "severity": "warning", "phase": "firing", "started_step": 12, "step": 90, "value": None,
@@ -229,3 +229,11 @@ def test_a_correction_is_on_from_the_step_announced_until_it_is_taken_back() -> 
         {"phase": "on", "first": 65, "last": 100},
     ]
     assert spans_of([], None, 100) == []
+
+
+def test_a_trial_that_got_no_answer_says_so() -> None:
+    trial = untried("the service took too long to answer", 7)
+    assert trial.keys() == trial_data(found(), 7).keys()
+    assert trial["words"] == [
+        "It could not be tried out: the service took too long to answer. A change of the text tries again."
+    ]
