@@ -38,6 +38,7 @@ _TOLD_BY_RULES: Final = {
     "not_acknowledged"
 }  # the alert rule `correction-not-acknowledged` says so, and when it is over
 ACTION: Final = "correction.command"
+POLICY: Final = "correction.policy"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
 
 Decide = Callable[[Control, Situation, Policy], decide.Decision]
@@ -171,6 +172,9 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
 
     controller = Controller(store, policy)
 
+    def in_force(request: Mapping[str, Any]) -> dict[str, Any]:
+        return {**stated(policy(str(request.get("run") or ""))), "problem": policies.problem}
+
     def work() -> dict[str, Any]:
         policies.current()  # also without a run, so that a mistake is said
         return {**controller.run_once(), **policies.report()}
@@ -179,9 +183,15 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
         jobs=[Job("controller", SECONDS, work)],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
+            POLICY: ServiceAction("the policy that is in force for a run", in_force),
             "directives": ServiceAction("what the trainer of a run is told to apply", controller.directives),
         },
     )
+
+
+def stated(policy: Policy) -> dict[str, Any]:
+    """What a page or the command line says of a policy: ``mode, config, effect_steps``."""
+    return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
 
 
 def notification(memory: Memory, number: int, action: Action, *, step: int, now: datetime) -> Notification:

@@ -1,6 +1,6 @@
 """`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
 
-The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "effect_steps", "figures": […], "actions": […]}``; of ``preview``:
+The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "effect_steps", "problem", "figures": […], "actions": […]}``; of ``preview``:
 ``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from logprobe.alerts.controller import course, policy_file
-from logprobe.alerts.controller.job import perform
+from logprobe.alerts.controller.job import POLICY, perform, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.sight import look
 from logprobe.alerts.controller.situation import Control, Phase
@@ -26,7 +26,7 @@ from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import open_reader
+from logprobe.monitor.reader import FlightReader, Reader, open_reader
 
 _WORDS = 110  # characters of an action's sentence in the table
 
@@ -112,19 +112,27 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         rows = reader.read("controller_read", run=run).to_pylist()
         actions = reader.read("controller_actions", run=run).to_pylist()
         control = json.loads(rows[0]["control"]) if rows else {}
-        policy = policy_file.load(home.path)(run)
-        found = _figures(reader, run, control.get("from_step"), policy.effect_steps)
+        policy = _policy(home, reader, run)
+        found = _figures(reader, run, control.get("from_step"), policy["effect_steps"])
     return {
         "run": run,
-        "mode": control.get("mode") or policy.mode.value,
+        "mode": control.get("mode") or policy["mode"],
         "phase": control.get("phase", "idle"),
         "stopped": DirectiveFile(home.path, run).stop_path.exists(),
         "from_step": control.get("from_step"),
-        "config": control.get("config") or policy.correction.to_dict(),
-        "effect_steps": policy.effect_steps,
+        "config": control.get("config") or policy["config"],
+        "effect_steps": policy["effect_steps"],
+        "problem": policy["problem"],
         "figures": [course.document(figure) for figure in found],
         "actions": [{**action, "details": json.loads(action["details"])} for action in actions],
     }
+
+
+def _policy(home: Home, reader: Reader, run: str) -> dict[str, Any]:
+    """What the service goes by, which may be what the file said before; without one, what the file says. Raises `ConfigurationError`."""
+    if isinstance(reader, FlightReader):
+        return reader.act(POLICY, {"run": run})
+    return {**stated(policy_file.load(home.path)(run)), "problem": None}
 
 
 def _figures(reader: Any, run: str, since: int | None, window: int) -> list[course.Figure]:
@@ -146,6 +154,7 @@ def words(document: dict[str, Any]) -> str:
         ("correction", ", ".join(f"{name}={value}" for name, value in stated.items())),
     ]
     lines = [f"{name:<12} {tables.harmless(value)}" for name, value in facts]
+    lines += [f"policy       {tables.harmless(document['problem'])}"] if document["problem"] else []
     lines += [f"{figure['name'].replace('_', ' '):<12} {_change(figure)}" for figure in document["figures"]]
     if not document["actions"]:
         return "\n".join([*lines, "actions      none"]) + "\n"

@@ -110,6 +110,8 @@ def _change(figure: Mapping[str, Any]) -> str:
 
 
 def _stopped(document: Mapping[str, Any]) -> Iterator[Block]:
+    if document["problem"]:
+        yield text(document["problem"], "warning")
     if document["stopped"]:
         yield text("The kill switch is set: nothing applies until it is released.", "critical")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from logprobe.alerts.controller import sight
-from logprobe.alerts.controller.job import Controller, controller_part, perform
+from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import CorrectionConfig, correct
@@ -361,3 +361,14 @@ def test_a_policy_that_changes_is_taken_over_and_a_wrong_one_is_not(store: Store
     assert "what stood there before stays in force" in job.run_now()["problem"]
     file.write_text("mode: armed\n")
     assert "problem" not in job.run_now()
+
+
+def test_the_policy_in_force_is_the_one_before_a_mistake(store: Store) -> None:
+    file = store.home.path / "correction.yaml"
+    file.write_text("effect_steps: 70\n")
+    action = controller_part(store, threading.Event()).actions[POLICY]
+    assert action.run({"run": "a"})["effect_steps"] == 70
+    file.write_text("effect_steps: many\n")
+    said = action.run({"run": "a"})
+    assert (said["effect_steps"], said["mode"]) == (70, "suggest")
+    assert "correction.yaml" in said["problem"]

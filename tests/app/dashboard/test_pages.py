@@ -26,6 +26,7 @@ LOST: dict[str, Any] = {
 }  # fmt: skip
 CONTROL: dict[str, Any] = {
     "run": "r", "mode": "suggest", "phase": "idle", "stopped": False, "from_step": None, "config": {"is_upper": 5.0}, "actions": [],
+    "problem": None,
 }  # fmt: skip
 
 
