@@ -29,6 +29,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 DEMO_STAMP := $(DEMO_ENV)/.logprobe-ready
 DEV_STAMP := $(DEV_ENV)/.logprobe-ready
 BIN := $(DEV_ENV)/bin
+WORKERS ?= 2  # test files at a time; each may hold an engine of a few GB
 
 .PHONY: help
 help:
@@ -88,7 +89,7 @@ nginx:
 
 .PHONY: test
 test: dev chromium nginx
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
 .PHONY: bench
 bench: dev
