@@ -12,6 +12,8 @@ export function update(root, view) {
 // How other panels draw the same buttons: `view.update` is then theirs.
 export { buttons, code };
 
+const UNFOLDED = 8; // rows of a long table
+
 const BLOCKS = { verdict, heading, text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
 
 function verdict(block, root, view) {
@@ -47,11 +49,26 @@ function code(words) {
   return String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
 }
 
-function table({ head, rows, empty, name }, root, view) {
+function table({ head, rows, empty, name, fold }, root, view) {
   if (!rows.length) return node("p", { class: "lp-text lp-hint", text: empty });
-  return node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
+  const lines = rows.map((row) => line(row, head, root, view));
+  const place = node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
     node("thead", {}, node("tr", {}, ...head.map((word) => node("th", { scope: "col", text: word })))),
-    node("tbody", {}, ...rows.map((row) => line(row, head, root, view)))));
+    node("tbody", {}, ...lines)));
+  if (fold && rows.length > UNFOLDED + 2) folded(lines.slice(UNFOLDED), name, place, view);
+  return place;
+}
+
+// A long list of what is past shows its first rows until the reader wants all of them; that outlives new data.
+function folded(lines, name, place, view) {
+  view.unfolded ??= new Set();
+  if (view.unfolded.has(name)) return;
+  for (const each of lines) each.hidden = true;
+  place.append(node("button", { class: "lp-button lp-more", type: "button", text: `${lines.length} more`, onclick: ({ target }) => {
+    view.unfolded.add(name);
+    for (const each of lines) each.hidden = false;
+    target.remove();
+  } }));
 }
 
 function line({ cells, tone, actions }, head, root, view) {

@@ -196,7 +196,7 @@ def _audit(name: str, actions: Sequence[Mapping[str, Any]], empty: str, run: str
         )
         for each in reversed(actions)
     ]
-    return table(name, ("action", "when", "step", "who", "why"), rows, empty=empty)
+    return table(name, ("action", "when", "step", "who", "why"), rows, empty=empty, fold=True)
 
 
 def _step(step: int | None, run: str) -> str | Block:

@@ -49,7 +49,13 @@ def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
         table("silences", ("what", "until", "by", "reason"), _silences(alerts.silences, blocked), empty="Nothing."),
         {"type": "actions", "actions": [_new_silence(run, blocked)]},
         heading("Recent", f"the last {RECENT} changes"),
-        table("recent", ("alert", "step", "change", "value", "what was seen"), _history(recent, run), empty="None."),
+        table(
+            "recent",
+            ("alert", "step", "change", "value", "what was seen"),
+            _history(recent, run),
+            empty="None.",
+            fold=True,
+        ),
     ]
 
 

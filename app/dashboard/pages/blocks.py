@@ -23,9 +23,9 @@ def facts(items: Sequence[tuple[str, str]]) -> Block:
     return {"type": "facts", "items": [list(item) for item in items]}
 
 
-def table(name: str, head: Sequence[str], rows: Sequence[Block], *, empty: str) -> Block:
-    """A table; `empty` says what it means that there are no rows. See `row`."""
-    return {"type": "table", "name": name, "head": list(head), "rows": list(rows), "empty": empty}
+def table(name: str, head: Sequence[str], rows: Sequence[Block], *, empty: str, fold: bool = False) -> Block:
+    """A table; `empty` says what it means that there are no rows. See `row`. `fold`: later rows only when the reader asks for them."""
+    return {"type": "table", "name": name, "head": list(head), "rows": list(rows), "empty": empty, "fold": fold}
 
 
 def row(cells: Sequence[str | Block], *, tone: str = "", actions: Sequence[Block] = ()) -> Block:

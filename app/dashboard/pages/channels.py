@@ -37,7 +37,13 @@ def channels_blocks(
         heading("Not delivered", "messages that a channel refused, or did not take for a day"),
         table("undelivered", _LOST, [_letter(each, blocked) for each in lost], empty="None."),
         heading("Done by people", "newest first"),
-        table("audit", ("when", "who", "what", "about", "words"), [_done(each) for each in done], empty="Nothing yet."),
+        table(
+            "audit",
+            ("when", "who", "what", "about", "words"),
+            [_done(each) for each in done],
+            empty="Nothing yet.",
+            fold=True,
+        ),
     ]
 
 

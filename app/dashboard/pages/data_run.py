@@ -151,7 +151,14 @@ def _dropped(dropped: Row, counters: Row) -> str:
 def _loss(loss: object) -> str:
     if not isinstance(loss, dict):
         return str(loss)
-    return ", ".join(counted(count, str(what).removesuffix("s")) for what, count in loss.items() if isinstance(count, int) and count) or "0"
+    return (
+        ", ".join(
+            counted(count, str(what).removesuffix("s"))
+            for what, count in loss.items()
+            if isinstance(count, int) and count
+        )
+        or "0"
+    )
 
 
 def _load(counters: Row) -> str:
