@@ -178,14 +178,14 @@ def place(home: Path) -> Iterator[Finding]:
 def _records(home: Path) -> list[Finding]:
     if not home.is_dir():
         return []
-    try:
-        from logprobe.monitor.reader import open_reader  # noqa: PLC0415 - the base install has no duckdb
-    except ModuleNotFoundError as error:
-        text = f"what was recorded cannot be read here: {error.name} is not installed"
-        return [Finding("runs", "note", text, "pip install 'logprobe[serve]'")]
+    from logprobe.monitor.reader import open_reader  # noqa: PLC0415 - a command that asks about no home needs none of it
+
     try:
         with open_reader(home) as reader:
             return [*_service(reader.status(), home), *_self_tests(reader), *_gaps(reader)]
+    except ModuleNotFoundError as error:  # the base install has no duckdb
+        text = f"what was recorded cannot be read here: {error.name} is not installed"
+        return [Finding("runs", "note", text, "pip install 'logprobe[serve]'")]
     except LogprobeError as error:
         return [Finding("runs", "note", f"what was recorded cannot be read: {error}")]
 
