@@ -91,6 +91,9 @@ def streamlit_options() -> dict[str, str]:
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
         "client.showErrorLinks": "false",
+        # A message that did not change is sent as a reference to what the browser keeps. It says what it keeps when it asks, and
+        # may drop it before the answer comes, after so many runs without it: with Streamlit's 2, going to a page and back was enough.
+        "global.maxCachedMessageAge": "16",
         "theme.baseFontSize": "14",
         "theme.baseRadius": "6px",
     }
