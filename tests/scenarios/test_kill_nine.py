@@ -61,9 +61,13 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(home: Path, tmp_p
             time.sleep(rng.uniform(0.0, 0.3))
             kill(recorder)
             recorder = start(processes, killed_processes.record, home, life, acknowledgements)
-            if rng.random() < 0.5:
+            moment = rng.random()
+            if moment < 0.35:
                 before = raw_files(home)
                 eventually(lambda before=before: raw_files(home) - before, "the service ingests something")
+            elif moment < 0.7:
+                waiting = spooled(home)
+                eventually(lambda waiting=waiting: waiting - spooled(home), "the service commits something")
             time.sleep(rng.uniform(0.0, 0.3))
             kill(service)
             service = start(processes, killed_processes.serve, home)
@@ -77,6 +81,11 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(home: Path, tmp_p
 def raw_files(home: Path) -> set[str]:
     """Written, and perhaps not yet committed."""
     return {path.name for path in (home / "raw" / RUN).glob("*/*")}
+
+
+def spooled(home: Path) -> set[str]:
+    """Not yet committed: what is goes away from here."""
+    return {str(path) for path in (home / "spool").rglob("*.arrow")}
 
 
 def check(home: Home, acknowledged: list[str]) -> None:
