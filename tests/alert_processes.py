@@ -48,7 +48,9 @@ def serve(home: Path) -> None:
     """The monitor service with its alerts, until it is killed."""
 
     def part(store: Store, stopping: threading.Event) -> Part:
-        evaluator = Evaluator(store, lambda: rule_file.parse(RULES, "alerts.yaml"), stopping, quiet=timedelta(seconds=0.2))
+        evaluator = Evaluator(
+            store, lambda: rule_file.parse(RULES, "alerts.yaml"), stopping, quiet=timedelta(seconds=0.2)
+        )
         return Part(jobs=[Job("alerts", 0.1, evaluator.run_once)])
 
     Service(Home(home), parts=[part]).run()
