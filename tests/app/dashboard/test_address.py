@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
 from streamlit.testing.v1 import AppTest
+
+
+@pytest.fixture(autouse=True)
+def _main_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamlit leaves its script behind as `__main__`, and processes that other tests start would run it."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
 def _session() -> None:
