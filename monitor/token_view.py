@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.correction.arithmetic import broken_kinds
 from logprobe.collectors.kernel import CLAMP
+from logprobe.monitor.columns import floats
 from logprobe.monitor.profiles import k3
 from logprobe.monitor.slices import Source
 from logprobe.monitor.worst import Pair
@@ -176,8 +177,7 @@ def _worst(state_N: NDArray[np.int8], d_N: Floats) -> NDArray[np.int64]:
 
 
 def _side(column: pa.ChunkedArray) -> Side:
-    values_N = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return Side(np.asarray(values_N, np.float64), np.asarray(column.is_valid()))
+    return Side(floats(column), np.asarray(column.is_valid()))
 
 
 def _numbers(column: pa.ChunkedArray | pa.Array, kind: Any, fill: Any) -> NDArray[Any]:

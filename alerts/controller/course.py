@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.alerts.controller.effect import FEWEST
+from logprobe.monitor.columns import floats
 from logprobe.monitor.compare.level import interval
 
 Floats = NDArray[np.float64]
@@ -75,7 +76,7 @@ def figures(course: pa.Table, from_step: int, window: int) -> list[Figure]:
     sides = [(steps >= from_step - window) & (steps < from_step), (steps >= from_step) & (steps < from_step + window)]
     found = []
     for name, words, unit, factor in QUANTITIES:
-        values = _numbers(course, name)
+        values = floats(course[name])
         logs = [_usable(values[side], factor=factor) for side in sides]
         if any(side.size for side in logs):
             found.append(_figure((name, words, unit, factor), logs[0], logs[1]))
@@ -128,8 +129,3 @@ def _usable(values: Floats, *, factor: bool) -> Floats:
     """What was measured; logarithms where a change is a factor."""
     known = values[np.isfinite(values) & ((values > 0) if factor else True)]
     return np.log(known) if factor else known
-
-
-def _numbers(table: pa.Table, name: str) -> Floats:
-    numbers: Floats = table[name].cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
-    return numbers

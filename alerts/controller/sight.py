@@ -16,6 +16,7 @@ from logprobe.alerts.controller import decide, effect
 from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.controller.situation import Acknowledgement, Control, Preview, Situation, Standing
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
+from logprobe.monitor.columns import floats
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store import Store
@@ -175,7 +176,4 @@ def _effect(store: Reading, run: str, since: int, window: int, control: Control)
 def _series(table: pa.Table) -> dict[str, effect.Series]:
     steps = table["step"].to_numpy()
     columns = {effect.K3: "k3", **{name: name for name in effect.SCALARS}}
-    return {
-        name: (steps, table[column].cast(pa.float64()).to_numpy(zero_copy_only=False))
-        for name, column in columns.items()
-    }
+    return {name: (steps, floats(table[column])) for name, column in columns.items()}

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
+from logprobe.monitor.columns import floats
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Publications, StepSums
 from logprobe.monitor.route_counts import ROUTE_COLUMNS
@@ -35,14 +36,14 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
         groups=_groups(steps, sequences),
         lag=_lag(steps, tables.spans, tables.weights),
         scalars=_scalars(steps, tables.scalars),
-        n_expected=_floats(sequences, "n_expected"),
-        reward=_floats(sequences, "reward"),
-        advantage_abs_sum=_floats(sequences, "advantage_abs_sum"),
-        entropy_sum=_floats(sequences, "entropy_sum"),
-        entropy_n=_floats(sequences, "entropy_n"),
-        token_match=_floats(sequences, "token_match"),
-        length_match=_floats(sequences, "length_match"),
-        routes={name: _floats(sequences, name) for name in ROUTE_COLUMNS},
+        n_expected=floats(sequences["n_expected"]),
+        reward=floats(sequences["reward"]),
+        advantage_abs_sum=floats(sequences["advantage_abs_sum"]),
+        entropy_sum=floats(sequences["entropy_sum"]),
+        entropy_n=floats(sequences["entropy_n"]),
+        token_match=floats(sequences["token_match"]),
+        length_match=floats(sequences["length_match"]),
+        routes={name: floats(sequences[name]) for name in ROUTE_COLUMNS},
         publications=_publications(steps, tables.publications),
     )
     for pair in PAIRS:
@@ -61,22 +62,16 @@ def _groups(steps: NDArray[np.int64], table: pa.Table) -> Groups:
     return Groups(np.searchsorted(steps, table["step"].to_numpy()), len(steps))
 
 
-def _floats(table: pa.Table, name: str) -> Floats:
-    """A column as float64, NaN for null; booleans as 0 and 1."""
-    column = pc.cast(table[name], pa.float64())
-    return pc.fill_null(column, np.nan).to_numpy()  # type: ignore[no-any-return]
-
-
 def _scalars(steps: NDArray[np.int64], table: pa.Table) -> Mapping[str, Floats]:
     index = np.searchsorted(steps, table["step"].to_numpy())
     result = {name: np.full(len(steps), np.nan) for name in _SCALARS}
     for name, values in result.items():
-        values[index] = _floats(table, name)
+        values[index] = floats(table[name])
     return result
 
 
 def _publications(steps: NDArray[np.int64], table: pa.Table) -> Publications:
-    durations = {name: _floats(table, name) for name in ("delay", "resume_delay", "pause")}
+    durations = {name: floats(table[name]) for name in ("delay", "resume_delay", "pause")}
     return Publications(groups=_groups(steps, table), **durations)
 
 
@@ -87,7 +82,7 @@ def _lag(steps: NDArray[np.int64], spans: pa.Table, weights: pa.Table) -> Lag:
     return Lag(
         groups=_groups(steps, spans),
         sequence=sequence.astype(np.intp),
-        tokens=_floats(spans, "tokens"),
+        tokens=floats(spans["tokens"]),
         known=pc.is_valid(spans["version"]).to_numpy(),
         **lags,
     )

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logprobe.monitor.columns import floats
+
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 
@@ -114,7 +116,7 @@ def _by_metric(points: pa.Table, steps: Steps) -> Iterator[tuple[str, tuple[Step
 
 def _numbers(table: pa.Table, name: str) -> Floats:
     """A column as float64; null and not finite become NaN."""
-    numbers = table[name].cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    numbers = floats(table[name])
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 

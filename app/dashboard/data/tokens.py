@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.app.dashboard.data.series import Floats, Steps
 from logprobe.monitor import worst
+from logprobe.monitor.columns import floats
 from logprobe.monitor.slices import Source
 from logprobe.monitor.token_correction import Stated, stated
 from logprobe.monitor.worst import Pair
@@ -78,8 +78,8 @@ def read_steps(source: Source, run: str, pair: Pair) -> StepList:
     rows = source.read("app_tokens_steps", run=run, pair=pair)
     return StepList(
         step=rows["step"].to_numpy().astype(np.int64),
-        k3=_floats(rows["k3_kl"]),
-        broken=_floats(rows["broken"]),
+        k3=floats(rows["k3_kl"]),
+        broken=floats(rows["broken"]),
         kept=rows["kept"].to_numpy().astype(np.int64),
     )
 
@@ -101,7 +101,3 @@ def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | Non
         correction=stated(documents),
     )
     return found if sample is None else found.showing(sample) or found
-
-
-def _floats(column: pa.ChunkedArray) -> Floats:
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.pages.rules import floor_of
 from logprobe.app.numbers import number
+from logprobe.monitor.columns import floats
 
 _POINTS: Final = 800
 _ROWS: Final = (
@@ -66,7 +67,7 @@ def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int)
 def _row(course: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, Any] | None:
     name, title, unit, log = row
     steps = course["step"].to_numpy().astype(np.float64)
-    values = course[name].cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    values = floats(course[name])
     values = np.where(values > 0, values, np.nan) if log else values
     if not np.isfinite(values).any():
         return None
