@@ -5,7 +5,8 @@ Values are float32, as the format has them. Our own files are told from others b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -28,8 +29,9 @@ class TensorBoardTarget:
     def __init__(self, run: str, settings: TensorBoardSettings) -> None:
         """Reads what is there; writes into a file of its own. Raises `OSError`."""
         folder = settings.dir.expanduser() / quote(run, safe=" +=@,")
-        steps = [step for path in folder.glob(f"*{_SUFFIX}") for step in _steps(path)]
-        self._last = max(steps, default=None)
+        files = list(folder.glob(f"*{_SUFFIX}"))
+        self._last = max((step for path in files for step in _steps(path)), default=None)
+        _wait_for_a_later_second(files)
         self._writer = EventFileWriter(str(folder), filename_suffix=_SUFFIX)
 
     @property
@@ -51,6 +53,17 @@ class TensorBoardTarget:
     def close(self) -> None:
         """Ends the file."""
         self._writer.close()
+
+
+def _wait_for_a_later_second(files: Sequence[Path]) -> None:
+    """So that TensorBoard, which reads files in the order of their names, reads the newer file later.
+
+    A name begins with the second of its making and goes on with the process: of two files of one second the later could
+    be read first, and every curve would run backwards.
+    """
+    seconds = {path.name.split(".")[3] for path in files}
+    while f"{int(time.time()):010d}" in seconds:
+        time.sleep(0.05)
 
 
 def _steps(path: Path) -> list[int]:

@@ -144,6 +144,7 @@ def test_a_demo_empties_only_a_home_of_its_own(tmp_path) -> None:
 
 
 def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path) -> None:
+    """At a pace at which the run still grows (for a minute) however late the service starts, and so is stopped in its middle."""
     home = tmp_path / "home"
     command = [
         sys.executable,
@@ -157,7 +158,7 @@ def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path)
         "--port",
         "0",
         "--speed",
-        "2",
+        "0.2",
     ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     lines: list[str] = []
@@ -176,7 +177,6 @@ def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path)
 
             first = eventually(steps, "a first step")
             eventually(lambda: steps() > first, "the run grows")
-            eventually(lambda: steps() == STEPS, "the run ends")
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) >= 2
     finally:

@@ -1,14 +1,42 @@
-"""Fixtures of tests that start a real engine."""
+"""Fixtures of tests that start a real engine, or a real browser."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dashboard_process import PATIENCE, Watched
 from engine_process import make_models
+from playwright.sync_api import Browser, sync_playwright
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two checkpoints of one tiny policy, ``old`` and ``new`` (a training step later)."""
     return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    """A browser. Of one module only: while it lives, nothing else in this process can run an event loop."""
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def patience() -> int:
+    """Milliseconds that `seen` waits for what a test asks of it; modules that need longer say so."""
+    return PATIENCE
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, browser: Browser, address: str, patience: int) -> Iterator[Watched]:
+    """A page of the module's `address` that must come through without a complaint; options of the window by indirect parameters."""
+    page = Watched(browser, address, **getattr(request, "param", {}))
+    page.page.set_default_timeout(patience)
+    yield page
+    assert page.complaints == []
+    page.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Request
 
+PATIENCE = 20_000  # milliseconds
 _ADDRESS = re.compile(r"dashboard at (http://\S+)")
 
 
@@ -70,7 +71,7 @@ class Watched:
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(PATIENCE)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._host = address.split("/")[2]

@@ -7,12 +7,11 @@ import itertools
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 from recorded_home import ingest_recorded
 from synthetic_run import SyntheticRun
 
@@ -32,14 +31,6 @@ CHART = """() => { const plot = document.querySelector(".lp-plot"), full = plot.
   const lines = plot.data.filter((each) => each.meta.row === "y2" && each.meta.line !== undefined && each.visible);
   return { range: full.xaxis.range.map(Number), title: full.xaxis.title.text, scales: [full.yaxis2.type, full.yaxis3.type],
     lines: lines.map((each) => [each.meta.role, each.meta.smooth ?? 0]), steps: Array.from(lines[0].steps) } }"""
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +62,13 @@ def record_long(recorder: Recorder) -> None:
 
 
 @pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, served: tuple[Path, str]) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, served[1], **options)
-    page.page.set_default_timeout(PATIENCE)
-    yield page
-    assert page.complaints == []
-    page.close()
+def address(served: tuple[Path, str]) -> str:
+    return served[1]
+
+
+@pytest.fixture
+def patience() -> int:
+    return PATIENCE
 
 
 def opened(seen: Watched, address: str, query: str) -> Page:

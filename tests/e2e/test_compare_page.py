@@ -5,25 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 from recorded_home import ingest_recorded
 
 pytestmark = pytest.mark.browser
 
 SLOW = 120_000  # the machine may have other things to do
 BOTH = "/?page=compare&run=v1-initial&baseline=v0-reference&runs=v1-initial,v1-fixed"
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +26,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, address, **options)
-    page.page.set_default_timeout(SLOW)
-    yield page
-    assert page.complaints == []
-    page.close()
+def patience() -> int:
+    return SLOW
 
 
 def outcomes(page: Page, *words: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from synthetic_run import SyntheticRun
 
 from logprobe.app.numbers import number
@@ -29,14 +29,6 @@ FIRST_CHART_SECONDS = 60  # a busy machine is no fault
 STATE = """() => { const plot = document.querySelector(".lp-plot"); const full = plot._fullLayout;
   const trace = plot.data.find((each) => each.meta && each.meta.row === "y2" && each.meta.line === 0);
   return { range: full.xaxis.range.map(Number), points: trace.y.length, last: trace.x[trace.x.length - 1] } }"""
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import expect
 from recorded_home import ingest_control, ingest_recorded
 
 pytestmark = pytest.mark.browser
 
 SLOW = 180_000  # the service diagnoses, looks for alerts and decides on its own first
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +23,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ingest_control(home, "late-growth-mis")
     with dashboard("up", "--home", str(home), "--port", "0") as url:
         yield url
-
-
-@pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, address, **options)
-    yield page
-    assert page.complaints == []
-    page.close()
 
 
 def test_verdict_first_then_the_page_that_explains_it(seen: Watched, address: str, artifacts: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.collectors.spool import SpoolWriter
@@ -23,14 +22,6 @@ ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000)
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The dashboard of a home with two runs, a segment that was cut short, and a limit that leaves room for one of the runs."""
     home = tmp_path_factory.mktemp("data") / "home"
@@ -40,16 +31,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ingest_recorded(home, RUN)
     with dashboard("up", "--home", str(home), "--port", "0", "--keep-gib", str(256 / 2**20)) as url:
         yield url
-
-
-@pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, address, **options)
-    yield page
-    assert page.complaints == []
-    page.close()
 
 
 def said(page: Page) -> Locator:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from logprobe.app.demo import find_runs
 
@@ -20,18 +19,10 @@ LAST_STEP = """() => { const plot = document.querySelector(".lp-plot"); if (!plo
 RANGE = "() => document.querySelector('.lp-plot')._fullLayout.xaxis.range.map(Number)"
 
 
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
 def test_the_demo_shows_recorded_runs_growing(browser: Browser, repository: Path, artifacts: Path) -> None:
     names = [recorded.run for recorded in find_runs(repository / "sample_data", None)]
     started = time.monotonic()  # as somebody who types the command has it, and opens the address at once
-    with dashboard("demo", "--port", "0", "--speed", "8") as address:
+    with dashboard("demo", "--port", "0", "--speed", "2") as address:
         seen = Watched(browser, address)
         page = seen.page
         page.goto(address)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, Page, WebSocket, sync_playwright
+from playwright.sync_api import Browser, Page, WebSocket
 from synthetic_run import SyntheticRun
 
 from logprobe.collectors.recorder import Recorder
@@ -71,14 +71,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Synthe
         run = SyntheticRun(recorder)
         run.record(10)
         yield address, run
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 def test_a_hidden_page_asks_for_nothing(browser: Browser, live: tuple[str, SyntheticRun], artifacts: Path) -> None:

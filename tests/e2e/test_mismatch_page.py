@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 from recorded_home import ingest_recorded
 from segments import records, trained
 
@@ -21,14 +20,6 @@ pytestmark = pytest.mark.browser
 SLOW = 180_000  # the service profiles tokens on its own first
 HOSTILE = "<img src=x onerror=alert(1)>"
 OVERFLOW = "document.querySelector('[data-testid=stMain]').scrollWidth > innerWidth"
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +40,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(home: Path) -> Iterator[str]:
     with dashboard("up", "--home", str(home), "--port", "0") as url:
         yield url
-
-
-@pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, address, **options)
-    yield page
-    assert page.complaints == []
-    page.close()
 
 
 def metric_row(page: Page, key: str) -> Locator:

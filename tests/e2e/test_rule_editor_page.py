@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alert_notes import NOTE
 from dashboard_process import Watched, dashboard
 from fake_slack import CHANNEL, TOKEN, FakeSlack
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 from recorded_home import ingest_recorded
 from sending import Bench, bot
 
@@ -44,14 +43,6 @@ def slack() -> Iterator[FakeSlack]:
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, slack: FakeSlack) -> Path:
     """A home with a run that drifts away, a rule of its own, and a message that its channel refused."""
     folder = tmp_path_factory.mktemp("rules") / "home"
@@ -77,14 +68,8 @@ def address(home: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, address, **options)
-    page.page.set_default_timeout(SLOW)
-    yield page
-    assert page.complaints == []
-    page.close()
+def patience() -> int:
+    return SLOW
 
 
 def confirm(page: Page, within: Locator, button: str, sure: str | None = None) -> None:

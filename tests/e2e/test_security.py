@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from dashboard_process import Watched, dashboard
 from oidc_provider import CLIENT, SECRET, Provider, provider
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
@@ -42,14 +42,6 @@ RULES = f"""rules:
       description: '{HOSTILE}'
       runbook: '{HOSTILE}'
 """
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 def free() -> int:

@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from dashboard_process import Watched, dashboard
 from odd_tokens import LENGTH, REDUCED, RUN, make_home
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect
 from recorded_home import SAMPLE_DATA
 
 from logprobe.collectors.spool import SpoolWriter
@@ -28,14 +27,6 @@ pytestmark = pytest.mark.browser
 
 SLOW = 120_000
 MIS_STEP = 724  # of late-growth-mis: corrected, and eight answers with a log-prob of exactly 0 that cannot be
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +51,6 @@ def ingest_steps(home: Path, name: str, steps: list[int]) -> None:
         pipeline = Pipeline(store, threading.Event())
         pipeline.ingest(lambda _: None)
         pipeline.compute_steps()
-
-
-@pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, address, **options)
-    yield page
-    assert page.complaints == []
-    page.close()
 
 
 def opened(page: Page, address: str, run: str, **asked: object) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import expect
 from recorded_home import ingest_recorded
 from segments import records
 
@@ -21,14 +20,6 @@ SWITCH, ENGINES = "faults/inflight_stale_kv", "faults/replica_divergence"
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The dashboard of a home with updates that kept requests in flight, and with two engines and a third that stopped at once."""
     home = tmp_path_factory.mktemp("weights") / "home"
@@ -37,16 +28,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ingest_recorded(home, SWITCH, ENGINES)
     with dashboard("up", "--home", str(home), "--port", "0") as url:
         yield url
-
-
-@pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
-    """A page that must come through without a complaint; options of the window by indirect parameters."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    page = Watched(browser, address, **options)
-    yield page
-    assert page.complaints == []
-    page.close()
 
 
 def test_a_switch_of_weights_is_seen_in_the_tokens_and_explained(seen: Watched, address: str, artifacts: Path) -> None:

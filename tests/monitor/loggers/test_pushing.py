@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -150,6 +151,15 @@ def test_tensorboard_killed_in_the_middle(recorded, tmp_path):
     found = event_values(tmp_path / RUN)
     assert list(found) == STEPS
     assert {len(values) for tags in found.values() for values in tags.values()} == {1}
+
+
+def test_a_file_of_the_same_second_is_read_first(recorded, tmp_path):
+    folder = tmp_path / RUN
+    folder.mkdir()
+    earlier = folder / f"events.out.tfevents.{int(time.time()):010d}.zzz.9.9.logprobe"
+    earlier.touch()
+    push_events(recorded, tmp_path)
+    assert min(folder.iterdir()) == earlier
 
 
 def test_wandb_offline_in_the_files_that_it_syncs(recorded, expected, tmp_path):
