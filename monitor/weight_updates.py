@@ -55,8 +55,6 @@ class Lane:
     source: str  # "trainer" | "engine"
     replica: str | None
     updates: int
-    first_at: datetime | None
-    last_at: datetime | None
     newest_version: str | None
     behind: int | None
     usual_stride: int

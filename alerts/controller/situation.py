@@ -32,11 +32,6 @@ class Preview:
     masked_advantage: float | None
     weight_ess: float | None
 
-    @property
-    def worst_share(self) -> float:
-        """The largest of the masked shares."""
-        return max(self.masked_tokens, self.masked_sequences, self.masked_advantage or 0.0)
-
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:

@@ -235,11 +235,6 @@ class Weights:
         known = [record for record in self.updates if record.loaded or record.cache_cleared is not None]
         return _share(sum(not record.cache_cleared for record in known), len(known))
 
-    @cached_property
-    def kept_requests(self) -> float:
-        """Share of the engines' updates during which requests were frozen and went on; NaN without an update."""
-        return _share(sum(record.pause_mode == "keep" for record in self.updates), len(self.updates))
-
 
 @dataclass(frozen=True)
 class Evidence:

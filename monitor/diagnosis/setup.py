@@ -59,11 +59,6 @@ class Setup:
         """What the trainer divides its logits by; None: not recorded."""
         return self._trainer_number("temperature")
 
-    @property
-    def trainer_top_p(self) -> float | None:
-        """The truncation the trainer applies; None: not recorded."""
-        return self._trainer_number("top_p")
-
     def _trainer_number(self, name: str) -> float | None:
         # Not any nested key of that name: `rollout.temperature` is the engine's.
         found = [(self.trainer or {}).get(f"{part}{name}") for part in ("", "trainer.", "actor.", "logprobs.")]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Final
 
 from logprobe.collectors.errors import MissingExtraError
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.settings import Logger, TensorBoardSettings, WandbSettings
 from logprobe.monitor.loggers.target import Target
-
-NAMES: Final = ("tensorboard", "wandb", "trackio")  # each is also the name of its package and of our extra
 
 
 def require(name: str) -> None:

@@ -1,7 +1,7 @@
 // Runs against a baseline: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently.
 // A part is drawn anew only when its data changed, so that an open menu, a selection or a place in a table is never lost.
 import { drawCharts, sample, watchCharts } from "./compare_charts.js";
-import { node } from "./dom.js";
+import { download, node } from "./dom.js";
 
 const MARKS = { worse: "▼", better: "▲", same: "=", differs: "≠", unknown: "?" };
 
@@ -10,7 +10,7 @@ export function update(root, view) {
   const { data } = view;
   part(view, "choice", data.choice, choice);
   part(view, "elsewhere", data.choice.elsewhere, elsewhere);
-  if (data.file && data.file.at !== view.given) save(view, data.file);
+  if (data.file && data.file.at !== view.given) hand(view, data.file);
   part(view, "adder", data.verdicts && { metrics: data.choice.metrics, shown: data.choice.shown }, adder);
   if (data.version && data.version === view.version) return;
   view.version = data.version;
@@ -55,7 +55,7 @@ function choice(place, data, view) {
         others.length && !full ? select("add a run", [["", "add a run …"], ...others.map(entry)], "", (name) => name && chosen(view, [...data.chosen, name])) : null)),
       field("aligned by", node("span", { class: "lp-cmp-choices", role: "group", "aria-label": "align by" },
         ...data.axes.map(([key, words]) => node("button", { type: "button", "aria-pressed": String(key === data.align), "aria-label": `align by ${words}`, text: words, onclick: () => view.send("set", { align: key === "step" ? null : key }) })))),
-      data.missing ? null : field("report", node("span", { class: "lp-cmp-choices" }, download("html", "HTML", view), download("json", "JSON", view)))),
+      data.missing ? null : field("report", node("span", { class: "lp-cmp-choices" }, wish("html", "HTML", view), wish("json", "JSON", view)))),
     ...data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status", text: words })),
     data.missing ? node("p", { class: "lp-text lp-tone-info", role: "status", text: data.missing }) : null,
     data.missing && data.runs.length > 1 ? offers(data, view) : null);
@@ -96,14 +96,12 @@ function chip(name, data, view) {
     data.chosen.length > 1 ? node("button", { type: "button", "aria-label": `leave out ${name}`, title: `leave out ${name}`, text: "×", onclick: () => chosen(view, data.chosen.filter((each) => each !== name)) }) : null);
 }
 
-const download = (id, words, view) =>
+const wish = (id, words, view) =>
   node("button", { type: "button", "aria-label": `download ${words}`, title: `download the comparison as one ${words} file`, text: words, onclick: () => view.send("do", { id, at: Date.now() }) });
 
-function save(view, file) {
+function hand(view, file) {
   view.given = file.at;
-  const address = URL.createObjectURL(new Blob([file.text], { type: file.type }));
-  node("a", { href: address, download: file.name }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+  download(file.text, file.type, file.name);
 }
 
 const lookOf = (looks, name) => looks.find((look, at) => at > 0 && look.name === name) ?? looks[0];

@@ -2,6 +2,7 @@
 import { asked, put } from "./address.js";
 import { node, svg } from "./dom.js";
 import { duration, integer, number } from "./format.js";
+import { extent, ticks } from "./ticks.js";
 import { unpackArray } from "./traces.js";
 
 const WIDTH = 400;
@@ -57,7 +58,7 @@ function zoom(view, range) {
 
 function redraw(view) {
   const { items } = view.charts;
-  view.x = view.zoom ?? extent(items.flatMap((chart) => chart.lines.map((line) => line.x)));
+  view.x = view.zoom ?? extent(items.flatMap((chart) => chart.lines.flatMap((line) => Array.from(line.x))));
   view.reset.hidden = !view.zoom;
   view.drawn = items.map((chart) => figure(chart, view));
   view.grid.replaceChildren(...view.drawn.map((each) => each.element));
@@ -83,8 +84,8 @@ function figure(chart, view) {
 }
 
 function upper(chart, view) {
-  const visible = chart.lines.map((line) => within(line, view.x));
-  const scale = scaleOf(extent(visible, chart.log), chart.log, UPPER);
+  const visible = chart.lines.flatMap((line) => within(line, view.x));
+  const scale = scaleOf(ends(visible, chart.log), chart.log, UPPER);
   return [...ticksUp(scale, 5), ...chart.lines.map((line) => path(line.x, line.y, scale, view, view.charts.looks[line.run]))];
 }
 
@@ -92,7 +93,7 @@ function lower(chart, view) {
   const lines = chart.ratio.lines.filter((line) => line.blocks.length);
   if (!lines.length) return [svg("text", { x: LEFT, y: LOWER.top + 22 }, chart.ratio.missing)];
   const seen = lines.flatMap((line) => line.blocks.filter(([x]) => x >= view.x[0] && x <= view.x[1]));
-  const scale = scaleOf(extent([(seen.length ? seen : lines.flatMap((line) => line.blocks)).flatMap(([, ...values]) => values), [1]], chart.ratio.log), chart.ratio.log, LOWER);
+  const scale = scaleOf(ends([1, ...(seen.length ? seen : lines.flatMap((line) => line.blocks)).flatMap(([, ...values]) => values)], chart.ratio.log), chart.ratio.log, LOWER);
   const words = chart.ratio.of === "distances" ? "÷ baseline, distances from where it should be" : "÷ baseline";
   return [
     ...ticksUp(scale, 3),
@@ -102,6 +103,8 @@ function lower(chart, view) {
     svg("text", { x: LEFT, y: LOWER.top - 8 }, words),
   ];
 }
+
+const ends = (values, log) => extent(log ? values.map(Math.log10) : values);
 
 const acrossOf = (view, value) => LEFT + ((value - view.x[0]) / (view.x[1] - view.x[0] || 1)) * (WIDTH - LEFT - RIGHT);
 
@@ -140,17 +143,6 @@ function ticksUp(scale, count) {
   ]);
 }
 
-// Round numbers between two ends, about `count` of them, at least `least` apart.
-function ticks(low, high, count, least = 0) {
-  const rough = Math.max((high - low) / count, least);
-  if (!(rough > 0)) return [low];
-  const size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => size * factor).find((each) => each >= rough * 0.999);
-  const values = [];
-  for (let at = Math.ceil(low / step); at <= Math.floor(high / step); at += 1) values.push(Number((at * step).toPrecision(12)));
-  return values;
-}
-
 function path(x, y, scale, view, look) {
   const words = [];
   let pen = "M";
@@ -174,19 +166,6 @@ function within({ x, y }, [from, to]) {
   const values = [];
   for (let at = 0; at < x.length; at += 1) if (x[at] >= from && x[at] <= to) values.push(y[at]);
   return values;
-}
-
-function extent(arrays, log = false) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const array of arrays) {
-    for (const raw of array) {
-      const value = log ? Math.log10(raw) : raw;
-      if (!Number.isFinite(value)) continue;
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-  }
-  return low <= high ? [low, high] : [0, 1];
 }
 
 // The place on the axis under the pointer; null beside the plot.

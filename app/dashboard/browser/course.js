@@ -1,7 +1,7 @@
 // The correction of a run over its steps: what it did to the gap, how much it masked, and what was decided when.
 import { node } from "./dom.js";
 import { integer } from "./format.js";
-import { ruleChart } from "./rule_chart.js";
+import { ruleChart, swatch } from "./rule_chart.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -35,5 +35,3 @@ function draw(view) {
     node("p", { class: "lp-hint lp-rule-key lp-course-key" }, swatch("announced"), "announced", swatch("on"), "correction on",
       ...data.marks.slice(0, 12).flatMap(({ step, word, tone }) => [node("i", { class: `lp-course-tick lp-tone-${tone}`, "aria-hidden": "true" }), `${word}, step ${integer(step)}`])));
 }
-
-const swatch = (phase) => node("i", { class: `lp-rule-swatch lp-rule-${phase}`, "aria-hidden": "true" });

@@ -27,3 +27,12 @@ export function follow(event, view, path) {
   event.preventDefault();
   view.send("go", `/${path}`);
 }
+
+// Hands a text to the reader as a file.
+export function download(text, type, name) {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  saveAs(address, name);
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
+export const saveAs = (address, name) => node("a", { href: address, download: name.replaceAll(/[^\w.-]+/g, "_") }).click();

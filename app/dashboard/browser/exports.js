@@ -1,6 +1,6 @@
 // What is shown, as a file: values with all their digits (CSV), or the picture with everything that explains it (PNG).
 import { noteOf } from "./chart_state.js";
-import { node } from "./dom.js";
+import { download, saveAs } from "./dom.js";
 import { integer } from "./format.js";
 import { unpackArray } from "./traces.js";
 
@@ -46,7 +46,7 @@ function write(view, runs, from, to) {
   const keys = [...new Set(view.data.rows.flatMap((row) => row.lines.filter((line) => !hidden.includes(line.role)).map((line) => line.key)))];
   const rows = runs.flatMap((run, at) => (hidden.includes(`run ${at}`) ? [] : rowsOf(run, keys, from ?? -Infinity, to ?? Infinity)));
   const text = [["run", "step", "tokens", "seconds", ...keys], ...rows].map((cells) => cells.map(cell).join(",")).join("\r\n");
-  save(view, "csv", URL.createObjectURL(new Blob([`${text}\r\n`], { type: "text/csv;charset=utf-8" })));
+  download(`${text}\r\n`, "text/csv;charset=utf-8", nameOf(view, "csv"));
 }
 
 function rowsOf(run, keys, from, to) {
@@ -61,19 +61,13 @@ function cell(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-function save(view, kind, address) {
-  const range = view.state.steps ? `-steps-${view.state.steps.join("-")}` : "";
-  const name = `${view.data.run}${range}`.replace(/[^\w.-]+/g, "_");
-  const link = node("a", { href: address, download: `${name}.${kind}` });
-  link.click();
-  if (address.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}
+const nameOf = ({ data, state }, kind) => `${data.run}${state.steps ? `-steps-${state.steps.join("-")}` : ""}.${kind}`;
 
 export async function savePng(view) {
   const look = getComputedStyle(view.root.querySelector(".lp"));
   const layout = headed(view, look.getPropertyValue("--st-background-color").trim() || "#ffffff", look.color);
   const picture = { data: view.traces, layout, config: { displayModeBar: false } };
-  save(view, "png", await globalThis.Plotly.toImage(picture, { format: "png", width: WIDTH, height: layout.height, scale: SHARP }));
+  saveAs(await globalThis.Plotly.toImage(picture, { format: "png", width: WIDTH, height: layout.height, scale: SHARP }), nameOf(view, "png"));
 }
 
 function headed(view, page, ink) {

@@ -1,6 +1,7 @@
 // Points with their errors, and what they are to be compared with: one small chart without a library.
 import { node, svg } from "./dom.js";
 import { number } from "./format.js";
+import { ticks } from "./ticks.js";
 
 const HEIGHT = 220;
 const ROOM = { left: 56, right: 12, top: 10, bottom: 34 };
@@ -60,20 +61,12 @@ function scalesOf({ points, reference, log, split }, width) {
   return {
     x: (value) => ROOM.left + ((value - left) / (right - left)) * (width - ROOM.left - ROOM.right),
     y: (value) => ROOM.top + ((top - Math.max(scale(value), bottom)) / (top - bottom)) * inner,
-    ticks: log ? logTicks(bottom, top) : ticksOf(bottom, top),
+    ticks: log ? logTicks(bottom, top) : ticks(bottom, top, TICKS),
     columns: columnsOf(places, width),
   };
 }
 
-// 1-2-5 steps; on a logarithmic axis as many of them as fit.
-function ticksOf(low, high) {
-  const rough = (high - low) / TICKS;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const size = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
-  const first = Math.ceil(low / size);
-  return Array.from({ length: Math.floor(high / size) - first + 1 }, (_, at) => (first + at) * size);
-}
-
+// On a logarithmic axis, of 1, 2 and 5 as many as fit.
 function logTicks(low, high) {
   const digits = high - low < 1 ? [1, 2, 5] : [1];
   const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, at) => Math.floor(low) + at);

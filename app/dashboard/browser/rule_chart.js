@@ -1,6 +1,7 @@
 // What a rule looks at over steps, what that is compared with, and when the rule would have been pending or firing.
-import { svg } from "./dom.js";
+import { node, svg } from "./dom.js";
 import { integer, number } from "./format.js";
+import { extent, ticks } from "./ticks.js";
 
 const HEIGHT = 190;
 const LEFT = 56;
@@ -16,20 +17,13 @@ export function ruleChart(data, width) {
   const y = scale(padded(extent([...values, ...data.limits.map(({ value }) => value)].filter((value) => data.floor === null || value >= data.floor).map(on))), [HEIGHT - BOTTOM, TOP]);
   const parts = [
     ...data.spans.map((span) => band(span, x)),
-    ...ticks(y.domain).map((at) => gridline(at, y(at), width, data.log)),
+    ...ticks(...y.domain, TICKS).map((at) => gridline(at, y(at), width, data.log)),
     ...data.lines.map(({ points }, index) => svg("path", { class: `lp-rule-line lp-rule-line-${index}`, d: path(points, x, (value) => y(on(data.floor === null ? value : Math.max(value, data.floor)))) })),
     ...data.limits.map((limit) => limitLine(limit, y(on(limit.value)), width)),
     ...(data.marks ?? []).map((mark) => markLine(mark, x(mark.step))),
     ...x.domain.map((step, index) => svg("text", { x: x(step), y: HEIGHT - 6, "text-anchor": index ? "end" : "start" }, document.createTextNode(`step ${integer(step)}`))),
   ];
   return svg("svg", { class: "lp-rule-chart", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": data.alt }, ...parts);
-}
-
-function extent(values) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
-  return low <= high ? [low, high] : [0, 1];
 }
 
 function padded([low, high]) {
@@ -42,16 +36,6 @@ function scale(domain, [from, to]) {
   const at = (value) => from + ((value - low) / (high - low || 1)) * (to - from);
   at.domain = domain;
   return at;
-}
-
-// Round places between two ends: 1, 2 or 5 times a power of ten apart.
-function ticks([low, high]) {
-  const rough = (high - low) / TICKS;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(Math.abs(at) < step / 1e6 ? 0 : at);
-  return found;
 }
 
 function gridline(at, place, width, log) {
@@ -89,3 +73,6 @@ function path(points, x, y) {
   }
   return drawn;
 }
+
+// What the colour of a span stands for, in a legend.
+export const swatch = (phase) => node("i", { class: `lp-rule-swatch lp-rule-${phase}`, "aria-hidden": "true" });

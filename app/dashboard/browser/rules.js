@@ -3,7 +3,7 @@
 import { asked, listen, put } from "./address.js";
 import { node } from "./dom.js";
 import { buttons, code } from "./report.js";
-import { ruleChart } from "./rule_chart.js";
+import { ruleChart, swatch } from "./rule_chart.js";
 import { BLANK, formOf, textOf } from "./rule_form.js";
 
 const PAUSE = 450; // ms after the last key, before a draft is tried out
@@ -201,8 +201,6 @@ function outcome(view) {
     ...(chart ? [ruleChart(chart, width), node("p", { class: "lp-hint lp-rule-key" }, swatch("pending"), "pending", swatch("firing"), "firing", swatch("recovering"), "recovering",
       chart.below ? ` · ${chart.below} value${chart.below === 1 ? "" : "s"} below the axis` : "", chart.lines.length > 1 ? ` · ${chart.lines.map((line) => line.slice).join(", ")}${chart.more ? ` and ${chart.more} more` : ""}` : "")] : []));
 }
-
-const swatch = (phase) => node("i", { class: `lp-rule-swatch lp-rule-${phase}`, "aria-hidden": "true" });
 
 function switches(view, rule) {
   const { draft, data } = view;

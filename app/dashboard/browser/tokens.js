@@ -1,7 +1,7 @@
 // The Tokens page: a step, its worst sequences, and every token of one of them.
 import { asked, put } from "./address.js";
 import { choice, pairs } from "./choice.js";
-import { node } from "./dom.js";
+import { download, node } from "./dom.js";
 import { integer, number } from "./format.js";
 import { offer, withdraw } from "./keys.js";
 import { chooser, course } from "./token_course.js";
@@ -301,10 +301,7 @@ const jump = (view, index, words) => node("button", {
 });
 
 function save(view) {
-  const [{ data, shown }, link] = [view, document.createElement("a")];
+  const { data, shown } = view;
   const sample = data.sequences.find((each) => each.chosen)?.sample ?? "sequence";
-  link.href = URL.createObjectURL(new Blob([csv(shown)], { type: "text/csv" }));
-  link.download = `${data.run}-step-${data.step}-${sample}-${data.pair}.csv`.replaceAll(/[^\w.-]+/g, "_");
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  download(csv(shown), "text/csv;charset=utf-8", `${data.run}-step-${data.step}-${sample}-${data.pair}.csv`);
 }

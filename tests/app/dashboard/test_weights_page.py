@@ -29,7 +29,7 @@ ARRIVAL = Arrival(
     backwards=False, skipped=0,
 )  # fmt: skip
 ENGINE = Lane(
-    source="engine", replica="left", updates=17, first_at=T0, last_at=T0, newest_version="16", behind=0, usual_stride=1, all_skipped=0,
+    source="engine", replica="left", updates=17, newest_version="16", behind=0, usual_stride=1, all_skipped=0,
     all_backwards=0, all_unloaded=0, all_reloads=0, cleared=0, kept=16, unknown=0, usual_delay=0.03, longest_delay=0.5, usual_pause=0.04, longest_pause=0.6,
     pauses=["keep"], arrivals=(ARRIVAL,),
 )  # fmt: skip

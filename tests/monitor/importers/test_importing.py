@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +10,7 @@ import torch
 from importing_files import (
     event_file,
     generic_row,
+    import_until_killed,
     k3,
     nemo_row,
     open_instruct_row,
@@ -204,27 +202,11 @@ def test_a_second_import_adds_nothing_and_a_grown_log_what_is_new(tmp_path, caps
     assert "have changed since they were imported" in import_(tmp_path / "home", "jsonl", path, capsys)
 
 
-KILLED = """
-import os, signal, sys
-from logprobe.app.cli import main
-from logprobe.collectors.spool import SpoolWriter
-write, left = SpoolWriter.write, [int(sys.argv[1])]
-def counted(self, kind, table):
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left[0] -= 1
-    return write(self, kind, table)
-SpoolWriter.write = counted
-main(["import", "jsonl", sys.argv[2], "--run", "r", "--home", sys.argv[3]])
-"""
-
-
 @pytest.mark.parametrize("written", [1, 3])  # a marker without its rows; a whole piece and the next marker
 def test_killed_in_the_middle_it_goes_on_where_it_stopped(tmp_path, capsys, written):
     path, home = tmp_path / "in.jsonl", tmp_path / "home"
     write_lines(path, [generic_row(1 + i // 200, str(i)) for i in range(600)])
-    done = subprocess.run([sys.executable, "-c", KILLED, str(written), str(path), str(home)], check=False, timeout=120)
-    assert done.returncode == -signal.SIGKILL
+    import_until_killed(home, "jsonl", path, written)
     import_(home, "jsonl", path, capsys)
     check_tokens(home, (1, 2, 3), 200)
     assert import_(home, "jsonl", path, capsys)["rows"] == {}

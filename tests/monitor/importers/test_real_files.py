@@ -1,13 +1,13 @@
 """Files made by the frameworks' own writers: every step with its number, once, also when the import is killed in the middle."""
 
 import json
-import signal
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from importing_files import import_until_killed
 from real_logs import loss
 
 from logprobe.app.cli import main
@@ -43,28 +43,10 @@ def scalars(home, name):
         return [(row["step"], row["value"]) for row in reader.query(sql, {"name": name}).to_pylist()]
 
 
-KILLED = """
-import os, signal, sys
-from logprobe.app.cli import main
-from logprobe.collectors.spool import SpoolWriter
-write, left = SpoolWriter.write, [2]
-def counted(self, kind, table):
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left[0] -= 1
-    return write(self, kind, table)
-SpoolWriter.write = counted
-main(["import", sys.argv[1], sys.argv[2], "--run", "r", "--home", sys.argv[3]])
-"""
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_once_also_after_a_kill_in_the_middle(written, tmp_path, capsys, kind):
     home = tmp_path / "home"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, kind, str(written / kind), str(home)], check=False, timeout=120
-    )
-    assert done.returncode == -signal.SIGKILL
+    import_until_killed(home, kind, written / kind, 2)
     report = import_(home, kind, written / kind, capsys)
     assert (report["bad_units"], report["files"]) == (0, 1)
     assert scalars(home, "loss") == [(step, loss(step)) for step in range(1, STEPS + 1)]
