@@ -17,6 +17,7 @@ from streamlit.starlette import App
 from logprobe.app.dashboard.access.guard import Guard
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.assets import routes
+from logprobe.app.dashboard.hints import Hints
 from logprobe.app.dashboard.warm import warmed
 from logprobe.collectors.errors import LogprobeError
 
@@ -37,6 +38,6 @@ app = App(
     Path(__file__).parent / "views" / "shell.py",
     lifespan=warmed,
     routes=routes(),
-    middleware=[Middleware(Guard, access=Access.of(os.environ))],
+    middleware=[Middleware(Guard, access=Access.of(os.environ)), Middleware(Hints)],
     on_script_error=_say,
 )

@@ -1,4 +1,4 @@
-"""Static files of the dashboard: our JavaScript modules and the plotly.js that comes with the plotly package.
+"""Static files of the dashboard: our JavaScript modules and plotly.js.
 
 Served by us and not inlined, because an inlined script travels again with every rerun; the address carries a fingerprint
 of all files, so the browser may keep them for good. Nothing is loaded from elsewhere.
@@ -17,8 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from streamlit import config
 
-_PLOTLY: Final = "plotly.min.js"
+PLOTLY: Final = "plotly-basic.min.js"
 _FOLDER: Final = files("logprobe.app.dashboard").joinpath("browser")
+_VENDOR: Final = files("logprobe.app.dashboard").joinpath("vendor")
 _INLINED: Final = "loader.js"  # comes with the page, and finds the others
 _MODULES: Final = tuple(
     sorted(each.name for each in _FOLDER.iterdir() if each.name.endswith(".js") and each.name != _INLINED)
@@ -27,28 +28,28 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 @cache
-def _content(name: str) -> bytes:
-    folder = files("plotly").joinpath("package_data") if name == _PLOTLY else _FOLDER
-    return folder.joinpath(name).read_bytes()
+def content(name: str) -> bytes:
+    """A file by its name, as the browser asks for it."""
+    return (_VENDOR if name == PLOTLY else _FOLDER).joinpath(name).read_bytes()
 
 
 @cache
 def _compressed(name: str) -> bytes:
-    return gzip.compress(_content(name), compresslevel=6)
+    return gzip.compress(content(name), compresslevel=6)
 
 
 @cache
 def fingerprint() -> str:
     """Changes whenever any of the files does."""
     digest = sha256()
-    for name in (*_MODULES, _PLOTLY):
-        digest.update(_content(name))
+    for name in (*_MODULES, PLOTLY):
+        digest.update(content(name))
     return digest.hexdigest()[:16]
 
 
 def prepare() -> None:
     """Reads and compresses all files, so that the first visitor need not wait for it."""
-    for name in (_PLOTLY, *_MODULES):
+    for name in (PLOTLY, *_MODULES):
         _compressed(name)
     fingerprint()
 
@@ -65,11 +66,11 @@ def _prefix() -> str:
 
 async def _serve(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in (*_MODULES, _PLOTLY):
+    if name not in (*_MODULES, PLOTLY):
         return Response("there is no such file", status_code=404, media_type="text/plain")
     headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(_content(name), media_type="text/javascript", headers=headers)
+        return Response(content(name), media_type="text/javascript", headers=headers)
     return Response(_compressed(name), media_type="text/javascript", headers=headers | {"Content-Encoding": "gzip"})
 
 

@@ -143,7 +143,7 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
         page.mouse.move(2, 2)
         assert wait_for_chart(page)["range"][1] > newest["last"]
         seen.shot(artifacts, "overview-light")
-        assert sum("plotly.min.js" in url for url in seen.requests) == 1
+        assert sum("plotly-basic.min.js" in url for url in seen.requests) == 1
 
 
 def test_the_address_names_the_run_and_names_stay_text(

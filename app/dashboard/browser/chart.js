@@ -13,17 +13,8 @@ import { withdraw } from "./keys.js";
 import { place } from "./marks.js";
 import { unpack, unpackArray } from "./traces.js";
 
-let plotly; // shared by all figures of the page
-
-function library(address) {
-  plotly ??= globalThis.Plotly ? Promise.resolve(globalThis.Plotly) : new Promise((resolve, reject) => {
-    const script = node("script", { src: address, async: true });
-    script.onload = () => resolve(globalThis.Plotly);
-    script.onerror = () => { plotly = undefined; script.remove(); reject(new Error("plotly did not load")); };
-    document.head.append(script);
-  });
-  return plotly;
-}
+// The browser has it once, for all figures of the page; after a failure the next figure tries again.
+const library = async (address) => { await import(new URL(address, document.baseURI).href); return globalThis.Plotly; };
 
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: false, showTips: false };
 const COARSE = globalThis.matchMedia?.("(pointer: coarse)").matches;
@@ -37,7 +28,7 @@ export function update(root, view) {
   view.version = view.data.version;
   view.places = view.data.places.map((each) => ({ ...each, steps: unpackArray(each.steps), tokens: unpackArray(each.tokens), time: unpackArray(each.time) }));
   view.base = view.data.figure.data.map((trace) => unpack(trace, view.places));
-  library(`${view.data.assets}/plotly.min.js`).then(async (Plotly) => {
+  library(`${view.data.assets}/plotly-basic.min.js`).then(async (Plotly) => {
     if (!view.closed) await draw(Plotly, view);
   }).catch((error) => { view.version = null; view.wait.textContent = `The charts could not be drawn: ${error.message}. Reload the page to try again.`; view.wait.hidden = false; });
 }
