@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -24,6 +25,7 @@ from logprobe.monitor.diagnosis.trend import bend, theil_sen
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
 _FEWEST_BLOCKS: Final = 4  # for a trend
+_LATE: Final = 64  # steps: records that come late, or again, belong to the newest ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,51 @@ def judge(
         rule: windows and thresholds.
     """
     tracker = Tracker(rule)
-    changes = sorted(config_changes)
-    for step, value in sorted(dict(zip(steps, values, strict=True)).items()):
-        if changes and changes[0] <= step:
-            changes = [change for change in changes if change > step]
-            tracker.recalibrate()
-        tracker.add(step, value)
+    series = sorted(dict(zip(steps, values, strict=True)).items())
+    tracker.follow([step for step, _ in series], [value for _, value in series], sorted(config_changes))
     return tracker.verdict()
+
+
+class Follower:
+    """`judge` of a run that grows, at the cost of what is new. Not to be shared between threads."""
+
+    def __init__(self, rule: GrowthRule = RULE) -> None:
+        self._rule = rule
+        self._steps: Sequence[int] = ()
+        self._values: Sequence[float | None] = ()
+        self._changes: Sequence[int] = ()
+        self._kept: tuple[int, Mapping[str, Any] | None] = (0, None)  # what a tracker knew after so many steps
+
+    def judge(
+        self, steps: Sequence[int], values: Sequence[float | None], *, config_changes: Collection[int] = ()
+    ) -> Growth:
+        """As `judge`, of the same run each time; `steps` ascending, each once, None where a step was not measured.
+
+        Whatever changed since the last time counts, old values and configurations, too; changes of the newest steps cost least.
+        """
+        changes = sorted(config_changes)
+        start, state = self._kept
+        if not self._unchanged(start, steps, values, changes):
+            start, state = 0, None
+        early = max(start, len(steps) - _LATE)
+        tracker = Tracker(self._rule, state)
+        last = steps[start - 1] if start else -math.inf
+        tracker.follow(steps[start:early], values[start:early], [change for change in changes if change > last])
+        self._steps, self._values, self._changes = steps, values, changes
+        self._kept = early, tracker.state()
+        last = steps[early - 1] if early else -math.inf
+        tracker.follow(steps[early:], values[early:], [change for change in changes if change > last])
+        return tracker.verdict()
+
+    def _unchanged(
+        self, count: int, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[int]
+    ) -> bool:
+        return (
+            len(steps) >= count
+            and self._changes == changes
+            and self._steps[:count] == steps[:count]
+            and self._values[:count] == values[:count]
+        )
 
 
 @dataclass(slots=True)
@@ -144,6 +184,16 @@ class Tracker:
         """The configuration was changed on purpose: from the next step on the run has a new normal."""
         self._memory = _Memory(last=self._memory.last)
 
+    def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[int]) -> None:
+        """Takes the next steps, ascending; `changes`: steps to come, ascending, from which on another configuration was declared."""
+        ahead = deque(changes)
+        for step, value in zip(steps, values, strict=True):
+            if ahead and ahead[0] <= step:
+                while ahead and ahead[0] <= step:
+                    ahead.popleft()
+                self.recalibrate()
+            self._take(step, value)
+
     def add(self, step: int, value: float | None) -> Point:
         """Takes the next step and judges.
 
@@ -151,13 +201,16 @@ class Tracker:
         and the verdict is judged again with the next new step. None, NaN, infinite and clearly negative values count as not
         measured; zero counts as the floor.
         """
+        self._take(step, value)
+        return self._point(step, value)
+
+    def _take(self, step: int, value: float | None) -> None:
         known = self._log(value)
         if self._memory.last is not None and step <= self._memory.last:
             self._correct(step, known)
         else:
             self._memory.last = step
             self._advance(step, known)
-        return self._point(step, value)
 
     def verdict(self) -> Growth:
         """The verdict as of the last step, with the doubling time."""

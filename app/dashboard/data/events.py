@@ -28,6 +28,11 @@ def events_of(rows: pa.Table) -> tuple[Event, ...]:
     return tuple(Event(row["kind"], row["step"], _words(row)) for row in rows.to_pylist())
 
 
+def rates_of(rows: pa.Table) -> tuple[Event, ...]:
+    """Rows of `app_learning_rates` as marks, in their order."""
+    return tuple(Event("learning_rate", row["step"], _learning_rate(row)) for row in rows.to_pylist())
+
+
 def marks_of(rows: pa.Table) -> tuple[Event, ...]:
     """Rows of `app_marks` as marks, in their order: alerts that began to fire, and what became of the correction."""
     return tuple(Event(row["kind"], row["step"], _label(row)) for row in rows.to_pylist())
@@ -42,8 +47,6 @@ def _label(row: Mapping[str, Any]) -> str:
 def _words(row: Mapping[str, Any]) -> str:
     if row["kind"] == "weights":
         return _weights(row)
-    if row["kind"] == "learning_rate":
-        return _learning_rate(row)
     return f"{row['label']} {'started again' if row['kind'] == 'restart' else 'changed'}"
 
 

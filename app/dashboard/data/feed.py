@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,13 +20,16 @@ import pyarrow as pa
 
 from logprobe.alerts.liveness import Liveness, Writer, judge
 from logprobe.app.dashboard.charts.panels import OVERVIEW, metrics_of
-from logprobe.app.dashboard.data.events import Event, events_of, marks_of
+from logprobe.app.dashboard.data.events import Event, events_of, marks_of, rates_of
 from logprobe.app.dashboard.data.judgement import Judgement, read_judgement
 from logprobe.app.dashboard.data.series import RunSeries, merge
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor.diagnosis.onset import Follower
 from logprobe.monitor.reader import Reader
 
 _FRESH_SECONDS: Final = 1.0  # sessions asking within it share one read
+_RATES_SECONDS: Final = 30.0  # reading learning rates reads every scalar of every step
+_AT_ONCE: Final = 3  # reads: a look waits for the longest of them, not for their sum
 METRICS: Final = metrics_of(OVERVIEW)
 
 
@@ -93,6 +98,9 @@ class Feed:
         self._looks: dict[str | None, tuple[float, Look]] = {}
         self._around = (float("-inf"), Look())
         self._views: dict[str, RunView] = {}
+        self._followers: defaultdict[str, Follower] = defaultdict(Follower)
+        self._rates: dict[str, tuple[float, tuple[Event, ...]]] = {}
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="feed")
         self._last = Look()
 
     def look(self, name: str | None) -> Look:
@@ -136,8 +144,9 @@ class Feed:
         """The runs, and what the service says of itself: one read, whichever runs are looked at."""
         asked, look = self._around
         if time.monotonic() - asked >= _FRESH_SECONDS:
-            status = reader.status()
-            look = Look(runs=runs_of(reader.read("app_runs"), self._now()), status=status)
+            status = self._pool.submit(reader.status)
+            runs = runs_of(reader.read("app_runs"), self._now())
+            look = Look(runs=runs, status=status.result())
             self._around = (time.monotonic(), look)
         return look
 
@@ -146,34 +155,45 @@ class Feed:
         if run.revision < view.series.revision:  # the store was made anew
             view = RunView(RunSeries(run.name))
         if run.revision > view.series.revision:
-            view = _grown(reader, view)
+            view = self._grown(reader, view)
         if run.news != view.news:
-            view = _judged(reader, view, run.news)
+            view = self._judged(reader, view, run.news)
         self._views[run.name] = view
         return view
 
+    def _grown(self, reader: Reader, view: RunView) -> RunView:
+        run = view.series.run
+        rates = self._pool.submit(self._moved, reader, run)
+        events = self._pool.submit(reader.read, "app_events", run=run)
+        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
+        changed = {"run": run, "since": view.series.revision}
+        summaries = reader.read("app_steps", **changed)
+        points = reader.read("app_points", **changed, metrics=list(METRICS))
+        series = merge(view.series, summaries, points)
+        happened = (*events_of(events.result()), *rates.result())
+        return replace(view, series=series, events=happened, medians=usual(series))
 
-def _grown(reader: Reader, view: RunView) -> RunView:
-    # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
-    changed = {"run": view.series.run, "since": view.series.revision}
-    summaries = reader.read("app_steps", **changed)
-    points = reader.read("app_points", **changed, metrics=list(METRICS))
-    events = events_of(reader.read("app_events", run=view.series.run))
-    series = merge(view.series, summaries, points)
-    return replace(view, series=series, events=events, medians=usual(series))
+    def _moved(self, reader: Reader, run: str) -> tuple[Event, ...]:
+        """The movements of a run's learning rates."""
+        at, known = self._rates.get(run, (float("-inf"), ()))
+        if time.monotonic() - at < _RATES_SECONDS:
+            return known
+        found = rates_of(reader.read("app_learning_rates", run=run))
+        self._rates[run] = time.monotonic(), found
+        return found
+
+    def _judged(self, reader: Reader, view: RunView, news: str | None) -> RunView:
+        marks = self._pool.submit(reader.read, "app_marks", run=view.series.run)
+        reconfigured = any(event.kind == "config" for event in view.events)
+        follower = self._followers[view.series.run]
+        judgement = read_judgement(reader, view.series, reconfigured=reconfigured, follower=follower)
+        return replace(view, judgement=judgement, marks=marks_of(marks.result()), news=news)
 
 
 def usual(series: RunSeries) -> dict[str, float]:
     """What is usual for a run so far, by metric: the median over all steps but the newest one that has a value."""
     known = {metric: column[np.isfinite(column)] for metric, column in series.values.items()}
     return {metric: float(np.median(values[:-1])) for metric, values in known.items() if len(values) > 1}
-
-
-def _judged(reader: Reader, view: RunView, news: str | None) -> RunView:
-    reconfigured = any(event.kind == "config" for event in view.events)
-    judgement = read_judgement(reader, view.series, reconfigured=reconfigured)
-    marks = marks_of(reader.read("app_marks", run=view.series.run))
-    return replace(view, judgement=judgement, marks=marks, news=news)
 
 
 def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.monitor.diagnosis.onset import Growth
-from logprobe.monitor.diagnosis.onset import judge as judge_growth
+from logprobe.monitor.diagnosis.onset import Follower, Growth
 from logprobe.monitor.reader import Reader
 
 K3: Final = "backend.k3_kl"
@@ -36,8 +35,13 @@ class Judgement:
     firing: tuple[str, ...] = ()
 
 
-def read_judgement(reader: Reader, series: RunSeries, *, reconfigured: bool) -> Judgement | None:
-    """The newest diagnosis; None: there is none yet. `reconfigured`: whether a configuration changed, and the normal with it."""
+def read_judgement(
+    reader: Reader, series: RunSeries, *, reconfigured: bool, follower: Follower | None = None
+) -> Judgement | None:
+    """The newest diagnosis; None: there is none yet. `reconfigured`: whether a configuration changed, and the normal with it.
+
+    `follower`: of this run, to judge only what is new.
+    """
     rows = reader.read("diagnosis_latest", run=series.run).to_pylist()
     if not rows:
         return None
@@ -48,12 +52,12 @@ def read_judgement(reader: Reader, series: RunSeries, *, reconfigured: bool) -> 
         document=json.loads(row["document"]),
         step=row["step"],
         at=row["diagnosed_at"],
-        growth=growth_of(series, changes),
+        growth=growth_of(series, changes, follower),
         firing=tuple(alert["rule"] for alert in alerts if alert["phase"] in {"firing", "recovering"}),
     )
 
 
-def growth_of(series: RunSeries, config_changes: list[int]) -> Growth:
+def growth_of(series: RunSeries, config_changes: list[int], follower: Follower | None = None) -> Growth:
     """The course of K3 of the pair `backend`, by the rule that the diagnosis uses."""
     values = [value if math.isfinite(value) else None for value in series.column(K3).tolist()]
-    return judge_growth(series.steps.tolist(), values, config_changes=config_changes)
+    return (follower or Follower()).judge(series.steps.tolist(), values, config_changes=config_changes)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from synthetic_run import SyntheticRun
 
-from logprobe.app.dashboard.data.events import events_of
+from logprobe.app.dashboard.data.events import events_of, rates_of
 from logprobe.collectors.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import Ingester
@@ -29,6 +29,7 @@ def test_learning_rates_and_restarts_are_events(home: Path) -> None:
         Ingester(store).run_once()
         StepJob(store).run_once()
         events = events_of(store.read("app_events", run="restarts"))
+        events += rates_of(store.read("app_learning_rates", run="restarts"))
     assert sorted((event.step, event.kind, event.words) for event in events) == [
         (1, "learning_rate", "actor/lr 0 → 2.00e-4, until step 2"),  # warm-up is one event
         (5, "learning_rate", "actor/lr 2.00e-4 → 1.98e-4, until step 6"),

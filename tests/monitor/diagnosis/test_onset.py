@@ -13,7 +13,7 @@ from growth_runs import HEALTHY, Course, series
 from scipy.stats import theilslopes
 
 from logprobe.monitor.diagnosis.growth_rule import RULE
-from logprobe.monitor.diagnosis.onset import Growth, Point, Tracker, judge
+from logprobe.monitor.diagnosis.onset import Follower, Growth, Point, Tracker, judge
 from logprobe.monitor.diagnosis.trend import bend, theil_sen
 
 QUIET = Course(spread=0.1)
@@ -227,3 +227,27 @@ def test_the_bend_of_a_level_and_a_rise_is_where_it_is() -> None:
     assert bend([(5 * i, max(0.0, i - 30)) for i in range(60)]) == 150
     assert bend([(i, float(-i)) for i in range(10)]) is None
     assert bend([(0, 0.0), (5, 1.0)]) is None
+
+
+def test_whoever_follows_a_run_judges_as_who_sees_it_whole() -> None:
+    """Whatever happens on the way: gaps, values that come late, values that are made anew, changes of the configuration, a new run."""
+    rng = random.Random(7)
+    values: list[float | None] = [
+        float(v) for v in series(replace(Course(spread=0.3), onset=500, doubling=60), 3)[:800]
+    ]
+    follower, changes, verdicts = Follower(), [], set()
+    now = 0
+    while now < len(values):
+        now = min(len(values), now + rng.randint(1, 40))
+        if rng.random() < 0.2:  # late, or made anew: mostly among the newest
+            at = rng.randrange(now) if rng.random() < 0.3 else max(0, now - rng.randint(1, 20))
+            values[at] = None if rng.random() < 0.3 else values[at - 1]
+        if rng.random() < 0.03:
+            changes.append(rng.randrange(max(0, now - 90), now + 50))
+        steps = list(range(now))
+        found = follower.judge(steps, values[:now], config_changes=changes)
+        assert found == judge(steps, values[:now], config_changes=changes), now
+        verdicts.add(found.verdict)
+    assert len(verdicts) > 2
+    assert follower.judge([0, 1], [1e-4, 1e-4]) == judge([0, 1], [1e-4, 1e-4])
+    assert follower.judge([], []) == judge([], [])
