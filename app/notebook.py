@@ -1,0 +1,85 @@
+"""The dashboard's linked chart in a notebook, as a plotly figure of its own: ``figure("/shared/logprobe", "my-run")``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from os import PathLike
+from textwrap import wrap
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+from logprobe.app.dashboard.charts.figures import steps_figure
+from logprobe.app.dashboard.charts.packing import unpacked
+from logprobe.app.dashboard.charts.panels import OVERVIEW, Panel
+from logprobe.app.dashboard.charts.rows import Row, rows_of
+from logprobe.app.dashboard.charts.steps_chart import course_of
+from logprobe.app.dashboard.data.feed import Feed, RunView
+from logprobe.app.dashboard.pages.verdict import sentence
+from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.reader import open_reader
+
+_LINE: Final = 22  # pixels of a line of the title
+_LONGEST: Final = 120  # characters of one
+
+
+def figure(home: str | PathLike[str], run: str, *, panels: Sequence[Panel] = OVERVIEW, dark: bool = False) -> go.Figure:
+    """A row per panel over steps, with marks, baseline band, onset and the verdict as its title; `panels` that have no value are left out.
+
+    Reads through the service where one runs. Raises `StoreError` when there is no such run, or no store; `ServiceUnavailableError` when a
+    service holds the home and does not answer.
+    """
+    with open_reader(home) as reader:
+        look = Feed(lambda: reader).look(run)
+    if look.view is None:
+        known = ", ".join(each.name for each in look.runs or ()) or "none"
+        raise StoreError(look.problem or f"there is no run {run!r} in {home}; there are: {known}")
+    return _figure(look.view, panels, DARK if dark else LIGHT)
+
+
+def _figure(view: RunView, panels: Sequence[Panel], theme: Theme) -> go.Figure:
+    runs, events = [view.series], [*view.events, *view.marks]
+    shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
+    drawn = steps_figure(runs, shown, events, theme, course=course_of(view))
+    layout, rows = drawn["layout"], list(rows_of(runs, shown))
+    title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for line in wrap(sentence(view), _LONGEST))]
+    head = _LINE * (len(title) + 1)
+    layout |= {
+        "title": {"text": "<br>".join(title), "font": {"size": 13, "color": theme.text}, "y": 1, "yanchor": "top", "pad": {"t": _LINE}},
+        "annotations": [*layout["annotations"], *(_heading(row, layout, theme) for row in rows)],
+        "height": layout["height"] + head,
+        "margin": {**layout["margin"], "t": layout["margin"]["t"] + head},
+        "paper_bgcolor": theme.page,
+        "plot_bgcolor": theme.page,
+        "hovermode": "x",
+    }  # fmt: skip
+    data = [{**trace, **{axis: _array(trace[axis]) for axis in "xy"}} for trace in drawn["data"]]
+    result = go.Figure({"data": data, "layout": layout})
+    return result.update_traces(hoverinfo="x+y+name", selector=lambda trace: "line" in (trace.meta or {}))
+
+
+def _heading(row: Row, layout: dict[str, Any], theme: Theme) -> dict[str, Any]:
+    """Title of a row and, where it has several lines, which is which."""
+    dashes = {"solid": "━", "dot": "┈", "dash": "╍"}
+    several = len(row.panel.lines) > 1
+    names = " ".join(
+        f'<span style="color:{theme.color(line.role)}">{dashes[line.dash]} {_text(line.name)}</span>'
+        for line in row.panel.lines
+        if several
+    )
+    return {
+        "text": f"<b>{_text(row.panel.title)}</b> {names}", "x": 0, "xref": "paper", "xanchor": "left", "showarrow": False,
+        "y": layout[row.layout_key]["domain"][1], "yref": "paper", "yanchor": "bottom", "font": {"size": 12, "color": theme.text},
+    }  # fmt: skip
+
+
+def _array(values: Any) -> Any:
+    """Numbers to go on with, where they came packed."""
+    return unpacked(values) if isinstance(values, dict) else values
+
+
+def _text(words: str) -> str:
+    """Plotly reads its texts as markup; names of runs are not."""
+    return escape(words, quote=False)

@@ -1,0 +1,33 @@
+"""The chart for notebooks: what the dashboard shows, of a recorded run, with names that stay text."""
+
+from __future__ import annotations
+
+import pytest
+from recorded_home import ingest_recorded
+from synthetic_run import SyntheticRun
+
+from logprobe.app.notebook import figure
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.recorder import Recorder
+from logprobe.monitor.reader import open_reader
+
+RUN = "a <b>run</b>"
+
+
+def test_the_figure_has_the_values_of_the_store(tmp_path) -> None:
+    with Recorder(tmp_path / "home", RUN) as recorder:
+        SyntheticRun(recorder).record(30)
+    ingest_recorded(tmp_path / "home")
+    drawn = figure(tmp_path / "home", RUN)
+    with open_reader(tmp_path / "home") as reader:
+        rows = reader.query('SELECT step, "backend.k3_kl" AS k3 FROM steps ORDER BY step').to_pydict()
+    k3 = next(trace for trace in drawn.data if (trace.name or "").startswith("KL (k3), backend"))
+    assert (list(k3.x), k3.hoverinfo) == (rows["step"], "x+y+name")
+    assert list(k3.y) == rows["k3"]
+    assert "<b>run" not in drawn.layout.title.text
+    assert "&lt;b&gt;run" in drawn.layout.title.text
+    headings = [note.text for note in drawn.layout.annotations]
+    assert any("KL (k3)" in text and "backend" in text for text in headings)
+    assert drawn.layout.paper_bgcolor != figure(tmp_path / "home", RUN, dark=True).layout.paper_bgcolor
+    with pytest.raises(StoreError, match="there is no run 'other'"):
+        figure(tmp_path / "home", "other")
