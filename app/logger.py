@@ -17,7 +17,7 @@ from typing import Final
 
 from logprobe.alerts.liveness import State
 from logprobe.app import logger_file
-from logprobe.app.dashboard.data.feed import Run, runs_of
+from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push

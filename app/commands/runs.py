@@ -9,7 +9,7 @@ from typing import Any
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path
-from logprobe.app.dashboard.data.feed import Run, runs_of
+from logprobe.app.runs import Run, runs_of
 from logprobe.monitor.reader import open_reader
 
 

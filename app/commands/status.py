@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
-from logprobe.app.dashboard.data.feed import runs_of
 from logprobe.app.gaps import measured, raw_sampled
+from logprobe.app.runs import runs_of
 from logprobe.monitor import identity
 from logprobe.monitor.reader import open_reader
 

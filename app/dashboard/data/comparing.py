@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from logprobe.app.dashboard.data.feed import Run
+from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, Place, compared, history
 from logprobe.monitor.compare.axes import Axis
 from logprobe.monitor.slices import Source

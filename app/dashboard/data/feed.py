@@ -18,11 +18,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from logprobe.alerts.liveness import Liveness, Writer, judge
 from logprobe.app.dashboard.charts.panels import OVERVIEW, metrics_of
 from logprobe.app.dashboard.data.events import Event, events_of, marks_of, rates_of
 from logprobe.app.dashboard.data.judgement import Judgement, read_judgement
 from logprobe.app.dashboard.data.series import RunSeries, merge
+from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.monitor.diagnosis.onset import Follower
 from logprobe.monitor.reader import Reader
@@ -31,21 +31,6 @@ _FRESH_SECONDS: Final = 1.0  # sessions asking within it share one read
 _RATES_SECONDS: Final = 30.0  # reading learning rates reads every scalar of every step
 _AT_ONCE: Final = 3  # reads: a look waits for the longest of them, not for their sum
 METRICS: Final = metrics_of(OVERVIEW)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One line of the run picker."""
-
-    name: str
-    liveness: Liveness
-    steps: int
-    last_step: int | None
-    tokens: int
-    sequences: int
-    revision: int
-    last_record: datetime | None
-    news: str | None = None  # becomes another when the run is diagnosed, an alert moves, its correction is acted upon
 
 
 @dataclass(frozen=True)
@@ -194,25 +179,3 @@ def usual(series: RunSeries) -> dict[str, float]:
     """What is usual for a run so far, by metric: the median over all steps but the newest one that has a value."""
     known = {metric: column[np.isfinite(column)] for metric, column in series.values.items()}
     return {metric: float(np.median(values[:-1])) for metric, values in known.items() if len(values) > 1}
-
-
-def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
-    """Rows of `app_runs`, in their order, each judged at time `now`."""
-    return tuple(_run(row, now) for row in rows.to_pylist())
-
-
-def _run(row: Mapping[str, Any], now: datetime) -> Run:
-    writers = [Writer(**writer) for writer in row["writers"]]
-    return Run(
-        name=row["run"],
-        liveness=judge(
-            now=now, last_record=row["last_record_at"], median_step_seconds=row["step_seconds"], writers=writers
-        ),
-        steps=row["steps"],
-        last_step=row["last_step"],
-        tokens=row["tokens"] or 0,
-        sequences=row["sequences"] or 0,
-        revision=row["revision"],
-        last_record=row["last_record_at"],
-        news=row["news"],
-    )

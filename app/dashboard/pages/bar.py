@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from logprobe.app.dashboard.data.feed import Look, Run
+from logprobe.app.dashboard.data.feed import Look
 from logprobe.app.numbers import duration
+from logprobe.app.runs import Run
 
 _NOTICEABLE_SECONDS: Final = 0.05
 _EXACT_SECONDS: Final = 10.0

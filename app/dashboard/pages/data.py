@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from logprobe.app.dashboard.data.feed import Run
 from logprobe.app.dashboard.pages.bar import ingest_lag
 from logprobe.app.dashboard.pages.blocks import Block, facts, heading, row, table, text
 from logprobe.app.dashboard.pages.data_words import about_file, counted, when
 from logprobe.app.numbers import data_size, duration, number
+from logprobe.app.runs import Run
 from logprobe.app.tables import harmless
 
 Row = Mapping[str, Any]

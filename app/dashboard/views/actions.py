@@ -9,12 +9,13 @@ import streamlit as st
 
 from logprobe.alerts.controller.job import ACTION
 from logprobe.app.commands.mis import describe, foresee
-from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
 from logprobe.app.dashboard.pages.correction_course import course_data
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import feed, guarded, home, kept, theme
+from logprobe.app.runs import Run
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
 

@@ -13,7 +13,7 @@ import streamlit as st
 
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE
 from logprobe.alerts.sending.desk import AGAIN, CHANNELS, DROP, TEST
-from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, matchers_of, snooze
 from logprobe.app.dashboard.pages.blocks import Block
 from logprobe.app.dashboard.pages.channels import channels_blocks, tested
@@ -21,6 +21,7 @@ from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report
 from logprobe.app.dashboard.views.rules import consult, rules
 from logprobe.app.dashboard.views.session import feed, guarded, kept
+from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError
 
 _KEY: Final = "alerts"

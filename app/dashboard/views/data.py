@@ -12,13 +12,14 @@ import streamlit as st
 from logprobe.app import doctor
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.data.asking import Asking
-from logprobe.app.dashboard.data.feed import Look, Run
+from logprobe.app.dashboard.data.feed import Look
 from logprobe.app.dashboard.pages import data as words
 from logprobe.app.dashboard.pages import data_run
 from logprobe.app.dashboard.pages.blocks import Block
 from logprobe.app.dashboard.pages.sql_box import ROWS, answer, examples, schema_of
 from logprobe.app.dashboard.views.page import live_home, report, show
 from logprobe.app.dashboard.views.session import feed, guarded, home, kept
+from logprobe.app.runs import Run
 from logprobe.monitor import identity
 from logprobe.monitor.reader import connect
 

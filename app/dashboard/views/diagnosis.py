@@ -7,11 +7,12 @@ from functools import cache
 from typing import Any
 
 from logprobe.app.dashboard.data.comparing import Paced, state_of
-from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.pages.parity import RECIPE, parity_data
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept
+from logprobe.app.runs import Run
 from logprobe.monitor.diagnosis.parity import Parity
 from logprobe.monitor.diagnosis.parity import compare as parity_of
 

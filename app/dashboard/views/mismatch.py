@@ -13,7 +13,7 @@ from logprobe.app.dashboard.charts.density import density_of
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS
 from logprobe.app.dashboard.data.aged import AgedValues
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
-from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.mismatch import MismatchData
 from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.pages.mismatch import Declared, about, as_of, chosen, grid_of, panel_of, why_unmeasured
@@ -23,6 +23,7 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
+from logprobe.app.runs import Run
 from logprobe.monitor.metrics.catalog import CATALOG
 
 _LOADS: Final = 4  # some 10 MB each

@@ -7,12 +7,13 @@ from typing import Any, Final
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.tiles import tiles_of
-from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.bar import link
 from logprobe.app.dashboard.pages.verdict import banner
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import PAGES, live, report
 from logprobe.app.dashboard.views.session import guarded, theme
+from logprobe.app.runs import Run
 
 _NEXT: Final = ("diagnosis", "alerts", "actions")  # where a verdict leads
 

@@ -11,11 +11,12 @@ from urllib.parse import parse_qsl
 import streamlit as st
 
 from logprobe.app.dashboard.browser import panel
-from logprobe.app.dashboard.data.feed import Look, Run, RunView
+from logprobe.app.dashboard.data.feed import Look, RunView
 from logprobe.app.dashboard.pages.bar import Page, bar_of
 from logprobe.app.dashboard.views.acting import door
 from logprobe.app.dashboard.views.session import asked, choose, chosen, guarded, home, looked, pace, put
 from logprobe.app.dashboard.views.words import ABSENT_RUN, BEGINNING, no_service, recording_snippet
+from logprobe.app.runs import Run
 
 PAGES: Final = (
     Page("", "Overview"),

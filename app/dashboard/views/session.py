@@ -14,8 +14,9 @@ import streamlit as st
 
 from logprobe.alerts.liveness import State
 from logprobe.app.dashboard.browser import address
-from logprobe.app.dashboard.data.feed import Feed, Look, Run
+from logprobe.app.dashboard.data.feed import Feed, Look
 from logprobe.app.dashboard.theme import Theme, theme_for
+from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
 from logprobe.monitor.reader import connect
 

@@ -10,13 +10,14 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 import streamlit as st
 
-from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.tokenizers import vocabulary
 from logprobe.app.dashboard.data.tokens import StepList, StepTokens, read_step, read_steps
 from logprobe.app.dashboard.pages.token_words import PAIRS
 from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
 from logprobe.app.dashboard.views.page import live, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, put, theme
+from logprobe.app.runs import Run
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.monitor.token_correction import Stated, effect

@@ -11,7 +11,7 @@ import numpy as np
 
 from logprobe.app.dashboard.data.aged import AgedValues
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
-from logprobe.app.dashboard.data.feed import Run, RunView
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.pages import weights as words
 from logprobe.app.dashboard.pages import weights_study as study
@@ -19,6 +19,7 @@ from logprobe.app.dashboard.pages.blocks import Block
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
+from logprobe.app.runs import Run
 from logprobe.monitor.event_study import around_updates, by_cached_prefix, contrasts
 from logprobe.monitor.weight_updates import Lane, ReplicaLag, lag_by_replica, lanes
 

@@ -11,7 +11,7 @@ import pytest
 from segments import records, trained
 
 from logprobe.alerts.liveness import Liveness, State
-from logprobe.app.dashboard.data.feed import runs_of
+from logprobe.app.runs import runs_of
 from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.pipeline import Pipeline

@@ -11,9 +11,9 @@ import pytest
 
 from logprobe.alerts.liveness import judge
 from logprobe.app.dashboard.data.comparing import Comparer, Paced, Recent
-from logprobe.app.dashboard.data.feed import Run
 from logprobe.app.dashboard.pages.compare import MOST, SHOWN, Choice, choice_of, chooser, compare_data, in_address
 from logprobe.app.dashboard.theme import LIGHT
+from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, compared
 
 KNOWN = [f"run-{number}" for number in range(9)]
