@@ -27,6 +27,9 @@ METRICS: Final = (
     "entropy", "response_length", "reward",
 )  # fmt: skip
 
+_NO_MERIT: Final = frozenset(
+    {"entropy", "entropy_sampled"}
+)  # less of it is a warning, more of it is not better by itself
 _TARGETS: Final[Mapping[Worse, float]] = {"away from 0": 0.0, "away from 1": 1.0}
 # What matters of metrics that no recipe has a band for. Those of a pair span decades: a factor, and what is smaller than the floor is
 # rounding. Others: a part of the baseline's largest level.
@@ -152,6 +155,8 @@ def _verdict(metric: Metric, side: int) -> Verdict:
     if not side:
         return "same"
     if metric.worse == "neither":
+        return "differs"
+    if metric.key in _NO_MERIT and side > 0:
         return "differs"
     high_is_good = metric.worse == "lower" and _target(metric) is None
     return "worse" if (side > 0) != high_is_good else "better"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,10 +100,12 @@ def test_choosing_a_baseline_is_the_first_thing_to_do(seen: Watched, address: st
     expect(outcomes_of.first).to_contain_text("at 0 tokens", timeout=SLOW)
 
 
-def test_the_report_and_the_document_are_downloads(seen: Watched, address: str, tmp_path: Path) -> None:
+def test_report_document_values_and_picture_are_downloads(
+    seen: Watched, address: str, tmp_path: Path, artifacts: Path
+) -> None:
     page = seen.page
     opened(page, address + BOTH)
-    for name, kind in (("HTML", "html"), ("JSON", "json")):
+    for name, kind in (("HTML", "html"), ("JSON", "json"), ("CSV", "csv"), ("PNG", "png")):
         with page.expect_download(timeout=SLOW) as waiting:
             page.get_by_role("button", name=f"download {name}").click()
         assert waiting.value.suggested_filename == f"comparison-with-v0-reference.{kind}"
@@ -109,6 +113,14 @@ def test_the_report_and_the_document_are_downloads(seen: Watched, address: str, 
     assert "<script" not in (tmp_path / "html").read_text()
     document = json.loads((tmp_path / "json").read_text())
     assert [run["metrics"][0]["verdict"] for run in document["runs"]] == ["worse", "same"]
+    with (tmp_path / "csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = ("v0-reference", "v1-initial", "v1-fixed")
+    assert [[int(float(row["step"])) for row in rows if row["run"] == name] for name in names] == [list(range(300))] * 3
+    assert page.locator(".lp-small-charts h3").count() == len(rows[0]) - 2
+    picture = (tmp_path / "png").read_bytes()
+    assert struct.unpack(">II", picture[16:24]) == (2608, 1224)  # twice three by two charts
+    (artifacts / "compare-picture.png").write_bytes(picture)
 
 
 @pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])

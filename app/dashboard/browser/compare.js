@@ -1,6 +1,7 @@
 // Runs against a baseline: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently.
 // A part is drawn anew only when its data changed, so that an open menu, a selection or a place in a table is never lost.
 import { drawCharts, sample, watchCharts } from "./compare_charts.js";
+import { savePicture } from "./compare_picture.js";
 import { download, node } from "./dom.js";
 
 const MARKS = { worse: "▼", better: "▲", same: "=", differs: "≠", unknown: "?" };
@@ -55,7 +56,7 @@ function choice(place, data, view) {
         others.length && !full ? select("add a run", [["", "add a run …"], ...others.map(entry)], "", (name) => name && chosen(view, [...data.chosen, name])) : null)),
       field("aligned by", node("span", { class: "lp-cmp-choices", role: "group", "aria-label": "align by" },
         ...data.axes.map(([key, words]) => node("button", { type: "button", "aria-pressed": String(key === data.align), "aria-label": `align by ${words}`, text: words, onclick: () => view.send("set", { align: key === "step" ? null : key }) })))),
-      data.missing ? null : field("report", node("span", { class: "lp-cmp-choices" }, wish("html", "HTML", view), wish("json", "JSON", view)))),
+      data.missing ? null : field("report", node("span", { class: "lp-cmp-choices" }, wish("html", "HTML", view), wish("json", "JSON", view), wish("csv", "CSV", view, "the values of the charts"), picture(view)))),
     ...data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status", text: words })),
     data.missing ? node("p", { class: "lp-text lp-tone-info", role: "status", text: data.missing }) : null,
     data.missing && data.runs.length > 1 ? offers(data, view) : null);
@@ -96,8 +97,11 @@ function chip(name, data, view) {
     data.chosen.length > 1 ? node("button", { type: "button", "aria-label": `leave out ${name}`, title: `leave out ${name}`, text: "×", onclick: () => chosen(view, data.chosen.filter((each) => each !== name)) }) : null);
 }
 
-const wish = (id, words, view) =>
-  node("button", { type: "button", "aria-label": `download ${words}`, title: `download the comparison as one ${words} file`, text: words, onclick: () => view.send("do", { id, at: Date.now() }) });
+const wish = (id, words, view, what = "the comparison") =>
+  node("button", { type: "button", "aria-label": `download ${words}`, title: `download ${what} as one ${words} file`, text: words, onclick: () => view.send("do", { id, at: Date.now() }) });
+
+const picture = (view) =>
+  node("button", { type: "button", "aria-label": "download PNG", title: "download the charts as one PNG file", text: "PNG", onclick: () => savePicture(view) });
 
 function hand(view, file) {
   view.given = file.at;

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from logprobe.app.dashboard.charts.compare_charts import charts_of, run_looks
-from logprobe.app.dashboard.data.feed import Run
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
 from logprobe.app.report.comparison import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
+from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.axes import AXES, Axis
 from logprobe.monitor.compare.verdicts import METRICS
@@ -142,6 +145,20 @@ def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, A
         "axis": {"key": found.axis, "words": AXES[found.axis], "cell": max(found.widths)},
         "settings": _settings(found),
     }
+
+
+def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
+    """What the charts draw, whole: run, place on the axis, and a column per metric of `metrics`; null where there is no value."""
+    lines = {key: found.overlay(key) for key in metrics}
+    rows: list[dict[str, Any]] = []
+    for label in (run.label for run in found.histories):
+        of_run = {key: dict(line.get(label, ())) for key, line in lines.items()}
+        for place in sorted({place for values in of_run.values() for place in values}):
+            values = {key: of_run[key].get(place, math.nan) for key in metrics}
+            known = {key: value if math.isfinite(value) else None for key, value in values.items()}
+            rows.append({"run": label, AXES[found.axis]: place, **known})
+    kinds = [("run", pa.string()), (AXES[found.axis], pa.float64()), *((key, pa.float64()) for key in metrics)]
+    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
 def _verdict(pairing: Pairing, found: Comparison) -> dict[str, Any]:

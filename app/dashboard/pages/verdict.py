@@ -35,6 +35,8 @@ def banner(view: RunView) -> Block:
         return {"type": "verdict", "tone": "unknown", "icon": icon, "word": word, "words": words, "facts": [], "do": []}
     document = judgement.document
     icon, word, words = VERDICTS[document["verdict"]]
+    if document["verdict"] == "calibrating" and _credible(document):
+        words = "Too few steps yet to know what is normal for this run, but what follows needs no baseline to be seen."
     return {
         "type": "verdict",
         "tone": document["verdict"],
@@ -78,12 +80,17 @@ def _facts(view: RunView, judgement: Judgement) -> list[list[str]]:
 
 def _remedies(document: Mapping[str, Any]) -> list[list[str]]:
     """What to do, the most credible cause first; then whether a correction is the right medicine."""
-    first = next((each for each in document["findings"] if each["confidence"] >= _CREDIBLE), None)
+    first = _credible(document)
     lines = [] if first is None else [[first["cause"].replace("_", " "), first["fix"]]]
     correction = document["correction"]
     if correction["advice"] != "not_needed":
         lines.append(["correction", f"{ADVICE[correction['advice']]}: {correction['why']}"])
     return lines
+
+
+def _credible(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The finding that comes first, where one is credible."""
+    return next((each for each in document["findings"] if each["confidence"] >= _CREDIBLE), None)
 
 
 def _age(view: RunView, judgement: Judgement) -> str:

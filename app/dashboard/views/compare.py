@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -10,11 +11,12 @@ import streamlit as st
 
 from logprobe.app import tables
 from logprobe.app.dashboard.data.comparing import Comparer, Made, Recent
-from logprobe.app.dashboard.data.feed import Run, RunView
-from logprobe.app.dashboard.pages.compare import Choice, choice_of, chooser, compare_data
+from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.pages.compare import Choice, choice_of, chooser, compare_data, values_of
 from logprobe.app.dashboard.views.page import live, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
 from logprobe.app.report import comparison as html
+from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison
 
@@ -46,7 +48,7 @@ def _run(run: Run, _: RunView) -> None:
         found, problem = _found(choice, runs)
         data = {"choice": chooser(choice, list(runs.values()), problem), "file": st.session_state.pop(_FILE, None)}
         wanted = show(_KEY, _KEY, data | ({} if found is None else _drawing(found, choice)))
-        _give(wanted, None if found is None else found.value)
+        _give(wanted, None if found is None else found.value, choice)
 
 
 def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Made[Comparison] | None, str]:
@@ -71,15 +73,24 @@ def _drawing(found: Made[Comparison], choice: Choice) -> dict[str, Any]:
     return _drawn().of(key, lambda: compare_data(found.value, choice, colors) | {"version": f"{hash(key):x}"})
 
 
-def _give(wanted: Mapping[str, Any] | None, found: Comparison | None) -> None:
+def _give(wanted: Mapping[str, Any] | None, found: Comparison | None, choice: Choice) -> None:
     """Makes the file that was asked for, and draws the page anew with it."""
     if wanted is None or found is None or wanted.get("at") == st.session_state.get(_GIVEN):
         return
     st.session_state[_GIVEN] = wanted.get("at")
     name = f"comparison-with-{found.baseline}"
-    if wanted.get("id") == "json":
-        file = {"name": f"{name}.json", "type": "application/json", "text": tables.dump(found.document())}
+    kind = wanted.get("id")
+    if kind == "json":
+        file = {"type": "application/json", "text": tables.dump(found.document())}
+    elif kind == "csv":
+        file = {"type": "text/csv;charset=utf-8", "text": _csv(found, choice)}
     else:
-        file = {"name": f"{name}.html", "type": "text/html", "text": html.report(found)}
-    st.session_state[_FILE] = file | {"at": wanted.get("at")}
+        file = {"type": "text/html", "text": html.report(found)}
+    st.session_state[_FILE] = file | {"name": f"{name}.{kind}", "at": wanted.get("at")}
     st.rerun(scope="fragment")
+
+
+def _csv(found: Comparison, choice: Choice) -> str:
+    out = io.StringIO()
+    tables.write_csv(values_of(found, choice.shown), out)
+    return out.getvalue()

@@ -63,6 +63,13 @@ def test_what_is_unknown_is_not_healthy() -> None:
     assert len({words[0] for name, words in VERDICTS.items() if name != "calibrating"}) == len(VERDICTS) - 1
 
 
+def test_what_is_found_while_a_run_calibrates_is_not_called_too_early() -> None:
+    found = {"cause": "raw_logprobs", "layer": "semantic", "confidence": 0.9, "fix": "Set it.", "since_step": 0,
+             "evidence": {}, "explanation": "Raw."}  # fmt: skip
+    assert "but what follows" in banner(judged("calibrating", since=0, findings=[found]))["words"]
+    assert "but" not in banner(judged("calibrating", findings=[{**found, "confidence": 0.2}]))["words"]
+
+
 def test_a_finding_that_is_not_credible_gives_no_advice() -> None:
     doubtful = {"cause": "staleness", "layer": "objective", "confidence": 0.3, "fix": "Bound the lag.", "since_step": None,
                 "evidence": {}, "explanation": "Perhaps."}  # fmt: skip

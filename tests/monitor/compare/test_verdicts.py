@@ -30,6 +30,8 @@ def course(level: float, *, seed: int = 0, steps: int = 200, spread: float = 0.0
         ("weight_lag_mean", 3.0, 1.0, "worse"),
         ("response_length", 90.0, 40.0, "differs"),
         ("entropy", 0.5, 0.5, "same"),
+        ("entropy", 0.5, 0.9, "worse"),
+        ("entropy", 0.9, 0.5, "differs"),  # no merit by itself
     ],
 )
 def test_the_catalog_says_which_direction_is_bad(metric: str, run: float, reference: float, verdict: str) -> None:
