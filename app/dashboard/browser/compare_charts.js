@@ -1,7 +1,7 @@
 // Small charts of runs side by side: values above, their ratio to the baseline below. One cursor and one zoom for all of them.
 import { asked, put } from "./address.js";
 import { node, svg } from "./dom.js";
-import { duration, integer, number } from "./format.js";
+import { duration, integer, number, tick } from "./format.js";
 import { extent, ticks } from "./ticks.js";
 import { unpackArray } from "./traces.js";
 
@@ -139,7 +139,7 @@ function ticksUp(scale, count) {
   const values = ticks(scale.from, scale.to, count, least).map((value) => (scale.log ? 10 ** value : value));
   return values.flatMap((value) => [
     svg("path", { class: "lp-chart-grid", d: `M${LEFT} ${scale.up(value)}H${WIDTH - RIGHT}` }),
-    svg("text", { x: LEFT - 5, y: scale.up(value) + 3.5, "text-anchor": "end" }, number(value).replace(".00e", "e")),
+    svg("text", { x: LEFT - 5, y: scale.up(value) + 3.5, "text-anchor": "end" }, tick(value)),
   ]);
 }
 

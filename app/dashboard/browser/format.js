@@ -16,6 +16,9 @@ export function number(value) {
   return sign + String(Number(size.toPrecision(3)));
 }
 
+// A round number beside an axis.
+export const tick = (value) => number(value).replace(".00e", "e");
+
 export const integer = (value) => Math.round(value).toLocaleString("en-US");
 
 export function compact(value) {

@@ -1,6 +1,6 @@
 // Points with their errors, and what they are to be compared with: one small chart without a library.
 import { node, svg } from "./dom.js";
-import { number } from "./format.js";
+import { tick } from "./format.js";
 import { ticks } from "./ticks.js";
 
 const HEIGHT = 220;
@@ -90,7 +90,7 @@ function axes(data, { x, y, ticks, columns }, width) {
   const bottom = HEIGHT - ROOM.bottom;
   return [
     ...ticks.map((value) => svg("path", { class: "lp-lane-line", d: `M${ROOM.left} ${y(value)}H${width - ROOM.right}` })),
-    ...ticks.map((value) => label(number(value), ROOM.left - 8, y(value) + 4, "end")),
+    ...ticks.map((value) => label(tick(value), ROOM.left - 8, y(value) + 4, "end")),
     ...columns.map((value) => label(String(value), x(value), bottom + 15, "middle")),
     label(data.x, (ROOM.left + width - ROOM.right) / 2, HEIGHT - 4, "middle"),
     ...(data.split === null ? [] : [svg("path", { class: "lp-points-split", d: `M${x(data.split)} ${ROOM.top}V${bottom}` })]),

@@ -1,6 +1,6 @@
 // What a rule looks at over steps, what that is compared with, and when the rule would have been pending or firing.
 import { node, svg } from "./dom.js";
-import { integer, number } from "./format.js";
+import { integer, number, tick } from "./format.js";
 import { extent, ticks } from "./ticks.js";
 
 const HEIGHT = 190;
@@ -40,7 +40,7 @@ function scale(domain, [from, to]) {
 
 function gridline(at, place, width, log) {
   return svg("g", {}, svg("line", { class: "lp-rule-grid", x1: LEFT, x2: width - RIGHT, y1: place, y2: place }),
-    svg("text", { x: LEFT - 6, y: place + 3.5, "text-anchor": "end" }, document.createTextNode(number(log ? 10 ** at : at))));
+    svg("text", { x: LEFT - 6, y: place + 3.5, "text-anchor": "end" }, document.createTextNode(tick(log ? 10 ** at : at))));
 }
 
 // What only tells when it is over, or what was usual, stands quietly on the left, clear of the limit's own words.

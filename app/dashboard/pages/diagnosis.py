@@ -64,16 +64,19 @@ def _finding(finding: Mapping[str, Any]) -> Iterator[Block]:
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
     sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}"
     evidence = finding["evidence"]
-    seen = ", ".join(
-        f"{name.replace('_', ' ')} {_value(value)}" for name, value in evidence.items() if not expected(name)
-    )
+    seen = ", ".join(f"{_named(name)} {_value(value)}" for name, value in evidence.items() if not expected(name))
     cells = [finding["cause"].replace("_", " "), seen, "no sign of it", sureness, finding["fix"]]
     yield row(cells, tone="critical" if credible else "warning")
     for name, value in evidence.items():
         should = expected(name)
         if should is not None:
             held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
-            yield row([name.replace("_", " "), _value(value), should.words, held, ""])
+            yield row([_named(name), _value(value), should.words, held, ""])
+
+
+def _named(evidence: str) -> str:
+    """A piece of evidence in words."""
+    return {"z": "difference, in standard errors", "k3_kl": "KL (k3)"}.get(evidence, evidence.replace("_", " "))
 
 
 def _value(value: object) -> str:

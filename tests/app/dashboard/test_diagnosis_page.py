@@ -43,7 +43,7 @@ def test_each_row_has_test_value_expected_verdict_and_the_cause_its_fix(monkeypa
         ["raw logprobs", "temperature 0.85", "no sign of it", "certain, 99%, since step 3", "the flag"],
         ["logprobs mode", "raw_logprobs", "processed_logprobs", "off", ""],
         ["calibration z", "61", "within ±5", "off", ""],
-        ["k3 kl", "–", "at most 0.001 (dense models)", "–", ""],
+        ["KL (k3)", "–", "at most 0.001 (dense models)", "–", ""],
     ]
     words = " ".join(block.get("text", "") for block in blocks(DOCUMENT))
     for cause in CAUSES:
