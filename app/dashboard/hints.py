@@ -6,16 +6,28 @@ Otherwise it would learn of our modules and of plotly.js only from the first ans
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final
+from urllib.parse import parse_qs
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from logprobe.app.dashboard.assets import PLOTLY, base_url, content
 
-_FIRST: Final = ("address.js", "bar.js", "report.js", "tiles.js", "chart.js")  # panels of the page that opens by itself
+_EVERYWHERE: Final = ("address", "bar")
+_PANELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "": ("report", "tiles", "chart"),
+    "diagnosis": ("report", "parity"),
+    "mismatch": ("report", "chart", "mismatch", "heatmap", "profiles", "slices"),
+    "weights": ("report", "weights", "chart", "points"),
+    "tokens": ("tokens",),
+    "compare": ("compare",),
+    "alerts": ("report", "rules"),
+    "actions": ("report", "course"),
+    "data": ("data", "sql"),
+}
 _IMPORT: Final = re.compile(rb'^import [^"]*"\./([a-z_]+\.js)";', re.MULTILINE)
 
 
@@ -27,28 +39,36 @@ class Hints:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
+        page = _page(scope)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 if headers.get("content-type", "").startswith("text/html"):
-                    headers.append("link", link())
+                    headers.append("link", link(page))
             await send(message)
 
         await self._app(scope, receive, sent if scope["type"] == "http" else send)
 
 
-@cache
-def link() -> str:
-    """Value of the header: plotly.js, and the modules of the first page with all that they import.
+def _page(scope: Scope) -> str:
+    """The page that the address names, as `views/page.py` reads it."""
+    asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("page", [""])[-1]
+    return asked if asked in _PANELS else ""
 
-    Plotly.js as a module, too: so it is parsed before it is asked for, and pages that do without it need not say why.
+
+@cache
+def link(page: str) -> str:
+    """Value of the header for a page: its modules with all that they import, and plotly.js where it has a chart.
+
+    Plotly.js as a module, too: so it is parsed before it is asked for.
     """
-    names = (PLOTLY, *sorted(set(_needed(_FIRST))))
+    panels = (*_EVERYWHERE, *_PANELS[page])
+    names = [*([PLOTLY] if "chart" in panels else []), *sorted(set(_needed(f"{name}.js" for name in panels)))]
     return ", ".join(f'<{base_url()}/{name}>; rel="modulepreload"' for name in names)
 
 
-def _needed(names: tuple[str, ...]) -> Iterator[str]:
+def _needed(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         yield name
-        yield from _needed(tuple(each.decode() for each in _IMPORT.findall(content(name))))
+        yield from _needed(each.decode() for each in _IMPORT.findall(content(name)))

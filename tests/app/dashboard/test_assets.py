@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from logprobe.app.dashboard.assets import PLOTLY, base_url, routes
 from logprobe.app.dashboard.hints import Hints
+from logprobe.app.dashboard.views.page import PAGES
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +29,13 @@ def client() -> TestClient:
     return TestClient(Hints(Starlette(routes=[Route("/", page), Route("/text", text), *routes()])))
 
 
-def test_a_page_names_what_its_first_panels_import_and_plotly(client: TestClient) -> None:
-    link = client.get("/").headers["link"]
+@pytest.mark.parametrize("page", ["", "nonsense", *(page.path for page in PAGES)])
+def test_a_page_names_what_its_panels_import_and_plotly_where_it_is_drawn(client: TestClient, page: str) -> None:
+    link = client.get("/", params={"page": page}).headers["link"]
     named = re.findall(r'<([^>]+)>; rel="modulepreload"', link)
     assert len(named) == link.count("<") == len(set(named))
-    assert f"{base_url()}/{PLOTLY}" in named
+    assert (f"{base_url()}/{PLOTLY}" in named) == (page in {"", "nonsense", "mismatch", "weights"})
+    assert f"{base_url()}/bar.js" in named
     for address in named:
         answer = client.get(address)
         assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
