@@ -18,7 +18,7 @@ from logprobe.app.dashboard.charts.steps_chart import course_of
 from logprobe.app.dashboard.data.feed import Feed, RunView
 from logprobe.app.dashboard.pages.verdict import sentence
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
-from logprobe.collectors.errors import StoreError
+from logprobe.collectors.errors import ServiceUnavailableError, StoreError
 from logprobe.monitor.reader import open_reader
 
 _LINE: Final = 22  # pixels of a line of the title
@@ -33,6 +33,8 @@ def figure(home: str | PathLike[str], run: str, *, panels: Sequence[Panel] = OVE
     """
     with open_reader(home) as reader:
         look = Feed(lambda: reader).look(run)
+    if look.away_since is not None:
+        raise ServiceUnavailableError(f"the service of {home} stopped answering; try again, or start it: logprobe up")
     if look.view is None:
         known = ", ".join(each.name for each in look.runs or ()) or "none"
         raise StoreError(look.problem or f"there is no run {run!r} in {home}; there are: {known}")
@@ -40,7 +42,7 @@ def figure(home: str | PathLike[str], run: str, *, panels: Sequence[Panel] = OVE
 
 
 def _figure(view: RunView, panels: Sequence[Panel], theme: Theme) -> go.Figure:
-    runs, events = [view.series], [*view.events, *view.marks]
+    runs, events = [view.series], view.marked
     shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
     drawn = steps_figure(runs, shown, events, theme, course=course_of(view))
     layout, rows = drawn["layout"], list(rows_of(runs, shown))

@@ -24,9 +24,9 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     "weights": ("report", "weights", "chart", "points"),
     "tokens": ("tokens",),
     "compare": ("compare",),
-    "alerts": ("report", "rules"),
-    "actions": ("report", "course"),
-    "data": ("data", "sql"),
+    "alerts": ("report", "rules", "door"),
+    "actions": ("report", "course", "door"),
+    "data": ("data", "report", "sql"),
 }
 _IMPORT: Final = re.compile(rb'^import [^"]*"\./([a-z_]+\.js)";', re.MULTILINE)
 

@@ -49,7 +49,7 @@ class MetricVerdict:
         metric: key in the catalog.
         label: what people call it.
         unit: of the metric.
-        verdict: "differs" where the catalog calls neither direction worse; unknown with too few common steps.
+        verdict: "differs" where the catalog calls neither direction worse, and where entropy is higher; unknown with too few common steps.
         reason: the verdict in words.
         level: both levels over what is common; None: unknown.
         ratio: run over baseline; None: unknown, or the baseline is 0.

@@ -29,7 +29,7 @@ class TensorBoardTarget:
     def __init__(self, run: str, settings: TensorBoardSettings) -> None:
         """Reads what is there; writes into a file of its own. Raises `OSError`."""
         folder = settings.dir.expanduser() / quote(run, safe=" +=@,")
-        files = list(folder.glob(f"*{_SUFFIX}"))
+        files = list(folder.glob(f"events.out.tfevents.*.*{_SUFFIX}"))
         self._last = max((step for path in files for step in _steps(path)), default=None)
         _wait_for_a_later_second(files)
         self._writer = EventFileWriter(str(folder), filename_suffix=_SUFFIX)

@@ -7,14 +7,18 @@ from recorded_home import ingest_recorded
 from synthetic_run import SyntheticRun
 
 from logprobe.app.notebook import figure
-from logprobe.collectors.errors import StoreError
+from logprobe.collectors.errors import ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder import Recorder
-from logprobe.monitor.reader import open_reader
+from logprobe.monitor.reader import FileReader, open_reader
 
 RUN = "a <b>run</b>"
 
 
-def test_the_figure_has_the_values_of_the_store(tmp_path) -> None:
+def unanswered(*_: object, **__: object) -> None:
+    raise ServiceUnavailableError("nobody answers")
+
+
+def test_the_figure_has_the_values_of_the_store(tmp_path, monkeypatch) -> None:
     with Recorder(tmp_path / "home", RUN) as recorder:
         SyntheticRun(recorder).record(30)
     ingest_recorded(tmp_path / "home")
@@ -29,5 +33,9 @@ def test_the_figure_has_the_values_of_the_store(tmp_path) -> None:
     headings = [note.text for note in drawn.layout.annotations]
     assert any("KL (k3)" in text and "backend" in text for text in headings)
     assert drawn.layout.paper_bgcolor != figure(tmp_path / "home", RUN, dark=True).layout.paper_bgcolor
+    with monkeypatch.context() as patched:
+        patched.setattr(FileReader, "read", unanswered)
+        with pytest.raises(ServiceUnavailableError, match="stopped answering"):
+            figure(tmp_path / "home", RUN)
     with pytest.raises(StoreError, match="there is no run 'other'"):
         figure(tmp_path / "home", "other")

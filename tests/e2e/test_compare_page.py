@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import struct
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +15,16 @@ from recorded_home import ingest_recorded
 
 pytestmark = pytest.mark.browser
 
+LINES = ("#475463", "#0072b2", "#d55e00")  # of the baseline and both runs
+# Size of a picture, and how many of its pixels have each of the colours.
+PIXELS = """async ([data, ...colors]) => {
+  const image = new Image(); image.src = `data:image/png;base64,${data}`; await image.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
+  const pen = canvas.getContext("2d"); pen.drawImage(image, 0, 0);
+  const pixels = new Uint32Array(pen.getImageData(0, 0, image.width, image.height).data.buffer);
+  const counts = new Map(); for (const each of pixels) counts.set(each, (counts.get(each) ?? 0) + 1);
+  const value = (hex) => (0xff000000 | parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16)) >>> 0;
+  return [image.width, image.height, colors.map((hex) => counts.get(value(hex)) ?? 0)] }"""
 SLOW = 120_000  # the machine may have other things to do
 BOTH = "/?page=compare&run=v1-initial&baseline=v0-reference&runs=v1-initial,v1-fixed"
 
@@ -116,11 +126,14 @@ def test_report_document_values_and_picture_are_downloads(
     with (tmp_path / "csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     names = ("v0-reference", "v1-initial", "v1-fixed")
-    assert [[int(float(row["step"])) for row in rows if row["run"] == name] for name in names] == [list(range(300))] * 3
+    assert [[int(row["step"]) for row in rows if row["run"] == name] for name in names] == [list(range(300))] * 3
     assert page.locator(".lp-small-charts h3").count() == len(rows[0]) - 2
     picture = (tmp_path / "png").read_bytes()
-    assert struct.unpack(">II", picture[16:24]) == (2608, 1224)  # twice three by two charts
     (artifacts / "compare-picture.png").write_bytes(picture)
+    width, height, counts = page.evaluate(PIXELS, [b64encode(picture).decode(), *LINES, "#ffffff"])
+    assert (width, height) == (2608, 1224)  # twice three by two charts
+    assert min(counts) > 2000
+    assert counts[-1] > 0.8 * width * height
 
 
 @pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])

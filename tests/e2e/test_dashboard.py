@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -144,6 +145,18 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
         assert wait_for_chart(page)["range"][1] > newest["last"]
         seen.shot(artifacts, "overview-light")
         assert sum("plotly-basic.min.js" in url for url in seen.requests) == 1
+
+
+def test_a_chart_that_could_not_be_loaded_comes_with_the_next_step(browser: Browser, live: tuple[Path, str]) -> None:
+    _, address = live
+    seen = Watched(browser, address)
+    page = seen.page
+    page.route(re.compile(r"/plotly-basic\.min\.js$"), lambda route: route.abort())  # at its first address
+    page.goto(f"{address}/?run=synthetic-live")
+    expect(page.locator(".lp-wait")).to_contain_text("The charts could not be drawn")
+    wait_for_chart(page)
+    expect(page.locator(".lp-wait")).to_be_hidden()
+    seen.close()
 
 
 def test_the_address_names_the_run_and_names_stay_text(

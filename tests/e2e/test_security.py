@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -194,13 +195,20 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
     assert len(links) >= 4
     for link in links:
         named = re.sub(r"run=[^&]*", "", link)
-        page.goto(f"{named}{'&' if '?' in named else '?'}run={HOSTILE.replace(' ', '%20').replace('=', '%3D')}")
+        named = f"{named}{'&' if '?' in named else '?'}run={HOSTILE.replace(' ', '%20').replace('=', '%3D')}"
+        seen.requests.clear()
+        page.goto(named)
         expect(page.locator(".lp-bar")).to_contain_text("<img src=x", timeout=SLOW)
         page.wait_for_timeout(2500)  # whatever the page fetches next
         if "page=alerts" in link:
             expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile", timeout=SLOW)
             page.get_by_role("button", name="hostile", exact=True).first.click()  # opens it, with what it says
             page.wait_for_timeout(1500)
+        with urlopen(named, timeout=30) as answer:
+            announced = answer.headers["link"]
+        assert {
+            url for url in seen.requests if "/logprobe-assets/" in url and urlsplit(url).path not in announced
+        } == set()
         assert page.evaluate("window.hostile") is None, link
         assert page.locator("img[src=x]").count() == 0, link
     assert seen.complaints == []

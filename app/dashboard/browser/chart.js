@@ -13,8 +13,14 @@ import { withdraw } from "./keys.js";
 import { place } from "./marks.js";
 import { unpack, unpackArray } from "./traces.js";
 
-// The browser has it once, for all figures of the page; after a failure the next figure tries again.
-const library = async (address) => { await import(new URL(address, document.baseURI).href); return globalThis.Plotly; };
+let failures = 0;
+
+// The browser has it once, for all figures of the page. It remembers a failure by the address: the next figure asks by another.
+async function library(address) {
+  const again = failures ? `?again=${failures}` : "";
+  await import(new URL(address + again, document.baseURI).href).catch((error) => { failures += 1; throw error; });
+  return globalThis.Plotly;
+}
 
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: false, showTips: false };
 const COARSE = globalThis.matchMedia?.("(pointer: coarse)").matches;

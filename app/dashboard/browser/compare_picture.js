@@ -15,21 +15,31 @@ export async function savePicture(view) {
   const { looks, place } = view.charts;
   const look = getComputedStyle(place.closest(".lp"));
   const columns = Math.min(COLUMNS, drawn.length);
-  const [width, height] = [2 * EDGE + columns * CELL.width, HEAD + Math.ceil(drawn.length / columns) * CELL.height];
+  const title = `${looks.slice(1).map(({ name }) => name).join(", ")} against ${looks[0].name}`;
+  const keys = legend(looks, look.fontFamily);
+  const width = Math.ceil(2 * EDGE + Math.max(columns * CELL.width, keys.width, widthOf(title, `600 15px ${look.fontFamily}`)));
+  const height = HEAD + Math.ceil(drawn.length / columns) * CELL.height;
   const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": look.fontFamily, fill: look.color },
     svg("rect", { width, height, fill: look.getPropertyValue("--st-background-color").trim() || "#ffffff" }),
-    label(`${looks.slice(1).map(({ name }) => name).join(", ")} against ${looks[0].name}`, EDGE, 26, 15, 600),
-    ...legend(looks), ...drawn.map((each, at) => cell(each, EDGE + (at % columns) * CELL.width, HEAD + Math.floor(at / columns) * CELL.height)));
+    label(title, EDGE, 26, 15, 600), ...keys.parts, ...drawn.map((each, at) => cell(each, EDGE + (at % columns) * CELL.width, HEAD + Math.floor(at / columns) * CELL.height)));
   saveAs(await png(picture, width, height), `comparison-with-${looks[0].name}.png`);
 }
 
-function legend(looks) {
+function legend(looks, family) {
   let left = EDGE;
-  return looks.flatMap(({ name, color, dash }) => {
-    const parts = [svg("path", { d: `M${left} 44H${left + 24}`, fill: "none", stroke: color, "stroke-width": 2.4, "stroke-dasharray": dash }), label(name, left + 30, 48, 12)];
-    left += 54 + 7 * name.length;
-    return parts;
+  const parts = looks.flatMap(({ name, color, dash }) => {
+    const drawn = [svg("path", { d: `M${left} 44H${left + 24}`, fill: "none", stroke: color, "stroke-width": 2.4, "stroke-dasharray": dash }), label(name, left + 30, 48, 12)];
+    left += 54 + widthOf(name, `12px ${family}`);
+    return drawn;
   });
+  return { parts, width: left };
+}
+
+// The picture has no fonts of the page: a little more than these words take there.
+function widthOf(words, font) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = font;
+  return 1.15 * pen.measureText(words).width;
 }
 
 function cell({ chart, element }, left, top) {

@@ -65,7 +65,7 @@ def chart_of(
 ) -> dict[str, Any]:
     """Data of `browser/chart.js`. Panels without any value are named below the figure instead of drawn empty."""
     views = [view, *beside]
-    runs, events = [each.series for each in views], [*view.events, *view.marks]
+    runs, events = [each.series for each in views], view.marked
     shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
     long = any(too_long(run) for run in runs)
     figure = steps_figure(runs, shown, events, theme, course=course_of(view), detail=detail if long else WHOLE)

@@ -6,14 +6,15 @@ When the service does not answer the last values stay, with the time since when 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,8 @@ from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.monitor.diagnosis.onset import Follower
 from logprobe.monitor.reader import Reader
 
+T = TypeVar("T")
+
 _FRESH_SECONDS: Final = 1.0  # sessions asking within it share one read
 _RATES_SECONDS: Final = 30.0  # reading learning rates reads every scalar of every step
 _AT_ONCE: Final = 3  # reads: a look waits for the longest of them, not for their sum
@@ -35,10 +38,15 @@ METRICS: Final = metrics_of(OVERVIEW)
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything the pages show of one run. `news`: of the run when `marks` and `judgement` were read."""
+    """Everything the pages show of one run. `news`: of the run when `marks` and `judgement` were read.
+
+    `rates`: movements of learning rates, as they were when the run had the revision `rates_seen`.
+    """
 
     series: RunSeries
     events: tuple[Event, ...] = ()
+    rates: tuple[Event, ...] = ()
+    rates_seen: int = 0
     medians: Mapping[str, float] = field(default_factory=dict)
     marks: tuple[Event, ...] = ()
     judgement: Judgement | None = None
@@ -47,7 +55,12 @@ class RunView:
     @property
     def version(self) -> str:
         """Another one whenever anything of it is."""
-        return f"{self.series.run}@{self.series.revision} {self.news}"
+        return f"{self.series.run}@{self.series.revision}/{self.rates_seen} {self.news}"
+
+    @property
+    def marked(self) -> tuple[Event, ...]:
+        """All that is marked on a step chart."""
+        return (*self.events, *self.rates, *self.marks)
 
 
 @dataclass(frozen=True)
@@ -81,17 +94,17 @@ class Feed:
         self._reader: Reader | None = None
         self._lock = threading.Lock()
         self._looks: dict[str | None, tuple[float, Look]] = {}
-        self._around = (float("-inf"), Look())
+        self._around = (-math.inf, Look())
         self._views: dict[str, RunView] = {}
         self._followers: defaultdict[str, Follower] = defaultdict(Follower)
-        self._rates: dict[str, tuple[float, tuple[Event, ...]]] = {}
+        self._rates_read: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="feed")
         self._last = Look()
 
     def look(self, name: str | None) -> Look:
         """The runs, and everything about the run called `name` where there is one."""
         with self._lock:
-            asked, look = self._looks.get(name, (float("-inf"), Look()))
+            asked, look = self._looks.get(name, (-math.inf, Look()))
             if time.monotonic() - asked >= _FRESH_SECONDS:
                 look = self._try(name)
                 self._looks[name] = (time.monotonic(), look)
@@ -129,7 +142,7 @@ class Feed:
         """The runs, and what the service says of itself: one read, whichever runs are looked at."""
         asked, look = self._around
         if time.monotonic() - asked >= _FRESH_SECONDS:
-            status = self._pool.submit(reader.status)
+            status = self._beside(reader, reader.status)
             runs = runs_of(reader.read("app_runs"), self._now())
             look = Look(runs=runs, status=status.result())
             self._around = (time.monotonic(), look)
@@ -139,40 +152,47 @@ class Feed:
         view = self._views.get(run.name) or RunView(RunSeries(run.name))
         if run.revision < view.series.revision:  # the store was made anew
             view = RunView(RunSeries(run.name))
+            self._rates_read.pop(run.name, None)
         if run.revision > view.series.revision:
             view = self._grown(reader, view)
+        view = self._rated(reader, view)
         if run.news != view.news:
             view = self._judged(reader, view, run.news)
         self._views[run.name] = view
         return view
 
     def _grown(self, reader: Reader, view: RunView) -> RunView:
-        run = view.series.run
-        rates = self._pool.submit(self._moved, reader, run)
-        events = self._pool.submit(reader.read, "app_events", run=run)
-        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
-        changed = {"run": run, "since": view.series.revision}
+        # Steps first: a step recomputed between the reads has newer points and events than its revision says, and is read again.
+        changed = {"run": view.series.run, "since": view.series.revision}
         summaries = reader.read("app_steps", **changed)
+        events = self._beside(reader, reader.read, "app_events", run=view.series.run)
         points = reader.read("app_points", **changed, metrics=list(METRICS))
         series = merge(view.series, summaries, points)
-        happened = (*events_of(events.result()), *rates.result())
-        return replace(view, series=series, events=happened, medians=usual(series))
+        return replace(view, series=series, events=events_of(events.result()), medians=usual(series))
 
-    def _moved(self, reader: Reader, run: str) -> tuple[Event, ...]:
-        """The movements of a run's learning rates."""
-        at, known = self._rates.get(run, (float("-inf"), ()))
-        if time.monotonic() - at < _RATES_SECONDS:
-            return known
-        found = rates_of(reader.read("app_learning_rates", run=run))
-        self._rates[run] = time.monotonic(), found
-        return found
+    def _rated(self, reader: Reader, view: RunView) -> RunView:
+        """With the learning rates as they are now; as they were, when they were read a moment ago."""
+        run, seen = view.series.run, view.series.revision
+        if seen == view.rates_seen or time.monotonic() - self._rates_read.get(run, -math.inf) < _RATES_SECONDS:
+            return view
+        rates = rates_of(reader.read("app_learning_rates", run=run))
+        self._rates_read[run] = time.monotonic()
+        return replace(view, rates=rates, rates_seen=seen)
 
     def _judged(self, reader: Reader, view: RunView, news: str | None) -> RunView:
-        marks = self._pool.submit(reader.read, "app_marks", run=view.series.run)
+        marks = self._beside(reader, reader.read, "app_marks", run=view.series.run)
         reconfigured = any(event.kind == "config" for event in view.events)
         follower = self._followers[view.series.run]
         judgement = read_judgement(reader, view.series, reconfigured=reconfigured, follower=follower)
         return replace(view, judgement=judgement, marks=marks_of(marks.result()), news=news)
+
+    def _beside(self, reader: Reader, read: Callable[..., T], *args: Any, **params: Any) -> Future[T]:
+        """Begins a read and goes on. One of a file is made at once, in this thread, where Ctrl-C ends it."""
+        if reader.source != "file":
+            return self._pool.submit(read, *args, **params)
+        done: Future[T] = Future()
+        done.set_result(read(*args, **params))
+        return done
 
 
 def usual(series: RunSeries) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -16,7 +15,7 @@ from logprobe.app.numbers import number
 from logprobe.app.report.comparison import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
-from logprobe.monitor.compare.axes import AXES, Axis
+from logprobe.monitor.compare.axes import AXES, Axis, positions
 from logprobe.monitor.compare.verdicts import METRICS
 from logprobe.monitor.diagnosis.parity import Setting
 from logprobe.monitor.metrics.catalog import KEYS
@@ -148,16 +147,15 @@ def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, A
 
 
 def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
-    """What the charts draw, whole: run, place on the axis, and a column per metric of `metrics`; null where there is no value."""
-    lines = {key: found.overlay(key) for key in metrics}
+    """What the charts are drawn from: run, step, its place on another axis, a column per metric; null where there is no value."""
+    axis = [] if found.axis == "step" else [AXES[found.axis]]
     rows: list[dict[str, Any]] = []
-    for label in (run.label for run in found.histories):
-        of_run = {key: dict(line.get(label, ())) for key, line in lines.items()}
-        for place in sorted({place for values in of_run.values() for place in values}):
-            values = {key: of_run[key].get(place, math.nan) for key in metrics}
-            known = {key: value if math.isfinite(value) else None for key, value in values.items()}
-            rows.append({"run": label, AXES[found.axis]: place, **known})
-    kinds = [("run", pa.string()), (AXES[found.axis], pa.float64()), *((key, pa.float64()) for key in metrics)]
+    for run in found.histories:
+        courses, places = {key: run.course(key) for key in metrics}, positions(run, found.axis)
+        for step in sorted({step for course in courses.values() for step in course}):
+            values = {key: course.get(step) for key, course in courses.items()}
+            rows.append({"run": run.label, "step": step, **{name: places.get(step) for name in axis}, **values})
+    kinds = [("run", pa.string()), ("step", pa.int64()), *((name, pa.float64()) for name in [*axis, *metrics])]
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -11,7 +12,16 @@ import pytest
 
 from logprobe.alerts.liveness import judge
 from logprobe.app.dashboard.data.comparing import Comparer, Paced, Recent
-from logprobe.app.dashboard.pages.compare import MOST, SHOWN, Choice, choice_of, chooser, compare_data, in_address
+from logprobe.app.dashboard.pages.compare import (
+    MOST,
+    SHOWN,
+    Choice,
+    choice_of,
+    chooser,
+    compare_data,
+    in_address,
+    values_of,
+)
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, compared
@@ -121,6 +131,25 @@ def test_what_nobody_measured_is_no_line_and_says_what_is_missing() -> None:
     (chart,) = compare_data(found, Choice("base", ("a",), shown=("update.k3_kl",)), LIGHT)["charts"]
     assert chart["lines"] == []
     assert chart["missing"] == "not measured, needs current_logprobs"
+
+
+def test_values_have_a_row_for_every_step_wherever_it_stands() -> None:
+    ours = history("run", 1e-3, 0.5)
+    ours = replace(
+        ours, tokens=dict.fromkeys(ours.steps, 7.0), courses={"reward": {0: 0.25, 3: 0.5}, "entropy": {3: 2.0}}
+    )
+    found = comparison(ours)
+    table = values_of(found, ("reward", "entropy")).to_pylist()
+    assert [row for row in table if row["run"] == "run"] == [
+        {"run": "run", "step": 0, "reward": 0.25, "entropy": None},
+        {"run": "run", "step": 3, "reward": 0.5, "entropy": 2.0},
+    ]
+    by_tokens = values_of(replace(found, axis="tokens"), ("reward",)).to_pylist()
+    assert [list(row.values()) for row in by_tokens if row["run"] == "run"] == [
+        ["run", 0, 7.0, 0.25],
+        ["run", 3, 7.0, 0.5],
+    ]
+    assert sum(row["run"] == "base" for row in by_tokens) == 120
 
 
 def test_settings_stand_side_by_side_those_of_parity_first() -> None:

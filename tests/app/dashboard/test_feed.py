@@ -150,6 +150,32 @@ def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
     assert [(event.kind, event.words, event.step) for event in view.events] == [("config", "engine_config changed", 2)]
 
 
+def test_learning_rates_are_read_now_and_then_and_after_the_last_step_too(
+    home: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = StoreReader(store)
+    looks = Feed(lambda: reader)
+    with Recorder(home, "rates") as recorder:
+        run = SyntheticRun(recorder, full=False)
+        for steps, rate in ((range(3), 1e-4), (range(3, 6), 1e-5)):
+            for step in steps:
+                recorder.step(step, {"lr": rate})
+            run.record(3)
+            ingest(store)
+            early = looks.look("rates").view
+    assert early is not None
+    assert reader.reads.count("app_learning_rates") == 1
+    assert early.rates == ()  # the second time was too soon
+    monkeypatch.setattr(feed, "_RATES_SECONDS", 0.0)
+    views = [looks.look("rates").view for _ in range(2)]  # nothing is new, and half a minute is over
+    assert [[(event.step, event.words) for event in view.marked] for view in views if view] == [
+        [(3, "lr 1.00e-4 → 1.00e-5")]
+    ] * 2
+    assert views[0] is views[1] is not early
+    assert views[0].version != early.version
+    assert reader.reads.count("app_learning_rates") == 2
+
+
 def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store) -> None:
     with Recorder(home, "stays") as recorder:
         SyntheticRun(recorder, full=False).record(2)

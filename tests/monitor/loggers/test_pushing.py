@@ -158,6 +158,7 @@ def test_a_file_of_the_same_second_is_read_first(recorded, tmp_path):
     folder.mkdir()
     earlier = folder / f"events.out.tfevents.{int(time.time()):010d}.zzz.9.9.logprobe"
     earlier.touch()
+    (folder / "notes.logprobe").touch()  # somebody's, and no event file
     push_events(recorded, tmp_path)
     assert min(folder.iterdir()) == earlier
 
