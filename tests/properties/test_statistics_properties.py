@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
+import sys
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from logprobe.collectors.statistics import BROKEN, COLUMN_SPECS, COLUMNS, merge, reduce_groups, sequence_statistics
@@ -160,15 +162,25 @@ def test_close_to_agreement_every_divergence_is_quadratic(batch: list, scale: fl
     assert values["backend.reverse_kl"] == pytest.approx(k2, rel=1e-9, abs=2 * third_order)
 
 
+def digits_lost(ratios: list[float]) -> float:
+    """Error of what is computed from Σ(ρ − 1) and Σ(ρ − 1)², exact near ρ = 1, where all ρ are small: of ρ² remains a difference of ones."""
+    return 1e-12 + 64 * sys.float_info.epsilon / statistics.fmean(ratios) ** 2
+
+
 @law
 @given(close_batches, st.floats(0.1, 5.0))
+@example([[(-2.0, -6.0, True), (-6.0, -9.75, True)]], 2.0)
 def test_a_constant_offset_of_the_policy_shows_as_itself(batch: list, offset: float) -> None:
     down = [[(r, t - offset, m) for r, t, m in sequence] for sequence in batch]
     before, after = values_of(batch), values_of(down)
     assert after["backend.kl"] == pytest.approx(before["backend.kl"] + offset, rel=1e-9)
     assert after["backend.ratio_mean"] == pytest.approx(before["backend.ratio_mean"] * math.exp(-offset), rel=1e-9)
-    for key in ("ess", "ess_seq", "chi2_centered"):  # weights are compared with one another only
-        assert after[f"backend.{key}"] == pytest.approx(before[f"backend.{key}"], rel=1e-9, abs=1e-12), key
+    distances = [[t - r for r, t, masked in sequence if masked] for sequence in down]
+    of_tokens = digits_lost([math.exp(d) for sequence in distances for d in sequence])
+    of_sequences = digits_lost([math.exp(statistics.fmean(sequence)) for sequence in distances if sequence])
+    for key, lost in (("ess", of_tokens), ("ess_seq", of_sequences), ("chi2_centered", of_tokens)):
+        # Weights are compared with one another only.
+        assert after[f"backend.{key}"] == pytest.approx(before[f"backend.{key}"], rel=1e-9, abs=lost), key
 
 
 @law
