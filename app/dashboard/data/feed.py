@@ -40,11 +40,12 @@ METRICS: Final = metrics_of(OVERVIEW)
 class RunView:
     """Everything the pages show of one run. `news`: of the run when `marks` and `judgement` were read.
 
-    `rates`: movements of learning rates, as they were when the run had the revision `rates_seen`.
+    `events` and `rates` (movements of learning rates) are at least as new as the revisions `events_seen` and `rates_seen` of the run.
     """
 
     series: RunSeries
     events: tuple[Event, ...] = ()
+    events_seen: int = 0
     rates: tuple[Event, ...] = ()
     rates_seen: int = 0
     medians: Mapping[str, float] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class RunView:
     @property
     def version(self) -> str:
         """Another one whenever anything of it is."""
-        return f"{self.series.run}@{self.series.revision}/{self.rates_seen} {self.news}"
+        return f"{self.series.run}@{self.series.revision}/{self.events_seen}/{self.rates_seen} {self.news}"
 
     @property
     def marked(self) -> tuple[Event, ...]:
@@ -154,21 +155,24 @@ class Feed:
             view = RunView(RunSeries(run.name))
             self._rates_read.pop(run.name, None)
         if run.revision > view.series.revision:
-            view = self._grown(reader, view)
+            view = self._grown(reader, view, run.revision)
+        elif view.events_seen < run.revision:  # a step was computed while they were read
+            view = replace(view, events=events_of(reader.read("app_events", run=run.name)), events_seen=run.revision)
         view = self._rated(reader, view)
         if run.news != view.news:
             view = self._judged(reader, view, run.news)
         self._views[run.name] = view
         return view
 
-    def _grown(self, reader: Reader, view: RunView) -> RunView:
-        # Steps first: a step recomputed between the reads has newer points and events than its revision says, and is read again.
+    def _grown(self, reader: Reader, view: RunView, revision: int) -> RunView:
+        """With what is new in a run that has come to `revision`, or further by now."""
+        events = self._beside(reader, reader.read, "app_events", run=view.series.run)
+        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
         changed = {"run": view.series.run, "since": view.series.revision}
         summaries = reader.read("app_steps", **changed)
-        events = self._beside(reader, reader.read, "app_events", run=view.series.run)
         points = reader.read("app_points", **changed, metrics=list(METRICS))
-        series = merge(view.series, summaries, points)
-        return replace(view, series=series, events=events_of(events.result()), medians=usual(series))
+        series, happened = merge(view.series, summaries, points), events_of(events.result())
+        return replace(view, series=series, events=happened, events_seen=revision, medians=usual(series))
 
     def _rated(self, reader: Reader, view: RunView) -> RunView:
         """With the learning rates as they are now; as they were, when they were read a moment ago."""

@@ -176,6 +176,30 @@ def test_learning_rates_are_read_now_and_then_and_after_the_last_step_too(
     assert reader.reads.count("app_learning_rates") == 2
 
 
+def test_events_of_a_step_that_came_between_the_reads_are_there_the_next_time(home: Path, store: Store) -> None:
+    class Overtaken(StoreReader):
+        def read(self, name: str, **params: Any) -> pa.Table:
+            if name == "app_steps" and run.next_step == 5:
+                run.record(1)
+                ingest(store)
+            return super().read(name, **params)
+
+    reader = Overtaken(store)
+    looks = Feed(lambda: reader)
+    with Recorder(home, "overtaken") as recorder:
+        run = SyntheticRun(recorder)
+        run.record(5)
+        ingest(store)
+        first, second, third = (looks.look("overtaken").view for _ in range(3))
+    assert first is not None
+    assert second is not None
+    updates = [{event.step for event in view.events if event.kind == "weights"} for view in (first, second)]
+    assert [view.series.steps.tolist() for view in (first, second)] == [list(range(6))] * 2
+    assert updates == [set(range(5)), set(range(6))]
+    assert first.version != second.version
+    assert third is second
+
+
 def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store) -> None:
     with Recorder(home, "stays") as recorder:
         SyntheticRun(recorder, full=False).record(2)
