@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from os import PathLike
 from textwrap import wrap
@@ -12,7 +11,7 @@ import plotly.graph_objects as go
 
 from logprobe.app.dashboard.charts.figures import steps_figure
 from logprobe.app.dashboard.charts.packing import unpacked
-from logprobe.app.dashboard.charts.panels import OVERVIEW, Panel
+from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.rows import Row, rows_of
 from logprobe.app.dashboard.charts.steps_chart import course_of
 from logprobe.app.dashboard.data.feed import Feed, RunView
@@ -25,8 +24,8 @@ _LINE: Final = 22  # pixels of a line of the title
 _LONGEST: Final = 120  # characters of one
 
 
-def figure(home: str | PathLike[str], run: str, *, panels: Sequence[Panel] = OVERVIEW, dark: bool = False) -> go.Figure:
-    """A row per panel over steps, with marks, baseline band, onset and the verdict as its title; `panels` that have no value are left out.
+def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Figure:
+    """The Overview's rows over steps, with marks, baseline band, onset and the verdict as its title; rows without any value are left out.
 
     Reads through the service where one runs. Raises `StoreError` when there is no such run, or no store; `ServiceUnavailableError` when a
     service holds the home and does not answer.
@@ -38,12 +37,12 @@ def figure(home: str | PathLike[str], run: str, *, panels: Sequence[Panel] = OVE
     if look.view is None:
         known = ", ".join(each.name for each in look.runs or ()) or "none"
         raise StoreError(look.problem or f"there is no run {run!r} in {home}; there are: {known}")
-    return _figure(look.view, panels, DARK if dark else LIGHT)
+    return _figure(look.view, DARK if dark else LIGHT)
 
 
-def _figure(view: RunView, panels: Sequence[Panel], theme: Theme) -> go.Figure:
+def _figure(view: RunView, theme: Theme) -> go.Figure:
     runs, events = [view.series], view.marked
-    shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
+    shown = [panel for panel in OVERVIEW if any(line.measured(runs) for line in panel.lines)]
     drawn = steps_figure(runs, shown, events, theme, course=course_of(view))
     layout, rows = drawn["layout"], list(rows_of(runs, shown))
     title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for line in wrap(sentence(view), _LONGEST))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,13 @@ def write_csv(table: pa.Table, out: TextIO) -> None:
     writer.writerow(table.column_names)
     for row in rows_of(table):
         writer.writerow(["" if value is None else _csv(plain(value)) for value in row])
+
+
+def csv_text(table: pa.Table) -> str:
+    """What `write_csv` writes."""
+    out = io.StringIO()
+    write_csv(table, out)
+    return out.getvalue()
 
 
 def _csv(value: Any) -> Any:

@@ -36,6 +36,9 @@ export function watchCharts(view) {
   return () => document.removeEventListener("pointerup", up);
 }
 
+// What the values are in, in words; "" where there is nothing to say.
+export const unitOf = ({ unit, log }) => [unit, log ? "logarithmic" : ""].filter(Boolean).join(", ");
+
 // A line as the charts draw it.
 export const sample = ({ color, dash }) =>
   svg("svg", { viewBox: "0 0 24 6", class: "lp-cmp-sample", "aria-hidden": "true" }, svg("path", { d: "M0 3H24", stroke: color, "stroke-dasharray": dash }));
@@ -68,7 +71,7 @@ function redraw(view) {
 function figure(chart, view) {
   const values = chart.lines.map(() => node("b"));
   const { looks } = view.charts;
-  const head = node("figcaption", {}, node("h3", {}, chart.title, node("span", { class: "lp-unit", text: [chart.unit, chart.log ? "logarithmic" : ""].filter(Boolean).join(", ") })),
+  const head = node("figcaption", {}, node("h3", {}, chart.title, node("span", { class: "lp-unit", text: unitOf(chart) })),
     node("span", { class: "lp-values" }, ...chart.lines.map((line, at) => node("span", { class: "lp-readout", title: looks[line.run].name }, sample(looks[line.run]), values[at]))));
   if (!chart.lines.length) return { element: node("figure", {}, head, node("p", { class: "lp-hint", text: chart.missing })), chart, values };
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": chart.alt, tabindex: "0" });

@@ -1,4 +1,5 @@
 // The charts of a comparison as one picture, with the words that stand around them on the page.
+import { unitOf } from "./compare_charts.js";
 import { saveAs, svg } from "./dom.js";
 
 const SHARP = 2;
@@ -43,7 +44,7 @@ function widthOf(words, font) {
 }
 
 function cell({ chart, element }, left, top) {
-  const unit = [chart.unit, chart.log ? "logarithmic" : ""].filter(Boolean).join(", ");
+  const unit = unitOf(chart);
   const drawn = styled(element.querySelector("svg[role=img]"));
   return svg("g", { transform: `translate(${left} ${top})` }, label(`${chart.title}${unit ? `, ${unit}` : ""}`, 0, 18, 12, 600), svg("g", { transform: `translate(0 ${CELL.top})` }, ...drawn.children));
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 from logprobe.app.dashboard.data.asking import Asking
 from logprobe.app.dashboard.pages.data_words import counted
 from logprobe.app.numbers import number
-from logprobe.app.tables import cell, harmless, write_csv
+from logprobe.app.tables import cell, csv_text, harmless
 from logprobe.monitor.queries import MORE
 from logprobe.monitor.sql_files import statement
 
@@ -109,6 +108,4 @@ def _listed(items: Sequence[Any], length: int) -> str:
 def _csv(table: pa.Table) -> Block:
     if table.nbytes > _CSV_BYTES:
         return {"csv": None, "large": "Too large to download here: `logprobe sql … --csv` has it."}
-    out = io.StringIO()
-    write_csv(table, out)
-    return {"csv": out.getvalue(), "large": ""}
+    return {"csv": csv_text(table), "large": ""}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -83,14 +82,8 @@ def _give(wanted: Mapping[str, Any] | None, found: Comparison | None, choice: Ch
     if kind == "json":
         file = {"type": "application/json", "text": tables.dump(found.document())}
     elif kind == "csv":
-        file = {"type": "text/csv;charset=utf-8", "text": _csv(found, choice)}
+        file = {"type": "text/csv;charset=utf-8", "text": tables.csv_text(values_of(found, choice.shown))}
     else:
         file = {"type": "text/html", "text": html.report(found)}
     st.session_state[_FILE] = file | {"name": f"{name}.{kind}", "at": wanted.get("at")}
     st.rerun(scope="fragment")
-
-
-def _csv(found: Comparison, choice: Choice) -> str:
-    out = io.StringIO()
-    tables.write_csv(values_of(found, choice.shown), out)
-    return out.getvalue()
