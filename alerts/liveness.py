@@ -61,14 +61,14 @@ def judge(
         now: the reader's clock, UTC.
         last_record: time of the newest step, training or rollout record; None when there is none yet.
         median_step_seconds: the usual time between steps of this run; None when fewer than two steps are known.
-        writers: the run's collectors; a heartbeat counts as a sign of life, though not as data.
+        writers: the run's collectors; a heartbeat counts as a sign that it is alive, though not as data.
 
     Returns:
         ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every writer closed
         (one that had long been silent when the last record came was replaced, and has no say; where trainers are known, only they
         have: engines outlive a run, or are killed at its end); ``live`` while data comes in as often as is usual for the run; ``idle`` when
-        data is late but a collector still gives signs of life, or it is not late enough to worry; ``stale`` when neither
-        data nor signs of life came for long; ``no_data`` when nothing was ever recorded.
+        data is late but a collector still sends heartbeats, or it is not late enough to worry; ``stale`` when neither
+        data nor heartbeats came for long; ``no_data`` when nothing was ever recorded.
     """
     if last_record is None:
         return Liveness(State.NO_DATA, _no_data(writers))
@@ -82,10 +82,10 @@ def judge(
     words = f"no record for {span_words(data_age)}{_usual(median_step_seconds)}"
     sign = _newest_sign(writers)
     if sign is not None and now - sign <= late:
-        return Liveness(State.IDLE, f"{words}, but a collector gave a sign of life {_ago(now, sign)}")
+        return Liveness(State.IDLE, f"{words}, but a collector sent a heartbeat {_ago(now, sign)}")
     if data_age <= lost:
         return Liveness(State.IDLE, words)
-    return Liveness(State.STALE, f"{words}, and no collector closed: the process may have been killed or hang")
+    return Liveness(State.STALE, f"{words}, and no collector closed: the process may have been killed or may hang")
 
 
 def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late: timedelta) -> Liveness:

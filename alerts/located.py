@@ -9,8 +9,9 @@ from typing import Any, Final
 import yaml
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import yaml_text
 
-_DEEPEST: Final = 20  # a rule file needs five; an alias that contains itself has no end
+_DEEPEST: Final = 20  # a rule file needs five
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +55,19 @@ class Entries:
 def parse(text: str, file: str) -> Table:
     """The mapping that `text` holds; an empty text holds an empty one. Raises `ConfigurationError` with file and line."""
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
+        node = yaml_text.composed(text, file)
         if node is None:
             return Table(Place(file, 1))
-        value = _value(loader, node, file, 0)
+        value = _value(yaml.SafeLoader(""), node, file, 0)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigurationError(f"{file}:{line}: no YAML: {error.problem or error.context}") from error
+        raise ConfigurationError(f"{file}:{line}: invalid YAML: {error.problem or error.context}") from error
     except ConfigurationError:
         raise
     except (yaml.YAMLError, ValueError) as error:
-        raise ConfigurationError(f"{file}:1: no YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{file}:1: invalid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, Table):
-        raise ConfigurationError(f"{file}:1: a mapping is expected, such as `rules:`")
+        raise ConfigurationError(f"{file}:1: expected a mapping, such as `rules:`")
     return value
 
 
@@ -111,7 +111,7 @@ def _table(loader: yaml.SafeLoader, node: yaml.MappingNode, file: str, depth: in
         if key is None:
             raise ConfigurationError(f"{place}: a key must be a word")
         if key in table.values:
-            raise ConfigurationError(f"{place}: {key!r} stands here twice; it stood in line {table.places[key].line}")
+            raise ConfigurationError(f"{place}: {key!r} appears twice; first in line {table.places[key].line}")
         table.values[key] = _value(loader, value_node, file, depth + 1)
         table.places[key] = place
     return table
@@ -138,6 +138,6 @@ def with_items(table: Table, key: str, entries: list[Table]) -> Table:
 
 
 def empty(file: str, values: Mapping[str, Any] | None = None) -> Table:
-    """A table that stands in no file's text."""
+    """A table that is not in any file's text."""
     place = Place(file, 1)
     return Table(place, dict(values or {}), dict.fromkeys(values or {}, place))

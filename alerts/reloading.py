@@ -1,10 +1,10 @@
-"""A file of the home that the service goes by, read again when it changes."""
+"""Files of the home that the service goes by, read again when one changes."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -18,19 +18,20 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 class Reloaded(Generic[T]):
     """What a file says: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe from any thread."""
 
-    def __init__(self, file: Path, read: Callable[[], T]) -> None:
-        """Reads it. Raises what `read` raises: nothing is known yet that could be kept."""
+    def __init__(self, file: Path, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple) -> None:
+        """Reads it. Raises what `read` raises: nothing is known yet that could be kept. `others`: files read with it, as they are now."""
         self._file = file
+        self._others = others
         self._read = read
         self._lock = threading.Lock()
-        self._mark = _mark(file)  # before reading: what changes in between is read again
+        self._mark = self._look()  # before reading: what changes in between is read again
         self._value = read()
         self.problem: str | None = None
 
     def current(self) -> T:
-        """What it says now. Looking costs one `stat`. Never raises for a bad file: see `problem`."""
+        """What it says now. Looking costs one `stat` per file. Never raises for a bad file: see `problem`."""
         with self._lock:
-            mark = _mark(self._file)
+            mark = self._look()
             if mark != self._mark:
                 self._mark = mark
                 self._take_over()
@@ -40,15 +41,22 @@ class Reloaded(Generic[T]):
         """For the progress of a job: why what the file says now is not in force; nothing when it is."""
         return {} if self.problem is None else {"problem": self.problem}
 
+    def _look(self) -> object:
+        """Another value whenever one of the files was written, replaced, added or removed."""
+        try:
+            return [(file, _mark(file)) for file in (self._file, *self._others())]
+        except LogprobeError:
+            return None  # reading them will say why
+
     def _take_over(self) -> None:
         try:
             self._value = self._read()
         except LogprobeError as error:
-            self.problem = f"{str(error).partition(chr(10))[0]}; what stood there before stays in force"
+            self.problem = f"{str(error).partition(chr(10))[0]}; the previous version stays active"
             LOGGER.error("%s", self.problem)  # noqa: TRY400 - somebody's typing error: the trace says nothing
         else:
             self.problem = None
-            LOGGER.info("%s was read again", self._file)
+            LOGGER.info("%s was reloaded", self._file)
 
 
 def _mark(file: Path) -> tuple[int, int, int] | None:

@@ -1,32 +1,26 @@
-"""The grammar of `logprobe alerts`. Imports nothing heavy."""
+"""The parser of `logprobe alerts`. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import argparse
-import getpass
 from collections.abc import Callable
 from typing import Final
 
-_RULES_HELP: Final = "a rule file (default: the home's alerts.yaml, or the rules that are shipped)"
+from logprobe.app.arguments import declare_actions, login
+
+_RULES_HELP: Final = "a rule file (default: the home's alerts.yaml and alerts.d, or the built-in rules)"
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommands to `logprobe alerts`."""
-    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, (words, add) in _ACTIONS.items():
-        command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
-        # Suppressed: not given here, what was given before the action stays.
-        command.add_argument(
-            "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that runs are recorded to"
-        )
-        add(command)
+    declare_actions(parser, _ACTIONS)
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rules", metavar="RULES", nargs="?", help=_RULES_HELP)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--schema", action="store_true", help="print the JSON schema of rule files, for an editor")
-    form.add_argument("--json", action="store_true", help="the rules in force as one JSON document")
+    form.add_argument("--json", action="store_true", help="the effective rules as one JSON document")
 
 
 def _backtest(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +31,10 @@ def _backtest(parser: argparse.ArgumentParser) -> None:
 
 def _ack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "episode", metavar="EPISODE", help="as `list` names it; RUN or RUN/RULE: all that fire of those"
+        "episode", metavar="EPISODE", help="an id from `list`; RUN or RUN/RULE: everything firing there"
     )
     parser.add_argument(
-        "--for", dest="span", metavar="SPAN", help="snooze: tell again if it still fires after 90s, 10m, 2h or 1d"
+        "--for", dest="span", metavar="SPAN", help="snooze: notify again if it is still firing after 90s, 10m, 2h or 1d"
     )
     _who(parser, reason=False)
 
@@ -57,35 +51,28 @@ def _silence(parser: argparse.ArgumentParser) -> None:
 
 
 def _who(parser: argparse.ArgumentParser, *, reason: bool) -> None:
-    parser.add_argument("--author", default=_login(), help="who does this (default: %(default)s)")
+    parser.add_argument("--author", default=login(), help="your name, for the audit (default: %(default)s)")
     parser.add_argument("--reason", default=None, help="why" + (" (required for a new silence)" if reason else ""))
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", nargs="?", help="only this run")
-    parser.add_argument("--all", action="store_true", help="also what does not fire")
+    parser.add_argument("--all", action="store_true", help="also alerts that are not firing")
     parser.add_argument("--history", action="store_true", help="every change of state, oldest first")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
 def _test(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "channel", metavar="CHANNEL", help="its name in the home's channels.yaml; from the environment: slack"
+        "channel", metavar="CHANNEL", help="a name from the home's channels.yaml; from the environment: slack"
     )
 
 
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        return "somebody"
-
-
 _ACTIONS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
-    "list": ("list the alerts that fire, and the silences in force", _list),
-    "ack": ("say that you take care of an alert", _ack),
-    "silence": ("tell nobody of some alerts for some time", _silence),
+    "list": ("list firing alerts and active silences", _list),
+    "ack": ("acknowledge an alert", _ack),
+    "silence": ("silence matching alerts for a while", _silence),
     "check": ("check a rule file", _check),
-    "test": ("send a test message to a channel, and say what does not work", _test),
-    "backtest": ("say what would have fired when, on runs that were recorded", _backtest),
+    "test": ("send a test message to a channel, and report what does not work", _test),
+    "backtest": ("show what would have fired when, on recorded runs", _backtest),
 }

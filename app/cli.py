@@ -17,11 +17,15 @@ from types import ModuleType
 from typing import Final
 
 from logprobe.app.parser import build
+from logprobe.app.terminal import steerless_streams
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
+from logprobe.monitor.ownership import apply_umask
+from logprobe.monitor.pandas_guard import without_pandas
 
 # Packages that come with an extra, by the name that is imported.
 _EXTRAS: Final[dict[str, str]] = {
     "apscheduler": "serve",
+    "cryptography": "relay",
     "duckdb": "serve",
     "plotly": "serve",
     "polars": "serve",
@@ -32,12 +36,21 @@ _EXTRAS: Final[dict[str, str]] = {
     "torch": "torch",
     "vllm": "vllm",
 }
+_QUICK: Final = ("runs", "status", "metrics", "sql", "diagnose", "alerts", "ingest")  # none of them needs pandas
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = build().parse_args(argv)
+    if argv is None and arguments.command in _QUICK:  # a process of our own
+        without_pandas()
+    with steerless_streams(raw=getattr(arguments, "raw", False)):
+        return _guarded(arguments)
+
+
+def _guarded(arguments: argparse.Namespace) -> int:
     try:
+        apply_umask()
         return _run(arguments)
     except LogprobeError as error:
         return _fail(str(error))
@@ -67,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _module(command: str) -> ModuleType:
-    name = f"{command}_" if keyword.iskeyword(command) else command  # `import` can name no module
+    name = f"{command}_" if keyword.iskeyword(command) else command.replace("-", "_")  # `import` can name no module
     return importlib.import_module(f"logprobe.app.commands.{name}")
 
 

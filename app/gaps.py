@@ -31,10 +31,78 @@ _TRAINING_GAPS: Final = (
         "all `update` and `total` metrics",
         "pass current_logprobs= to Recorder.training",
     ),
-    ("without_entropy", "no entropy", "entropy (entropy_sampled stands in)", "pass entropy= to Recorder.training"),
+    (
+        "without_entropy",
+        "no entropy",
+        "entropy (entropy_sampled is shown instead)",
+        "pass entropy= to Recorder.training",
+    ),
     ("without_reward", "no reward", "reward", "pass rewards= to Recorder.training"),
-    ("without_raw_tokens", "no raw tokens, statistics only", "anything per token", "see `logprobe status` for why"),
+    ("without_raw_tokens", "no raw tokens, statistics only", "all per-token views", "see `logprobe status` for why"),
 )
+
+STRAY_REMEDY: Final = "pass the engine's LOGPROBE_REPLICA as replica=, or leave it out to mark all engines of the run"
+
+
+def stray_mark(row: Mapping[str, Any]) -> str:
+    """A row of the stored query `cli_stray_marks` in words."""
+    there = ", ".join(row["engines"]) or "engines without a name"
+    return f"{row['marks']} weight marks for replica {row['replica']!r} match no engine; the run has {there}"
+
+
+VERSION_REMEDY: Final = (
+    "compare `spans` and `rollout_versions` in the view sequences; mark every update where it is applied (weights.mark)"
+)
+
+
+def version_conflict(row: Mapping[str, Any]) -> str:
+    """A row of the stored query `version_conflicts` in words."""
+    steps = f"steps {row['first_step']} to {row['last_step']}"
+    return (
+        f"engine and trainer state different weight versions of {row['differing']:,} of {row['compared']:,} tokens ({steps}); "
+        "their version is unknown"
+    )
+
+
+SILENT_SECONDS: Final = 35  # three of the recorder's heartbeats, and a little
+
+
+def sudden_end(row: Mapping[str, Any]) -> str:
+    """A row of the stored query `cli_ends` in words."""
+    if row["sequences"] is None:
+        return _ended_collector(row)
+    if not row["sequences"]:
+        return f"{row['writer']} ended without closing; nothing was lost"
+    tokens = "an unknown number of" if row["tokens"] is None else f"{row['tokens']:,}"
+    return f"{row['writer']} ended without closing; at most {row['sequences']:,} sequences, {tokens} tokens lost"
+
+
+def _ended_collector(row: Mapping[str, Any]) -> str:
+    rank = "" if row["rank"] is None else f" of rank {row['rank']}"
+    step = "" if row["last_step"] is None else f" after step {row['last_step']}"
+    lately = "" if row["flush_seconds"] is None else f" in the last {row['flush_seconds']:g} s"
+    absent = f"; {row['absent_steps']:,} later steps have no sequences of this rank" if row["absent_steps"] else ""
+    return f"{row['component']}{rank} ({row['writer']}) ended without closing{step}; what it recorded{lately} may be lost{absent}"
+
+
+def end_remedy(row: Mapping[str, Any]) -> str:
+    """What to do about a row of `cli_ends`; empty: nothing."""
+    if row["sequences"] is None:
+        return "read the end of that process's log, and `dmesg` for the out-of-memory killer"
+    return (
+        "let engines shut down cleanly: for `vllm serve`, SIGTERM and --shutdown-timeout 5" if row["sequences"] else ""
+    )
+
+
+def name_clashes(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A row of the stored query `cli_name_clashes` in words, and what to do about it."""
+    prefix = "give each process a LOGPROBE_SAMPLE_PREFIX of its own, the same for its engine and its trainer"
+    if row["trained"]:
+        yield f"{row['trained']:,} sample ids name several sequences of one step", prefix
+    if row["engines"]:
+        yield f"{row['engines']:,} sample ids were used by several engines with the same request numbering", prefix
+    if row["twice"]:
+        yield f"{row['twice']:,} rollout records repeat another one", "load the plugin once per engine"
 
 
 def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -48,19 +116,37 @@ def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _rollout_gaps(row)
 
 
+_NAMES: Final = "pass the engine's request ids as sample_ids, or name requests at the engine (logprobe_sample)"
+
+
+def joined_by_tokens(row: Mapping[str, Any]) -> str:
+    """How many sequences were joined without names, by their tokens; empty where none was."""
+    if not row["joined_by_tokens"]:
+        return ""
+    return f"{_share(row['joined_by_tokens'], row['trained'])} joined by their tokens: sample ids of engine and trainer do not meet"
+
+
 def _rollout_gaps(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    unknown = "weight lag, token and length mismatch, cached prefixes"
+    stated = row["with_stated_versions"] > 0  # by the trainer
+    unknown = (
+        "token and length mismatch, cached prefixes"
+        if stated
+        else "weight lag, token and length mismatch, cached prefixes"
+    )
     if not row["sampled"]:
         yield f"no rollout side; unknown: {unknown}", "set up the vLLM plugin"
         return
+    if row["ambiguous"]:
+        share = _share(row["ambiguous"], row["trained"])
+        yield f"{share} not joined: their tokens fit several rollout records, or one record fits several", _NAMES
     if row["without_rollout_record"]:
         share = _share(row["without_rollout_record"], row["trained"])
         yield f"{share} without a rollout record; unknown: {unknown}", "use the engine's sample ids in the trainer"
-    if row["without_rollout_version"]:
+    if row["without_rollout_version"] and not stated:
         share = _share(row["without_rollout_version"], row["sampled"], "rollouts")
         yield (
             f"{share} without weight version; unknown: the weight lag",
-            "call logprobe.collectors.weights.mark(version)",
+            "call logprobe.collectors.weights.mark(version), or pass rollout_versions= to Recorder.training",
         )
 
 
@@ -70,13 +156,50 @@ def faults_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if broken:
         yield (
             f"{broken} of {row['tokens']:,} tokens under the mask; left out of the means",
-            "see nonfinite_tokens and impossible_tokens of `logprobe metrics` for when, the view tokens for which",
+            "see nonfinite_tokens and impossible_tokens in `logprobe metrics` for the steps, the view tokens for the tokens",
+        )
+    if _blank(row):
+        part = f"{row['blank_tokens']:,} of {row['measured_tokens']:,} measured tokens"
+        yield (
+            f"{part} are in sequences whose log-probs are all exactly 0 on both sides: it only looks like agreement",
+            "pass the log-probs that engine and trainer computed, not arrays of zeros",
         )
     if row["repeated"]:
         yield (
-            f"{row['repeated']:,} sequences repeat a sample id of the same step and count again",
-            "record a batch on one of the ranks that share it, and use another run name after going back to a checkpoint",
+            f"{row['repeated']:,} sequences repeat a sample id of the same step and are counted again",
+            "record a batch on only one of the ranks that share it, and use a new run name after returning to a checkpoint",
         )
+
+
+def doubled(row: Mapping[str, Any]) -> str:
+    """Sequences that are in the store more than once; a row of `cli_doubled`."""
+    sides = {"sequences": row["sequences"], "rollouts": row["rollouts"]}
+    what = " and ".join(f"{count:,} {noun}" for noun, count in sides.items() if count)
+    first, last = row["first_step"], row["last_step"]
+    steps = "" if first is None else f" of step {first}" if first == last else f" of steps {first} to {last}"
+    tokens = f" ({row['tokens']:,} tokens)" if row["sequences"] else ""
+    place = f"first {row['example']} in {row['segment_id']}, which is in {row['first_in']} as well"
+    return f"{what}{steps}{tokens} are in the store twice and count twice; {place}"
+
+
+def sent(row: Mapping[str, Any]) -> str | None:
+    """What the collectors say they wrote, against what is stored of it; a row of `cli_sent`. None: none of them has said."""
+    if not row["collectors"]:
+        return None
+    by = "1 collector" if row["collectors"] == 1 else f"{row['collectors']:,} collectors"
+    said = f"{row['sent']:,} sequences with both sides, as reported by {by}"
+    faults = [
+        f"{row['missing']:,} of them are not stored: quarantined, lost, or still in the spool"
+        if row["missing"]
+        else "",
+        f"{row['surplus']:,} more than that are stored" if row["surplus"] else "",
+    ]
+    return f"{said}; {' and '.join(filter(None, faults)) or 'each of them stored once'}"
+
+
+def _blank(row: Mapping[str, Any]) -> bool:
+    """Whether most of what was measured is nothing but zeros; a short answer of a sharp policy may be."""
+    return bool(2 * row["blank_tokens"] > row["measured_tokens"])
 
 
 def broken_tokens(row: Mapping[str, Any]) -> str:
@@ -89,6 +212,8 @@ def measured(row: Mapping[str, Any]) -> str:
     """How many tokens went into the numbers of the pair `backend`, and why not the others."""
     rest = row["tokens"] - row["measured_tokens"] - row["nonfinite_tokens"] - row["impossible_tokens"]
     reasons = [broken_tokens(row), f"{rest:,} without both log-probs" if rest else ""]
+    if _blank(row):
+        reasons.append(f"{row['blank_tokens']:,} in sequences of exact zeros on both sides")
     why = " and ".join(filter(None, reasons))
     return f"{row['measured_tokens']:,} of {row['tokens']:,} tokens under the mask" + (f"; {why}" if why else "")
 
@@ -98,7 +223,7 @@ def raw_sampled(row: Mapping[str, Any]) -> str:
     if not row["raw_sampled"]:
         return ""
     share = _share(row["raw_sampled"], row["trained"])
-    return f"raw tokens are sampled, not lost: {share} with statistics only, as raw_fraction asked for"
+    return f"raw tokens are sampled, not lost: {share} with statistics only, as configured by raw_fraction"
 
 
 def _share(part: int, whole: int, noun: str = "sequences") -> str:

@@ -1,7 +1,7 @@
 """The process behind one entry of ``loggers.yaml``: ``python -m logprobe.app.logger --home DIR --number N``.
 
 Apart from the service, because what it calls is other people's and may hang or die with their servers; `logprobe up` starts it again
-with growing pauses, and it goes on where the target stands.
+with growing pauses, and it resumes where the target is.
 """
 
 from __future__ import annotations

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.settings import Logger
 from logprobe.monitor.loggers.targets import require
 
 FILE: Final = "loggers.yaml"
+_DOCS: Final = "docs/exporting.md"
 
 
 class _Document(BaseModel):
@@ -34,14 +34,7 @@ def load(home: Home) -> tuple[Logger, ...]:
 
     Raises `ConfigurationError` that says what is wrong with the file, and `MissingExtraError` when a package is not installed.
     """
-    path = home.path / FILE
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return ()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    loggers = checked(str(path), document or {})
+    loggers = settings_file.read(home.path / FILE, _Document, _DOCS).loggers
     for logger in loggers:
         require(logger.to)
     return loggers
@@ -49,9 +42,4 @@ def load(home: Home) -> tuple[Logger, ...]:
 
 def checked(where: str, document: Any) -> tuple[Logger, ...]:
     """The loggers that plain data declares. Raises `ConfigurationError` that names the first field that is wrong."""
-    try:
-        return _Document.model_validate(document).loggers
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(f"{where}: {field or 'the file'}: {first['msg']} (docs/exporting.md)") from error
+    return settings_file.checked(where, document, _Document, _DOCS).loggers

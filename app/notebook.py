@@ -13,9 +13,9 @@ from logprobe.app.dashboard.charts.figures import steps_figure
 from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.rows import Row, rows_of
-from logprobe.app.dashboard.charts.steps_chart import course_of
+from logprobe.app.dashboard.charts.steps_chart import absent, trend_of
 from logprobe.app.dashboard.data.feed import Feed, RunView
-from logprobe.app.dashboard.pages.verdict import sentence
+from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
 from logprobe.monitor.reader import open_reader
@@ -25,27 +25,28 @@ _LONGEST: Final = 120  # characters of one
 
 
 def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Figure:
-    """The Overview's rows over steps, with marks, baseline band, onset and the verdict as its title; rows without any value are left out.
+    """The Overview's rows over steps, with marks, baseline band, onset and the verdict as its title, which also names the rows without any value.
 
     Reads through the service where one runs. Raises `StoreError` when there is no such run, or no store; `ServiceUnavailableError` when a
     service holds the home and does not answer.
     """
     with open_reader(home) as reader:
-        look = Feed(lambda: reader).look(run)
-    if look.away_since is not None:
-        raise ServiceUnavailableError(f"the service of {home} stopped answering; try again, or start it: logprobe up")
-    if look.view is None:
-        known = ", ".join(each.name for each in look.runs or ()) or "none"
-        raise StoreError(look.problem or f"there is no run {run!r} in {home}; there are: {known}")
-    return _figure(look.view, DARK if dark else LIGHT)
+        snapshot = Feed(lambda: reader).snapshot(run)
+    if snapshot.away_since is not None:
+        raise ServiceUnavailableError(f"the service of {home} stopped responding; try again, or start it: logprobe up")
+    if snapshot.view is None:
+        known = ", ".join(each.name for each in snapshot.runs or ()) or "none"
+        raise StoreError(snapshot.problem or f"there is no run {run!r} in {home}; there are: {known}")
+    return _figure(snapshot.view, DARK if dark else LIGHT)
 
 
 def _figure(view: RunView, theme: Theme) -> go.Figure:
     runs, events = [view.series], view.marked
     shown = [panel for panel in OVERVIEW if any(line.measured(runs) for line in panel.lines)]
-    drawn = steps_figure(runs, shown, events, theme, course=course_of(view))
+    drawn = steps_figure(runs, shown, events, theme, trend=trend_of(view))
     layout, rows = drawn["layout"], list(rows_of(runs, shown))
-    title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for line in wrap(sentence(view), _LONGEST))]
+    words = (sentence(view), absent(OVERVIEW, shown))
+    title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for each in words for line in wrap(each, _LONGEST))]
     head = _LINE * (len(title) + 1)
     layout |= {
         "title": {"text": "<br>".join(title), "font": {"size": 13, "color": theme.text}, "y": 1, "yanchor": "top", "pad": {"t": _LINE}},
@@ -63,7 +64,7 @@ def _figure(view: RunView, theme: Theme) -> go.Figure:
 
 def _heading(row: Row, layout: dict[str, Any], theme: Theme) -> dict[str, Any]:
     """Title of a row and, where it has several lines, which is which."""
-    dashes = {"solid": "━", "dot": "┈", "dash": "╍"}
+    dashes = {"solid": "━", "dot": "┈", "dash": "╍", "dashdot": "╌"}
     several = len(row.panel.lines) > 1
     names = " ".join(
         f'<span style="color:{theme.color(line.role)}">{dashes[line.dash]} {_text(line.name)}</span>'

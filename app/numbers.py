@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Final
 
 _MINUS: Final = "\u2212"
@@ -69,3 +70,20 @@ def data_size(size: float) -> str:
         if size >= 1 << power:
             return f"{number(size / (1 << power))} {name}"
     return f"{int(size)} B"
+
+
+def counted(number_of: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "file"), counted(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{number_of:,} {what}{'' if number_of == 1 else 's'}"
+
+
+def when(moment: datetime | str | None) -> str:
+    """A time in UTC, to the second; a dash for what is unknown."""
+    if moment is None:
+        return "–"
+    known = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return known.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""The grammar of the command line. Imports nothing heavy: ``logprobe --help`` works without extras, and at once."""
+"""The parser of the command line. Imports nothing heavy: ``logprobe --help`` works without extras, and at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
-from logprobe.app import alerts_parser
-from logprobe.app.arguments import pace, port, positive, step_range
+from logprobe.app import alerts_parser, probe_parser, proof_parser, quarantine_parser
+from logprobe.app.arguments import memory, pace, port, positive, step_range
+from logprobe.collectors.relay.arguments import declare as declare_relay
 
-KEEP_GIB: Final = 50.0  # as `logprobe.monitor.retention.RetentionPolicy` has it
+KEEP_GIB: Final = 50.0  # as `logprobe.monitor.store.retention.RetentionPolicy` has it
+_RAW_HELP: Final = "text exactly as recorded, with control characters and formulas (docs/security.md)"
+KEEP_STORE_GIB: Final = 10.0  # as `logprobe.monitor.store.folding.StoreBudget` has it
 _HOME_HELP: Final = "folder that runs are recorded to (default: $LOGPROBE_HOME)"
 
 
@@ -48,50 +51,105 @@ def installed_version() -> str:
 
 def _up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", type=port, default=8501, help="of the dashboard; 0: any free one (default: %(default)s)"
+        "--port", type=port, default=8501, help="dashboard port (0 picks a free one; default: %(default)s)"
     )
     parser.add_argument(
         "--address",
         "--host",
         default="127.0.0.1",
-        help="that the dashboard listens on; other machines that reach it may look, and act with the token of `logprobe token` "
+        help="address to bind; remote clients get read access, and can make changes with the token from `logprobe token` "
         "(default: %(default)s)",
     )
     parser.add_argument(
         "--public-url",
         metavar="URL",
-        help="what browsers call the dashboard when a reverse proxy stands in front of it, e.g. https://host/logprobe (docs/security.md)",
+        help="the URL that browsers use if the dashboard is behind a reverse proxy, e.g. https://host/logprobe (docs/security.md)",
     )
-    parser.add_argument("--read-only", action="store_true", help="nothing can be done from the dashboard")
-    parser.add_argument("--no-app", action="store_true", help="the monitor service only")
+    parser.add_argument("--read-only", action="store_true", help="no changes can be made from the dashboard")
+    parser.add_argument("--no-app", action="store_true", help="start only the monitor service")
     parser.add_argument(
         "--keep-gib",
         type=positive,
         default=KEEP_GIB,
         metavar="N",
-        help="raw tokens of the whole home, in GiB; the oldest go first, statistics and metrics stay; "
+        help="limit for the home's raw tokens, in GiB; the oldest are removed first, statistics and metrics stay; "
         "inf: no limit (default: %(default)s)",
     )
-    parser.add_argument("--keep-days", type=positive, metavar="N", help="age of raw tokens (default: no limit)")
+    parser.add_argument(
+        "--keep-store-gib",
+        type=positive,
+        default=KEEP_STORE_GIB,
+        metavar="N",
+        help="limit for the store, in GiB; beyond it, the oldest steps' sequences are folded into sums and a sample, metrics stay exact; "
+        "inf: no limit (default: %(default)s)",
+    )
+    parser.add_argument("--keep-days", type=positive, metavar="N", help="maximum age of raw tokens (default: no limit)")
+    parser.add_argument(
+        "--memory-limit",
+        type=memory,
+        metavar="SIZE",
+        help="memory for SQL queries, e.g. 4GiB; two run at once, each with half of it, and none spills to disk "
+        "(default: a quarter of the machine, at most 4GiB)",
+    )
     parser.add_argument(
         "--service-address",
         metavar="ADDRESS",
-        help="that the service listens on, for readers and trainers on other machines; they show LOGPROBE_TOKEN (default: 127.0.0.1)",
+        help="address the service binds, for readers and trainers on other machines, which need LOGPROBE_TOKEN (default: 127.0.0.1)",
     )
-    parser.add_argument("--service-port", type=port, metavar="PORT", help="of the service (default: any free one)")
+    parser.add_argument("--service-port", type=port, metavar="PORT", help="service port (default: any free port)")
     parser.add_argument(
-        "--health-port", type=port, metavar="PORT", help="of the service's /healthz (default: any free one)"
+        "--health-port", type=port, metavar="PORT", help="port of the service's /healthz (default: any free port)"
+    )
+    parser.add_argument(
+        "--relay-port", type=port, metavar="PORT", help="receive from `logprobe relay` on other machines (default: off)"
+    )
+    parser.add_argument(
+        "--relay-address", metavar="ADDRESS", help="address to bind for --relay-port (default: 0.0.0.0)"
+    )
+
+
+def _certificate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--host", action="append", metavar="NAME", help="name or address that nodes connect to (may be repeated)"
+    )
+    parser.add_argument("--days", type=int, default=398, metavar="N", help="validity in days (default: %(default)s)")
+
+
+def _relay_token(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", help="of the writer, e.g. a team (default: list writers)")
+    parser.add_argument(
+        "--run", action="append", metavar="PATTERN", help="run it may write, with * and ? (may be repeated)"
+    )
+    parser.add_argument(
+        "--overlap",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="how long the writer's earlier tokens stay valid (default: %(default)g)",
+    )
+    parser.add_argument("--revoke", action="store_true", help="remove the writer and all its tokens")
+    parser.add_argument("--json", action="store_true", help="list as JSON")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", metavar="NAME", help="name of the run (default: $LOGPROBE_RUN, else the framework's own)"
+    )
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to start, e.g. python train.py"
     )
 
 
 def _token(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--new", action="store_true", help="make another one; who typed the old one has to type it")
+    parser.add_argument(
+        "--new", action="store_true", help="replace the token; sessions that used the old one have to enter the new one"
+    )
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", action="append", metavar="NAME", help="only this recorded run (may be repeated)")
-    parser.add_argument("--speed", type=pace, default=5.0, metavar="STEPS_PER_S", help="pace (default: %(default)s)")
-    parser.add_argument("--port", type=port, help="of the dashboard; 0: any free one (default: 8501, or a free one)")
+    parser.add_argument("--speed", type=pace, default=2.0, metavar="STEPS_PER_S", help="pace (default: %(default)s)")
+    parser.add_argument("--port", type=port, help="dashboard port (0 picks a free one; default: 8501 if free)")
     parser.add_argument(
         "--data", metavar="DIR", help="folder with recorded runs (default: sample_data of the checkout)"
     )
@@ -116,7 +174,7 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slice",
         metavar="DIMENSION",
-        help="by part of the sequences and not by step: weight_lag, weight_versions, length, replica, environment, dataset, "
+        help="by group of sequences instead of by step: weight_lag, weight_versions, length, replica, environment, dataset, "
         "cached_prefix, finish_reason, rank, tag:NAME",
     )
     parser.add_argument(
@@ -126,7 +184,7 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pair",
-        choices=("backend", "update", "total"),
+        choices=("backend", "update", "total", "reference"),
         help="with --profile: the two log-probs compared (default: backend)",
     )
     parser.add_argument("--per-step", action="store_true", help="with --slice or --profile: every step by itself")
@@ -141,7 +199,7 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
         "--option",
         action="append",
         metavar="NAME=VALUE",
-        help="with --as: a setting of it (docs/peers.md; may be repeated)",
+        help="with --as: a setting of that framework (docs/peers.md; may be repeated)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.set_defaults(usage_error=parser.error)
@@ -155,12 +213,31 @@ def _diagnose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
 
 
+def _accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument(
+        "cause",
+        metavar="CAUSE",
+        nargs="?",
+        help="a cause named by `logprobe diagnose` (default: list accepted findings)",
+    )
+    parser.add_argument("--because", metavar="REASON", help='the reason, such as "bf16 by choice"')
+    limit = parser.add_mutually_exclusive_group()
+    limit.add_argument(
+        "--up-to", type=positive, metavar="K3", help="K3 it may explain, in nats (default: twice what it explains now)"
+    )
+    limit.add_argument("--like", metavar="OTHER", help="up to twice the K3 that this run had in its first steps")
+    limit.add_argument("--withdraw", action="store_true", help="withdraw the acceptance")
+    parser.add_argument("--by", metavar="NAME", help="your name, for the audit (default: your user name)")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
 def _parity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument(
         "--reference",
         metavar="RUN|RECIPE.yaml",
-        help="a run of the same home, or a recipe (docs/parity.md; default: the recipe that comes with logprobe)",
+        help="a run of the same home, or a recipe (docs/parity.md; default: the built-in recipe)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -169,23 +246,23 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", metavar="RUN", nargs="+", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle"
     )
-    parser.add_argument(
-        "--baseline", metavar="RUN", required=True, help="what they are compared with, named the same way"
-    )
+    parser.add_argument("--baseline", metavar="RUN", required=True, help="the run to compare with, given the same way")
     parser.add_argument(
         "--align",
         choices=("step", "tokens", "time", "onset"),
         default="step",
-        help="what the runs' steps are aligned by (default: %(default)s)",
+        help="how the runs' steps are aligned (default: %(default)s)",
     )
-    parser.add_argument("--metric", action="append", metavar="KEY", help="instead of the usual ones (may be repeated)")
+    parser.add_argument(
+        "--metric", action="append", metavar="KEY", help="instead of the default metrics (may be repeated)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.add_argument("--html", metavar="FILE", help="also write a report: one file that needs no network")
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle")
-    parser.add_argument("--html", metavar="FILE", help="where to (default: RUN.html in the working directory)")
+    parser.add_argument("--html", metavar="FILE", help="output file (default: RUN.html in the working directory)")
 
 
 def _mis(parser: argparse.ArgumentParser) -> None:
@@ -195,14 +272,14 @@ def _mis(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         nargs="?",
         choices=("on", "off", "suggest", "armed", "stop", "release", "preview"),
-        help="on, off: switch it yourself; suggest, armed: what the controller may do by itself; stop: kill switch; release: take "
-        "that back; preview: what the correction would do to the recent steps (default: show)",
+        help="on, off: switch it yourself; suggest, armed: what the controller may do by itself; stop: set the kill switch; release: clear "
+        "it; preview: what the correction would do to recent steps (default: show)",
     )
     parser.add_argument(
         "--preset", metavar="NAME", help="with preview: this correction, not the policy's (docs/correction.md)"
     )
-    parser.add_argument("--by", metavar="NAME", help="who decides, for the audit (default: your user name)")
-    parser.add_argument("--force", action="store_true", help="with on: against a refusal, which the audit notes")
+    parser.add_argument("--by", metavar="NAME", help="your name, for the audit (default: your user name)")
+    parser.add_argument("--force", action="store_true", help="with on: override a refusal; the audit records it")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -211,11 +288,12 @@ def _sql(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a JSON array, one object per row")
     form.add_argument("--csv", action="store_true", help="comma-separated values with a header")
+    parser.add_argument("--raw", action="store_true", help=f"with --csv: {_RAW_HELP}")
 
 
 def _ingest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--once", action="store_true", required=True, help="ingest and end; `logprobe up` does it all the time"
+        "--once", action="store_true", required=True, help="ingest once and exit; `logprobe up` ingests continuously"
     )
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
 
@@ -226,8 +304,12 @@ def _import(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help="jsonl, parquet, nemo-rl, slime (also miles), prime-rl, open-instruct, scalars, tensorboard, wandb, bundle",
     )
-    parser.add_argument("path", metavar="PATH", help="a file, or a folder with files as the format names them")
-    parser.add_argument("--run", metavar="NAME", help="the run to add it to (bundle: default as it was called)")
+    parser.add_argument("path", metavar="PATH", help="a file, or a folder of files named as the format names them")
+    parser.add_argument("--run", metavar="NAME", help="the run to import into (bundle: default its original name)")
+    parser.add_argument("--follow", action="store_true", help="keep importing what appears there, until Ctrl-C")
+    parser.add_argument(
+        "--files", metavar="PATTERN", help="only files of this name, e.g. '*_0.pt' (default: the format's)"
+    )
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
 
 
@@ -235,18 +317,21 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument("file", metavar="FILE", help="NAME.parquet, NAME.csv, NAME.jsonl, or NAME.logprobe: a bundle")
     parser.add_argument(
-        "--what", choices=("metrics", "tokens"), default="metrics", help="of a table (default: %(default)s)"
+        "--what", choices=("metrics", "tokens"), default="metrics", help="content of a table (default: %(default)s)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE")
-    parser.add_argument("--json", action="store_true", help="of a bundle: its manifest")
+    parser.add_argument("--raw", action="store_true", help=f"with NAME.csv: {_RAW_HELP}")
+    parser.add_argument("--json", action="store_true", help="with a bundle: print its manifest")
 
 
 def _push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
-    parser.add_argument("--to", required=True, choices=("tensorboard", "wandb", "trackio"), help="where to")
-    parser.add_argument("--project", metavar="NAME", help="of wandb or trackio")
-    parser.add_argument("--entity", metavar="NAME", help="of wandb")
-    parser.add_argument("--dir", metavar="DIR", help="of event files; of wandb's files (default: below the home)")
+    parser.add_argument("--to", required=True, choices=("tensorboard", "wandb", "trackio"), help="target")
+    parser.add_argument("--project", metavar="NAME", help="wandb or trackio project")
+    parser.add_argument("--entity", metavar="NAME", help="wandb entity")
+    parser.add_argument(
+        "--dir", metavar="DIR", help="folder for event files or wandb's files (default: below the home)"
+    )
     parser.add_argument("--offline", action="store_true", help="wandb: write files only, for `wandb sync`")
 
 
@@ -256,24 +341,39 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 
 _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
     "up": ("run the monitor service and the dashboard", _up),
-    "token": ("show what has to be typed to act from a dashboard that other machines reach", _token),
-    "demo": ("replay recorded runs live through the whole pipeline", _demo),
+    "run": ("start a training command with hooks for every framework that logprobe knows", _run),
+    "relay": ("send what this machine records to a service on another machine", declare_relay),
+    "certificate": ("make or renew the TLS certificate that the service shows to relays", _certificate),
+    "relay-token": ("make, list or revoke the tokens that relays authenticate with", _relay_token),
+    "token": ("show the token for making changes from other machines", _token),
+    "demo": ("show recorded runs, the last of them live, through the whole pipeline", _demo),
     "runs": ("list the runs of a home", _runs),
     "status": (
-        "say how a run is doing: live or not, alerts, last step, lag, losses, collectors; exit code 2 when critical",
+        "show a run's state: live or not, alerts, last step, lag, losses, collectors; exit code 2 if critical",
         _status,
     ),
     "metrics": ("print the metrics of a run, step by step", _metrics),
-    "diagnose": ("say which layer is at fault, since which step, and what to do", _diagnose),
-    "parity": ("compare a run's configuration and course with a reference; exit code 2 when not at parity", _parity),
-    "compare": ("say in which metrics runs are the same as, better or worse than a baseline", _compare),
+    "diagnose": ("show which layer is at fault, since which step, and what to do", _diagnose),
+    "score": (
+        "score recorded tokens again and say who departs: engine, its state, or trainer",
+        proof_parser.declare_score,
+    ),
+    "bisect": ("change one setting at a time and say which of them make the gap", proof_parser.declare_bisect),
+    "probe": (
+        "let the running engine score a few of its newest sequences again and say whether its state is sound",
+        probe_parser.declare,
+    ),
+    "accept": ("accept a finding: it neither alerts nor vetoes until it grows", _accept),
+    "parity": ("compare a run's configuration and trend with a reference; exit code 2 if not at parity", _parity),
+    "compare": ("show in which metrics runs are the same as, better or worse than a baseline", _compare),
     "report": ("write an incident report of a run: one HTML file that needs no network", _report),
-    "alerts": ("list, acknowledge, silence and try out alerts", alerts_parser.declare),
-    "mis": ("show or switch masked importance sampling, and who decided what", _mis),
-    "sql": ("answer a read-only SQL query", _sql),
-    "ingest": ("take what lies in the spool into the store", _ingest),
-    "import": ("bring in what another program, or another logprobe, recorded", _import),
-    "export": ("write a run as a table, or as a bundle that another logprobe opens", _export),
+    "alerts": ("list, acknowledge and silence alerts; try rules", alerts_parser.declare),
+    "mis": ("show or switch masked importance sampling, with its audit", _mis),
+    "sql": ("run a read-only SQL query", _sql),
+    "ingest": ("ingest the spool into the store", _ingest),
+    "quarantine": ("list, inspect, retry or drop files that were moved out of the spool", quarantine_parser.declare),
+    "import": ("import what another program, or another logprobe, recorded", _import),
+    "export": ("export a run as a table, or as a bundle for another logprobe", _export),
     "push": ("log a run's metrics to TensorBoard, Weights & Biases or trackio, each step once", _push),
-    "doctor": ("say what is installed, which hooks are live here and what cannot be measured", _doctor),
+    "doctor": ("show what is installed, which hooks are live here and what cannot be measured", _doctor),
 }

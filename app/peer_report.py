@@ -69,4 +69,4 @@ def _print(documents: list[dict[str, Any]], keys: Sequence[str]) -> None:
     rows = [[d["step"], d["sequences"], d["seen"], *(d["metrics"].get(key) for key in keys)] for d in documents]
     print(tables.aligned(["step", "sequences", "seen", *keys], rows))
     if any(document["seen"] < document["sequences"] for document in documents):
-        print("numbers are of the sequences seen: raw tokens of the others are not kept", file=sys.stderr)
+        print("numbers cover only sequences whose raw tokens are kept", file=sys.stderr)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
-from logprobe.monitor import profiles
+from logprobe.monitor.analysis import profiles
 from logprobe.monitor.reader import open_reader
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)

@@ -1,6 +1,8 @@
 """Plays a recorded run again, step by step, through the `Recorder` of this process: what the demo shows is the product at work.
 
-Everything is recorded anew, so times are of today; the times inside a weight update keep their distance to the step.
+What was recorded before the first step to be played goes to the spool as it is, moved to end now. From there on everything is recorded
+again, so times are of today: updates of weights come in the order of the recording, at the pace of the replay, and each keeps its own
+duration.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.collectors.recorder import Recorder
-from logprobe.monitor.recorded import Frame, RecordedRun, shifted
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor.recorded import WRITER, Frame, RecordedRun, shifted
 
 # Argument of the Recorder → column of the wire contract.
 _TRAINING: Final = {
@@ -28,6 +33,7 @@ _TRAINING: Final = {
     "rollout_logprobs": "rollout_logprobs",
     "mask": "mask",
     "current_logprobs": "current_logprobs",
+    "reference_logprobs": "reference_logprobs",
     "entropy": "entropy",
     "advantages": "advantages",
     "rewards": "reward",
@@ -64,6 +70,8 @@ _ENGINE: Final = "vllm_plugin"  # as the plugin's own recorder is called
 _OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # the recorders of the replay write these themselves
 _ENGINE_KINDS: Final = frozenset({"engine_config", "sampling_params"})
 _CLOSE_SECONDS: Final = 5.0
+_DIRECTIVE_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.2
 
 
 class Replay:
@@ -75,14 +83,34 @@ class Replay:
         self._home = home
         self._recorders: dict[tuple[str, int | None], Recorder] = {}
         self._documents: dict[str, Any] = {}  # configuration documents by recorded fingerprint
-        self._fingerprints: dict[str, str] = {}  # recorded → recorded anew
+        self._fingerprints: dict[str, str] = {}  # recorded → recorded again
+        self._clock = _Clock()
+        self._corrected = False
 
-    def play(self, *, steps_per_second: float, stop: threading.Event) -> int:
-        """Records step after step at that pace until the end or until `stop`; returns the number of steps recorded."""
+    def lay_down(self, count: int, ended: datetime) -> datetime:
+        """Puts the first `count` steps into the spool at once, as if the last of them ended then; the moment at which the run began.
+
+        Raises `OSError`.
+        """
+        if not count:
+            return ended
+        frame = self._recorded.up_to(count)
+        by = ended - frame.time
+        _write(self._recorded.run, self._home, frame, by=by, whole=count == len(self._recorded.steps))
+        self._documents |= _documents(frame)
+        self._clock.anchor(frame.time, ended)
+        return datetime.fromisoformat(self._recorded.manifest["recorded_from"]) + by
+
+    def play(self, *, steps_per_second: float, stop: threading.Event, start: int = 0) -> int:
+        """Records step after step at that pace, from the `start`-th on, until the end or until `stop`; returns the number of steps recorded.
+
+        A step that the trainer corrected waits for the service's directive, which the trainer had when it was recorded.
+        """
         begun = time.monotonic()
         played = 0
         try:
-            for frame in self._recorded.frames():
+            for frame in self._recorded.frames(start):
+                begun += self._wait_for_directive(frame, stop)
                 self.record(frame, now=datetime.now(UTC))
                 played += 1
                 if stop.wait(max(0.0, begun + played / steps_per_second - time.monotonic())):
@@ -93,9 +121,10 @@ class Replay:
 
     def record(self, frame: Frame, *, now: datetime) -> None:
         """Records one step as if it had just happened."""
+        self._clock.anchor(frame.time, now)
         writers: dict[str, Callable[[pa.Table], None]] = {
             "config": self._configs,
-            "weights": lambda table: self._weights(shifted(table, now - frame.time)),
+            "weights": self._weights,
             "rollout": self._rollouts,
             "training": self._training,
             "step": self._steps,
@@ -103,6 +132,20 @@ class Replay:
         }
         for kind, table in frame.tables.items():
             writers[kind](table)
+
+    def _wait_for_directive(self, frame: Frame, stop: threading.Event) -> float:
+        """Seconds that the replay stood still."""
+        steps = frame.tables.get("step")
+        if self._corrected or "control" not in self._recorded.manifest or steps is None:
+            return 0.0
+        self._corrected = steps["correction"].null_count < len(steps)
+        begun = time.monotonic()
+        if self._corrected:
+            with CorrectionSwitch(self._home, self._recorded.run, poll_seconds=_LOOK_SECONDS) as switch:
+                while not switch.version and time.monotonic() < begun + _DIRECTIVE_SECONDS:
+                    if stop.wait(_LOOK_SECONDS):
+                        break
+        return time.monotonic() - begun
 
     def close(self) -> None:
         """Closes the recorders: the run has ended."""
@@ -126,7 +169,8 @@ class Replay:
     def _training(self, table: pa.Table) -> None:
         for part in _alike(table, ["step", "rank"], _TRAINING):
             step, rank = part["step"][0].as_py(), part["rank"][0].as_py()
-            self._recorder(_TRAINER, rank).training(step=step, **_arguments(part, _TRAINING))
+            versions = [_stated(spans) for spans in part["rollout_versions"].to_pylist()]
+            self._recorder(_TRAINER, rank).training(step=step, **_arguments(part, _TRAINING), rollout_versions=versions)
 
     def _rollouts(self, table: pa.Table) -> None:
         for part in _alike(table, ["replica", "engine_config_id"], _ROLLOUT):
@@ -147,15 +191,17 @@ class Replay:
     def _weights(self, table: pa.Table) -> None:
         for row in table.to_pylist():
             component = _ENGINE if row["source"] == "engine" else _TRAINER
-            self._recorder(component).weights(row["version"], **{name: row[name] for name in _WEIGHTS})
+            by = self._clock.shift(row["applied_at"] or row["time"])
+            moved = {name: row[name] + by if isinstance(row[name], datetime) else row[name] for name in _WEIGHTS}
+            self._recorder(component).weights(row["version"], **moved)
 
     def _configs(self, table: pa.Table) -> None:
         for row in table.to_pylist():
             document = json.loads(row["document"])
             self._documents[row["fingerprint"]] = document
             recorder = self._recorder(_ENGINE if row["kind"] in _ENGINE_KINDS else _TRAINER)
-            anew = recorder.config(document, kind=row["kind"], replica=row["replica"])
-            self._fingerprints[row["fingerprint"]] = anew
+            again = recorder.config(document, kind=row["kind"], replica=row["replica"])
+            self._fingerprints[row["fingerprint"]] = again
 
     def _health(self, table: pa.Table) -> None:
         for row in table.to_pylist():
@@ -170,6 +216,49 @@ class Replay:
                     step=row["step"],
                     details=details,
                 )
+
+
+class _Clock:
+    """Moments of the recording → moments of the replay; between two steps time is stretched or pressed, and never goes back."""
+
+    def __init__(self) -> None:
+        self._recorded: list[float] = []
+        self._played: list[float] = []
+
+    def anchor(self, recorded: datetime, played: datetime) -> None:
+        """What ended at `recorded` has just ended again. Moments are given in ascending order."""
+        self._recorded.append(recorded.timestamp())
+        self._played.append(played.timestamp())
+
+    def shift(self, recorded: datetime) -> timedelta:
+        """By how much that moment is moved; what was before the first anchor moves with it."""
+        moment = recorded.timestamp()
+        if moment < self._recorded[0]:
+            return timedelta(seconds=self._played[0] - self._recorded[0])
+        return timedelta(seconds=float(np.interp(moment, self._recorded, self._played)) - moment)
+
+
+def _write(run: str, home: Path, frame: Frame, *, by: timedelta, whole: bool) -> None:
+    """Segments of everything in `frame`, under the names of those who recorded it.
+
+    Where a run goes on, what its recorders said of themselves is left out: other recorders continue it.
+    """
+    writers: dict[str, SpoolWriter] = {}
+    for kind, table in frame.tables.items():
+        kept = _without_own_events(table) if kind == "health" and not whole else table
+        for name in kept[WRITER].unique().to_pylist():
+            rows = shifted(kept.filter(pc.equal(kept[WRITER], name)).drop_columns(WRITER), by)
+            writers.setdefault(name, SpoolWriter(home, run, name)).write(kind, rows.combine_chunks())
+
+
+def _without_own_events(health: pa.Table) -> pa.Table:
+    return health.filter(pc.invert(pc.is_in(health["event"], pa.array(sorted(_OWN_EVENTS)))))
+
+
+def _documents(frame: Frame) -> dict[str, Any]:
+    configs = frame.tables.get("config")
+    rows = [] if configs is None else configs.to_pylist()
+    return {row["fingerprint"]: json.loads(row["document"]) for row in rows}
 
 
 def _alike(table: pa.Table, keys: list[str], columns: dict[str, str]) -> Iterator[pa.Table]:
@@ -194,6 +283,10 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_list(column.type) or pc.list_flatten(column).null_count:
         return list(column.to_pylist())
     return [row.values.to_numpy(zero_copy_only=False) for row in column]
+
+
+def _stated(spans: list[dict[str, Any]] | None) -> list[tuple[int, int, str | None]] | None:
+    return None if spans is None else [(s["sampled_start"], s["sampled_end"], s["version"]) for s in spans]
 
 
 def _spans(spans: list[dict[str, Any]] | None) -> list[tuple[int, int, str | None]] | None:

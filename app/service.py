@@ -17,30 +17,46 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from logprobe.alerts.acceptance.actions import acceptance_part
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.alerts.sending import dispatch
+from logprobe.app.arguments import memory
+from logprobe.app.imports_part import imports_part
+from logprobe.app.probe_part import probe_part
+from logprobe.app.terminal import log_to_stderr
 from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.home import Home
-from logprobe.monitor.part import PartMaker
-from logprobe.monitor.retention import GIB, RetentionPolicy
-from logprobe.monitor.service import Service
+from logprobe.monitor.ingest import quarantine_actions
+from logprobe.monitor.ownership import apply_umask
+from logprobe.monitor.proof import storing
+from logprobe.monitor.relay import service_part as relay_part
+from logprobe.monitor.service import heap
+from logprobe.monitor.service.part import PartMaker
+from logprobe.monitor.service.service import Service
+from logprobe.monitor.store.folding import StoreBudget
+from logprobe.monitor.store.retention import GIB, RetentionPolicy
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    heap.settle()
     arguments = _parser().parse_args(argv)
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
+    log_to_stderr()
     # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     try:
+        apply_umask()
         service = Service(
             Home(arguments.home),
             host=arguments.bind,
             port=arguments.port,
             health_port=arguments.health_port,
             policy=_policy(arguments.keep_gib, arguments.keep_days),
+            limits=Limits() if arguments.memory_limit is None else Limits(memory=arguments.memory_limit),
+            budget=_budget(arguments.keep_store_gib),
             parts=_parts(arguments.page),
         )
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -54,7 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parts(page: str | None) -> list[PartMaker]:
     """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
-    return [alerts_part(rule_file.for_home, page=page), controller_part, dispatch.part]
+    return [
+        acceptance_part,
+        alerts_part(rule_file.for_home, page=page),
+        controller_part,
+        dispatch.part,
+        quarantine_actions.part,
+        storing.part,
+        imports_part,
+        relay_part.part,
+        probe_part,
+    ]
 
 
 def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
@@ -64,6 +90,12 @@ def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
     if days is not None:
         policy = replace(policy, max_age=timedelta(days=days) if math.isfinite(days) else None)
     return policy
+
+
+def _budget(gib: float | None) -> StoreBudget:
+    if gib is None:
+        return StoreBudget()
+    return StoreBudget(int(gib * GIB) if math.isfinite(gib) else None)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,9 +108,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
     parser.add_argument("--health-port", type=int, default=0, help="port of /healthz (default: any free one)")
-    parser.add_argument("--page", metavar="URL", help="address of the dashboard, for links in alerts")
+    parser.add_argument("--page", metavar="URL", help="URL of the dashboard, for links in alerts")
     parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
     parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
+    parser.add_argument("--memory-limit", type=memory, metavar="SIZE", help="memory for SQL queries, e.g. 4GiB")
+    parser.add_argument("--keep-store-gib", type=float, help="size of the store, in GiB; inf: no limit")
     return parser
 
 

@@ -2,7 +2,10 @@
 
 The JSON form is public API, one document, unknown is null; without ``--per-step`` every ``step`` is null, the whole window:
 
-    {"run": …, "dimension": "weight_lag", "slices": [{"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
+    {"run": …, "dimension": "weight_lag", "folded_steps": n,
+     "slices": [{"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
+
+Steps that were folded have no sequences to slice (``logprobe up --keep-store-gib``); ``folded_steps`` of the window are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import pyarrow as pa
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
-from logprobe.monitor import slices
+from logprobe.monitor.analysis import slices
 from logprobe.monitor.reader import open_reader
 
 
@@ -27,11 +30,19 @@ def show(arguments: argparse.Namespace, keys: Sequence[str] | None) -> int:
         table = slices.by(
             reader, arguments.name, arguments.slice, steps=arguments.steps, metrics=keys, per_step=arguments.per_step
         )
+        window = {"first": arguments.steps[0], "last": arguments.steps[1]}
+        folded = reader.read("fold_kept", run=arguments.name, **window).to_pylist()[0]
     if arguments.json:
         lines = ",\n".join(map(tables.dump, documents(table)))
-        head = f'"run": {tables.dump(arguments.name)}, "dimension": {tables.dump(arguments.slice)}'
+        head = f'"run": {tables.dump(arguments.name)}, "dimension": {tables.dump(arguments.slice)}, "folded_steps": {folded["folded"]}'
         sys.stdout.write(f'{{{head}, "slices": [\n{lines}\n]}}\n')
-    elif not table.num_rows:
+        return 0
+    if folded["folded"]:
+        print(
+            "{folded:,} steps ({first_folded} to {last_folded}) are folded and not in these slices".format(**folded),
+            file=sys.stderr,
+        )
+    if not table.num_rows:
         print("no sequences in these steps", file=sys.stderr)
     else:
         _print(table if arguments.per_step else table.drop_columns("step"), arguments.slice)
@@ -39,7 +50,7 @@ def show(arguments: argparse.Namespace, keys: Sequence[str] | None) -> int:
 
 
 def documents(table: pa.Table) -> list[dict[str, Any]]:
-    """One document per row of `logprobe.monitor.slices.by`."""
+    """One document per row of `logprobe.monitor.analysis.slices.by`."""
     facts = ["step", "slice", "sequences", "tokens"]
     keys = [name for name in table.column_names if name not in facts]
     return [

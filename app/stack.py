@@ -18,6 +18,11 @@ from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.supervisor import Child, Supervisor
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.monitor.home import Home
+from logprobe.monitor.objects import settings as storage
+from logprobe.monitor.relay.files import RelayFiles
+
+# Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see `logprobe.monitor.service.heap`.
+SERVICE_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
@@ -38,10 +43,20 @@ def require_extras(*, app: bool = True) -> None:
             raise MissingExtraError(f"the package {package!r} is not installed; pip install 'logprobe[serve]'")
 
 
+def require_certificate(home: Home) -> None:
+    """Raises `ConfigurationError` or `MissingExtraError` when relays could not be received."""
+    if importlib.util.find_spec("cryptography") is None:
+        raise MissingExtraError("receiving from relays needs the package 'cryptography'; pip install 'logprobe[relay]'")
+    if not RelayFiles.of(home).certificate.exists():
+        raise ConfigurationError(
+            f"{RelayFiles.of(home).certificate} is missing; make one: logprobe certificate --home {home.path} --host NAME"
+        )
+
+
 class Stack:
     """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access` lets in.
 
-    `options`: further arguments of the service, see `logprobe.app.service`.
+    `options`: further arguments of the service, see `logprobe.app.service`. `receive`: address and port for relays; None: none.
     """
 
     def __init__(
@@ -52,6 +67,7 @@ class Stack:
         port: int = 8501,
         app: bool = True,
         options: Sequence[str] = (),
+        receive: tuple[str, int] | None = None,
     ) -> None:
         """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
         require_extras(app=app)
@@ -63,7 +79,11 @@ class Stack:
         self._port = free_port(access.address, port) if app else 0
         self._app = app
         self._options = options
+        self._receive = receive
         self._loggers = logger_file.load(home)
+        storage.load(home)  # a mistake in it ends the start, as in the other files
+        if receive is not None:
+            require_certificate(home)
         if app:
             self._check_sign_in()
 
@@ -85,12 +105,12 @@ class Stack:
         if sign_in is None:
             return
         if importlib.util.find_spec("authlib") is None:
-            raise MissingExtraError("signing in needs the package 'authlib'; pip install 'logprobe[oidc]'")
+            raise MissingExtraError("sign-in needs the package 'authlib'; pip install 'logprobe[oidc]'")
         pages = {self.public_url, self.public_url.replace("//127.0.0.1:", "//localhost:")}
         if sign_in.redirect_uri not in {f"{page}/oauth2callback" for page in pages}:
             raise ConfigurationError(
                 f"{self._home.path / FILE}: redirect_uri has to be {self.public_url}/oauth2callback, with the dashboard's "
-                "address as browsers call it (--public-url, --port)"
+                "URL as browsers use it (--public-url, --port)"
             )
 
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -102,16 +122,34 @@ class Stack:
                 say(f"to act from other machines: logprobe token --home {self._home.path}")
             on_ready()
 
-        children = [self._service(), *self._pushers(), *([self._dashboard()] if self._app else [])]
+        children = [self._service(), *self._receiver(), *self._pushers(), *([self._dashboard()] if self._app else [])]
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
         page = ["--page", self.public_url] if self._app else []
-        command = [sys.executable, "-m", "logprobe.app.service", "--home", str(self._home.path), *page, *self._options]
-        return Child("monitor service", command, ready=self._serving)
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "logprobe.app.service",
+            "--home",
+            str(self._home.path),
+            *page,
+            *self._options,
+        ]
+        return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT)
+
+    def _receiver(self) -> list[Child]:
+        """Apart from the service: it reads what strangers send, and may be ended by it."""
+        if self._receive is None:
+            return []
+        address, port = self._receive
+        program = [sys.executable, "-P", "-m", "logprobe.app.receiver", "--home", str(self._home.path)]
+        command = [*program, "--address", address, "--port", str(port)]
+        return [Child("receiver of relays", command, ready=lambda: True, environment=SERVICE_ENVIRONMENT, chatty=True)]
 
     def _pushers(self) -> list[Child]:
-        program = [sys.executable, "-m", "logprobe.app.logger", "--home", str(self._home.path), "--number"]
+        program = [sys.executable, "-P", "-m", "logprobe.app.logger", "--home", str(self._home.path), "--number"]
         # Ready at once: a target that cannot be reached is tried again, and must not keep the service from running.
         return [
             Child(f"logger to {logger.to}", [*program, str(number)], ready=lambda: True)
@@ -137,7 +175,7 @@ class Stack:
         }
         script = Path(__file__).parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
-        command = [sys.executable, "-m", "streamlit", "run", str(script), *arguments]
+        command = [sys.executable, "-P", "-m", "streamlit", "run", str(script), *arguments]
         environment = {"LOGPROBE_HOME": str(self._home.path), **self._access.environment()}
         return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 

@@ -1,7 +1,7 @@
 """Keeps a few child processes running: starts them, restarts them with back-off when they die, stops them together.
 
 Children run in sessions of their own, so that Ctrl-C in a terminal reaches the supervisor only and it decides on the
-order of stopping; they are tethered (`logprobe.app.tether`), so that none outlives a supervisor killed with SIGKILL.
+order of stopping; they are tethered (`logprobe.app.die_with_parent`), so that none outlives a supervisor killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Running:
         self._due = 0.0
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "logprobe.app.tether", str(os.getpid()), *self.child.command]
+        command = [sys.executable, "-P", "-m", "logprobe.app.die_with_parent", str(os.getpid()), *self.child.command]
         self._started = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603 - our own commands
             command,
@@ -133,14 +133,14 @@ class Supervisor:
         for running in self._children:
             status = running.died()
             if status is not None:
-                self._mourn(running, status)
+                self._handle_exit(running, status)
             running.restart_when_due()
         self._announce()
 
-    def _mourn(self, running: _Running, status: int) -> None:
+    def _handle_exit(self, running: _Running, status: int) -> None:
         name = running.child.name
         if not running.was_ready:
-            raise ChildFailedError(f"the {name} did not start ({_how(status)}); its own message stands above")
+            raise ChildFailedError(f"the {name} did not start ({_how(status)}); see its own message above")
         delay = running.schedule_restart()
         self._say(f"the {name} ended unexpectedly ({_how(status)}); restart in {delay:g} s")
 

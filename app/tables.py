@@ -13,6 +13,8 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
+from logprobe.monitor.plain_text import csv_cell
+
 _WIDEST: Final = 60  # characters of a cell; longer ones are cut, JSON and CSV never are
 _UNKNOWN: Final = "–"  # unknown is not zero, and looks it
 
@@ -29,7 +31,9 @@ def cell(value: Any, widest: int = _WIDEST) -> str:
     return text if len(text) <= widest else text[: widest - 1] + "…"
 
 
-_CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd")
+_TURNING: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # the direction of writing
+_CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160), *_TURNING), "\ufffd")
+_ESCAPED: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *_TURNING)}
 
 
 def harmless(text: str) -> str:
@@ -70,12 +74,14 @@ def write_table(table: pa.Table, out: TextIO) -> None:
     out.write(aligned(table.column_names, rows_of(table)) + "\n")
 
 
-def write_csv(table: pa.Table, out: TextIO) -> None:
-    """RFC 4180 with a header line; nested values as JSON; unknown as nothing."""
+def write_csv(table: pa.Table, out: TextIO, *, raw: bool = False) -> None:
+    """RFC 4180 with a header line; nested values as JSON; unknown as nothing; texts as `csv_cell` has them, with `raw` as they are."""
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.column_names)
+    text = str if raw else csv_cell
+    writer.writerow([text(name) for name in table.column_names])
     for row in rows_of(table):
-        writer.writerow(["" if value is None else _csv(plain(value)) for value in row])
+        cells = ["" if value is None else _csv(plain(value)) for value in row]
+        writer.writerow([text(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
 def csv_text(table: pa.Table) -> str:
@@ -96,8 +102,8 @@ def write_json(table: pa.Table, out: TextIO) -> None:
 
 
 def dump(document: Any) -> str:
-    """JSON without NaN or infinities (unknown is null) and with times as ISO 8601."""
-    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False)
+    """JSON without NaN or infinities (unknown is null) and with times as ISO 8601; exact, but control characters are escaped."""
+    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
 
 
 def plain(value: Any) -> Any:

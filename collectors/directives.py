@@ -10,11 +10,12 @@ configuration for the same step, whenever it read the file, as long as that was 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
 import os
-import tempfile
+import stat
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,13 +24,17 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.collectors.documents import canonical_json
 from logprobe.collectors.errors import ConfigurationError, DirectiveError
-from logprobe.collectors.spool import run_dir
+from logprobe.collectors.files import READABLE, open_no_follow, replace_file
+from logprobe.collectors.recorder.documents import canonical_json
+from logprobe.collectors.spool.segments import run_dir
 
 FORMAT: Final = 1
 KEY_VARIABLE: Final = "LOGPROBE_DIRECTIVE_KEY"
 _SHORTEST_KEY: Final = 16  # bytes
+_MOST_BYTES: Final = 1 << 20
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_KEY_NOT_FOR: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read: the trainers'
 _MOST_ENTRIES: Final = 256  # a run that was switched more often keeps the newest
 
 
@@ -127,7 +132,9 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
             "the directive's signature is missing or wrong; do trainer and service have the same directive.key?"
         )
     if document.get("format") != FORMAT:
-        raise DirectiveError(f"directives of format {document.get('format')!r}; this logprobe knows {FORMAT}: upgrade")
+        raise DirectiveError(
+            f"directives of format {document.get('format')!r}; this logprobe supports {FORMAT}: upgrade"
+        )
     if document.get("run") != run:
         raise DirectiveError(f"directives of run {document.get('run')!r}, not of {run!r}")
     try:
@@ -135,7 +142,7 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
         stopped = document["stopped"]
     except (LookupError, TypeError, ValueError) as error:  # ConfigurationError is a ValueError
         raise DirectiveError(
-            f"a directive that makes no sense ({error}); service and trainer of one version?"
+            f"an invalid directive ({error}); do service and trainer have the same version?"
         ) from error
     if any(later.from_step <= earlier.from_step for earlier, later in pairwise(entries)):
         raise DirectiveError("directives out of order")
@@ -154,41 +161,54 @@ class DirectiveFile:
         self.stop_path = self._folder / f"{name}.stop"
 
     def read(self, key: bytes | None) -> Directives:
-        """What stands there; no file: no directives. Raises `DirectiveError` or `OSError`.
+        """The directives on disk; no file: no directives. Raises `DirectiveError` or `OSError`.
 
         With the kill switch set nothing else is looked at: it has to work whatever the file says.
         """
         if self.stop_path.exists():
             return Directives(self._run, stopped=True)
-        data = self.content()
+        data = self._trusted_content() if key is None else self.content()
         return Directives(self._run) if data is None else decode(data, self._run, key)
 
     def content(self) -> bytes | None:
         """The file as it is; None: there is none. Raises `OSError`."""
         try:
-            return self.path.read_bytes()
+            return self._bytes_and_owner()[0]
         except FileNotFoundError:
             return None
 
+    def _trusted_content(self) -> bytes | None:
+        """What nobody else can have written. Without a signature the file's owner is all there is to go by."""
+        try:
+            data, found = self._bytes_and_owner()
+        except FileNotFoundError:
+            return None
+        owners = {0, os.geteuid(), self._folder.parent.stat().st_uid}
+        if found.st_uid not in owners or found.st_mode & _OTHERS_WRITE:
+            raise DirectiveError(
+                f"{self.path} belongs to user {found.st_uid} or can be changed by others; unsigned directives are accepted only if the home's "
+                "owner wrote them: let the service alone write there, or sign them (docs/auto-mis.md)"
+            )
+        return data
+
+    def _bytes_and_owner(self) -> tuple[bytes, os.stat_result]:
+        """Never through a link, never waiting for a pipe, never more than a document can have."""
+        with open_no_follow(self.path) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(self.path))
+            return file.read(_MOST_BYTES), found
+
     def write(self, directives: Directives, key: bytes | None) -> None:
         """Replaces the file; a reader sees the old or the new one, and so does whoever comes after a crash. Raises `OSError`."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".directives.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), 0o644)  # trainers may run as other users
-                file.write(encode(directives, key))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(self.path, encode(directives, key), mode=READABLE)
 
     def stop(self, words: str) -> None:
         """Sets the kill switch; `words` say who and why. Raises `OSError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.stop_path.write_text(f"{words}\n", encoding="utf-8")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(self.stop_path, flags, 0o644), "w", encoding="utf-8") as file:
+            file.write(f"{words}\n")
 
     def release(self) -> bool:
         """Takes the kill switch back; says whether it was set. Raises `OSError`."""
@@ -209,11 +229,15 @@ def directive_key(home: Path | None, environment: Mapping[str, str] = os.environ
         path = home / "directive.key"
         source = str(path)
         try:
-            key = path.read_bytes().strip()
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                key = file.read(_MOST_BYTES).strip()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be read ({error}); make it readable for this user") from error
+        if stat.S_ISREG(mode) and mode & _KEY_NOT_FOR:
+            raise ConfigurationError(f"{path}: anyone who can read it can sign; run: chmod 640 {path}, or 600")
     if key is not None and len(key) < _SHORTEST_KEY:
         raise ConfigurationError(f"{source}: a key needs at least {_SHORTEST_KEY} bytes; e.g. `openssl rand -hex 32`")
     return key
@@ -234,5 +258,5 @@ def _bytes(text: str) -> bytes:
 
 def _whole(value: object) -> int:
     if type(value) is not int:
-        raise DirectiveError(f"{value!r} is no whole number")
+        raise DirectiveError(f"{value!r} is not a whole number")
     return value

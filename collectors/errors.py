@@ -25,7 +25,8 @@ class InputError(LogprobeError, ValueError):
 class SegmentError(LogprobeError, OSError):
     """A spool file cannot be trusted. `reason` is a short identifier used in counters and in the quarantine ledger.
 
-    Reasons: ``foreign`` (not a segment), ``truncated``, ``checksum``, ``future_schema``, ``unreadable``, ``columns``.
+    Reasons: ``foreign`` (not a segment), ``truncated``, ``checksum``, ``future_schema``, ``unreadable``, ``columns``,
+    ``too_large``.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -39,6 +40,10 @@ class HomeBusyError(LogprobeError, RuntimeError):
 
 class StoreError(LogprobeError, RuntimeError):
     """The DuckDB store cannot be opened, migrated or written."""
+
+
+class ObjectStoreError(LogprobeError, OSError):
+    """An object store did not give, take or remove an object."""
 
 
 class QueryError(LogprobeError, ValueError):
@@ -68,3 +73,14 @@ class ChannelError(LogprobeError, ConnectionError):
         super().__init__(message)
         self.reason = reason
         self.retry_after = retry_after
+
+
+class EngineError(LogprobeError, ConnectionError):
+    """A running engine did not score what the probe asked for.
+
+    Reasons: ``unreachable``, ``refused`` (HTTP status), ``unexpected`` (another answer than `vllm serve` gives).
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason

@@ -21,7 +21,9 @@ LOGGER: Final = logging.getLogger("logprobe")
 REPEAT_SECONDS: Final = 10.0  # the same problem is recorded at most this often
 LONGEST_SILENCE: Final = 600.0  # it is logged after 10 s, 20 s, 40 s … and at least this often
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_MOST_EVENTS: Final = 256  # distinct problems remembered; a host that invents names must not grow us
+_MOST_KINDS: Final = 256  # distinct problems remembered; a host that invents names must not grow us
+
+_Kind = tuple[str, str, str | None]  # event, severity, component: occurrences of one kind become one record
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class Loss:
 
 @dataclass(slots=True)
 class Problem:
-    """Occurrences of one event since it was last reported; the fields of a `health` record."""
+    """Occurrences of one event of one severity since it was last reported; the fields of a `health` record."""
 
     event: str
     severity: str
@@ -55,7 +57,7 @@ class Problem:
     time_us: int = 0
 
     def row(self, component: str, details: object = None) -> dict[str, Any]:
-        """The `health` record; `component` stands in where the problem names none."""
+        """The `health` record; `component` is used where the problem names none."""
         return {
             "time": self.time_us or time.time_ns() // 1000,
             "component": self.component or component,
@@ -78,11 +80,20 @@ def _storable(number: object) -> int | None:
 
 @dataclass(slots=True)
 class _Events:
-    waiting: dict[str, Problem] = field(default_factory=dict)
+    known: set[_Kind] = field(default_factory=set)
+    waiting: dict[_Kind, Problem] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
-    last_report: dict[str, float] = field(default_factory=dict)
-    next_log: dict[str, float] = field(default_factory=dict)
-    pauses: dict[str, float] = field(default_factory=dict)
+    last_report: dict[_Kind, float] = field(default_factory=dict)
+    next_log: dict[_Kind, float] = field(default_factory=dict)
+    pauses: dict[_Kind, float] = field(default_factory=dict)
+
+    def kind(self, event: str, severity: str, component: str | None) -> _Kind:
+        """What an occurrence counts as: a warning that follows an info of the same event is not one more info."""
+        kind = (event, severity, component)
+        if kind in self.known or len(self.known) < _MOST_KINDS:
+            self.known.add(kind)
+            return kind
+        return "other", severity if severity in _LEVELS else "warning", None
 
 
 class Health:
@@ -107,29 +118,48 @@ class Health:
         tokens: int = 0,
         step: int | None = None,
         details: object = None,
+        times: int = 1,
     ) -> None:
-        """Count one occurrence; the recorder's thread logs and writes it, rate-limited."""
+        """Count one occurrence, or `times`; the recorder's thread logs and writes it, rate-limited."""
         with self._lock:
-            key = event if len(self._events.totals) < _MOST_EVENTS or event in self._events.totals else "other"
-            self._events.totals[key] = self._events.totals.get(key, 0) + 1
-            problem = self._events.waiting.get(key)
+            kind = self._events.kind(event, severity, component)
+            self._events.totals[kind[0]] = self._events.totals.get(kind[0], 0) + times
+            problem = self._events.waiting.get(kind)
             if problem is None:
                 problem = Problem(event, severity, message, component, step=step, time_us=time.time_ns() // 1000)
                 problem.details = None if details is None else json.dumps(details, default=str)
-                self._events.waiting[key] = problem
-            problem.count += 1
+                self._events.waiting[kind] = problem
+            problem.count += times
             problem.sequences += sequences
             problem.tokens += tokens
             if severity != "info":
                 self.last_error = message
 
     def drop(
-        self, reason: str, message: str, *, calls: int = 0, sequences: int = 0, tokens: int = 0, step: int | None = None
+        self,
+        reason: str,
+        message: str,
+        *,
+        severity: str = "warning",
+        calls: int = 0,
+        sequences: int = 0,
+        tokens: int = 0,
+        step: int | None = None,
+        details: object = None,
     ) -> None:
         """Count data that is lost, and report it under the same name."""
         with self._lock:
             self._dropped[reason].add(calls, sequences, tokens)
-        self.report(reason, message, sequences=sequences, tokens=tokens, step=step)
+        self.report(
+            reason,
+            message,
+            severity=severity,
+            sequences=sequences,
+            tokens=tokens,
+            step=step,
+            details=details,
+            times=max(calls, 1),
+        )
 
     def due(self, *, everything: bool = False) -> list[Problem]:
         """Problems to report now: the first occurrence at once, repetitions after `REPEAT_SECONDS`."""
@@ -137,22 +167,23 @@ class Health:
         with self._lock:
             events = self._events
             ready = [
-                key
-                for key in events.waiting
-                if everything or now - events.last_report.get(key, -REPEAT_SECONDS) >= REPEAT_SECONDS
+                kind
+                for kind in events.waiting
+                if everything or now - events.last_report.get(kind, -REPEAT_SECONDS) >= REPEAT_SECONDS
             ]
-            for key in ready:
-                events.last_report[key] = now
-            return [events.waiting.pop(key) for key in ready]
+            for kind in ready:
+                events.last_report[kind] = now
+            return [events.waiting.pop(kind) for kind in ready]
 
     def log(self, problem: Problem) -> None:
         """Write a problem to the host's log, unless it was there lately. For the recorder's thread."""
         events, now = self._events, time.monotonic()
-        if problem.severity == "info" or now < events.next_log.get(problem.event, now):
+        kind = problem.event, problem.severity, problem.component
+        if problem.severity == "info" or now < events.next_log.get(kind, now):
             return
-        pause = events.pauses.get(problem.event, REPEAT_SECONDS)
-        events.next_log[problem.event] = now + pause
-        events.pauses[problem.event] = min(2 * pause, LONGEST_SILENCE)
+        pause = events.pauses.get(kind, REPEAT_SECONDS)
+        events.next_log[kind] = now + pause
+        events.pauses[kind] = min(2 * pause, LONGEST_SILENCE)
         times = f" ({problem.count} times)" if problem.count > 1 else ""
         LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", problem.message, times)
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors import arrays
-from logprobe.collectors.capture import Call, Part, RaggedPart
 from logprobe.collectors.errors import InputError
+from logprobe.collectors.recorder import arrays
+from logprobe.collectors.recorder.capture import Call, Part, RaggedPart
 
 NO_ROUTE: Final = 0  # the fingerprint where a layer has none, or it is not known
 _EXPERTS: Final = 1 << 16

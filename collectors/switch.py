@@ -30,8 +30,8 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key
 from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError
 from logprobe.collectors.health import LOGGER, Guard, Health
-from logprobe.collectors.recorder import Recorder
-from logprobe.collectors.settings import TOKEN_VARIABLE
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.versions import home_and_run
 
 POLL_SECONDS: Final = 1.0
@@ -95,7 +95,7 @@ class CorrectionSwitch:
             entry = watch.directives.at(step) if step == step else None  # noqa: PLR0124 - NaN is no step
         except _NO_STEP:
             kind = type(step).__name__
-            watch.problems.count("bad_step", f"CorrectionSwitch.current: a {kind} is no step; nothing applies")
+            watch.problems.count("bad_step", f"CorrectionSwitch.current: a {kind} is not a step; no correction applies")
             return None
         return None if entry is None else entry.config
 
@@ -153,7 +153,9 @@ class _Watch:
         try:
             threading.Thread(target=self._run, name="logprobe-switch", daemon=True).start()
         except RuntimeError as error:  # no threads left, or the interpreter is ending
-            self.problems.count("switch_not_started", f"directives are not looked for: {error}; the last ones stay")
+            self.problems.count(
+                "switch_not_started", f"directives cannot be polled: {error}; the last ones stay active"
+            )
             return
         if first:
             self._looked.wait(_FIRST_SECONDS)
@@ -177,7 +179,9 @@ class _Watch:
                 self.unusable = error
             self.problems.count("directive_refused", str(error))
         except (OSError, ServiceUnavailableError) as error:
-            self.problems.count("directive_unreachable", f"directives cannot be read ({error}); the last ones stay")
+            self.problems.count(
+                "directive_unreachable", f"directives cannot be read ({error}); the last ones stay active"
+            )
         else:
             self._take(found)
 
@@ -187,7 +191,7 @@ class _Watch:
         elif found.version < self.directives.version:  # an old copy, whoever put it there
             self.problems.count(
                 "directive_refused",
-                f"directives went back from version {self.directives.version} to {found.version}; the newer ones stay",
+                f"directives went back from version {self.directives.version} to {found.version}; the newer ones stay active",
             )
         else:
             self.directives = found

@@ -2,39 +2,54 @@
 
     <home>/versions/<quoted run>.jsonl      one line per mark, only ever appended to
 
-Appending one short line is atomic on a local file system, so several processes may mark, and an engine in any process reads
-on from where it stopped. A mark carries the time at which it was made; the engine keeps the time at which each token's step was
-scheduled, and the two meet when the finished sequence is written. So it does not matter how late the engine reads the
-line: a token belongs to the last version that was marked before its step began. Between two machines the accuracy is
-that of their clocks.
+Several processes may mark, and an engine in any process reads on from where it stopped. A mark carries the time at which it was made; the engine keeps the time at which each token's step was
+scheduled, and the two meet when the finished sequence is written: a token belongs to the last version that was marked before its
+step began. A mark that the engine reads too late for that reaches the sequence in the monitor, which knows all marks and the
+times of the steps. On one machine the monotonic clock decides; between two the accuracy is that of their clocks.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.spool import run_dir
+from logprobe.collectors.json_lines import JsonLines
+from logprobe.collectors.spool.segments import run_dir
 
 Span = tuple[int, int, str | None]
 _MOST_CHANGES: Final = 4096  # versions remembered; only requests that live longer than that many updates would notice
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """The version of the tokens up to `end` was decided by what happened at `at` (None: nothing was known); `last` is their last step."""
+
+    end: int
+    at: float | None
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
-    """`version` is in the engines of `replica` (None: all) since `applied_at` (seconds since the epoch)."""
+    """`version` is in the engines of `replica` (None: all) since `applied_at` (seconds since the epoch).
+
+    `moment` is the same on the monotonic clock of `machine` (see `clock`), which no setting of a clock can move. `adapter`: the mark is
+    about this LoRA adapter, not about the weights below it.
+    """
 
     version: str
     applied_at: float
     step: int | None = None
     replica: str | None = None
+    adapter: str | None = None
+    moment: float | None = None
+    machine: str | None = None
 
 
 def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = None) -> tuple[Path, str]:
@@ -46,7 +61,7 @@ def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = N
     home, run = home or os.environ.get("LOGPROBE_HOME"), run or os.environ.get("LOGPROBE_RUN")
     if not home or not run:
         missing = "LOGPROBE_RUN to a name for this training run" if home else "LOGPROBE_HOME to a directory"
-        raise ConfigurationError(f"where to record is not known: set {missing}")
+        raise ConfigurationError(f"unknown where to record: set {missing}")
     return Path(home).expanduser().absolute(), run
 
 
@@ -55,50 +70,36 @@ class MarkFile:
 
     def __init__(self, home: Path, run: str) -> None:
         self.path = home / "versions" / f"{run_dir(home, run).name}.jsonl"
-        self.foreign_lines = 0
-        self._offset = 0
+        self._lines = JsonLines(self.path)
+        self._foreign = 0
+
+    @property
+    def foreign_lines(self) -> int:
+        """Lines that are no marks."""
+        return self._foreign + self._lines.foreign_lines
 
     def append(self, mark: Mark) -> None:
         """Make `mark` visible to all readers. Raises `OSError`."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(asdict(mark)).encode() + b"\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            written = os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
-        if written != len(line):
-            raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; is the disk full?")
+        self._lines.append(asdict(mark))
 
     def read_new(self) -> list[Mark]:
         """Marks appended since the last call; lines that are no marks are counted and skipped. Raises `OSError`."""
-        try:
-            size = self.path.stat().st_size
-        except FileNotFoundError:
-            return []
-        if size < self._offset:
-            self._offset = 0  # the file was replaced
-        if size == self._offset:
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        complete = data[: data.rfind(b"\n") + 1]  # a line may still be on its way
-        self._offset += len(complete)
-        return list(self._parse(complete.splitlines()))
+        return list(self._parse(self._lines.read_new()))
 
-    def _parse(self, lines: Iterable[bytes]) -> Iterator[Mark]:
-        for line in lines:
+    def _parse(self, documents: Iterable[dict[str, Any]]) -> Iterator[Mark]:
+        for document in documents:
             try:
-                document = json.loads(line)
                 yield Mark(
                     str(document["version"]),
                     float(document["applied_at"]),
                     None if document.get("step") is None else int(document["step"]),
                     document.get("replica"),
+                    document.get("adapter"),
+                    None if document.get("moment") is None else float(document["moment"]),
+                    document.get("machine"),
                 )
             except (ValueError, KeyError, TypeError, AttributeError):
-                self.foreign_lines += 1
+                self._foreign += 1
 
 
 class Timeline:
@@ -123,6 +124,26 @@ class Timeline:
         with self._lock:
             place = bisect_right(self._times, time)
             return self._versions[place - 1] if place else None
+
+    def decisions(self, times: Sequence[float]) -> list[Decision]:
+        """Which change decided the version of which tokens, steps as in `spans`; a change that is known later belongs between them."""
+        if not times:
+            return []
+        with self._lock:
+            known = list(self._times)
+        found = []
+        start = 0
+        while start < len(times):
+            place = bisect_right(known, times[start])
+            end = len(times) if place == len(known) else bisect_left(times, known[place], start)
+            found.append(Decision(end, known[place - 1] if place else None, times[end - 1]))
+            start = end
+        return found
+
+    def unbroken(self, since: float, until: float) -> bool:
+        """Whether nothing happened to the weights from `since` to `until`, both included, as far as is known now."""
+        with self._lock:
+            return bisect_left(self._times, since) == bisect_right(self._times, until)
 
     def spans(self, times: Sequence[float]) -> list[Span]:
         """``[start, end)`` runs of equal version over tokens whose steps began at `times` (ascending).

@@ -9,8 +9,8 @@ the engine's own process too, and needs no call into vLLM. Call it after the loa
 sees after the last mark makes the version unknown again, and unknown is never counted as lag 0.
 
 Accuracy: exact on one machine when no step runs between the load and the mark (generation paused, or one thread drives
-both); otherwise tokens sampled in that gap count for the old version, or for none when the plugin saw the load. Between
-machines it is as good as their clocks agree. Marks made before an engine started are not valid for it.
+both); otherwise tokens sampled in that gap count for the old version, or for none when the plugin saw the load. Clocks that are set
+do not matter there. Between machines it is as good as their clocks agree. Marks made before an engine started are not valid for it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.fingerprint import Fingerprint, fingerprint
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import Mark, MarkFile, home_and_run
+
+__all__ = ["fingerprint", "mark"]
 
 
 class _Recorders:
@@ -44,12 +48,25 @@ class _Recorders:
 _RECORDERS: Final = _Recorders()
 
 
+def _made(
+    version: str, step: int | None, replica: str | None, adapter: str | None, applied_at: float | datetime | None
+) -> Mark:
+    clock, now = Clock(), time.monotonic()
+    at = applied_at.timestamp() if isinstance(applied_at, datetime) else applied_at
+    moment = now if at is None else clock.moment(float(at))
+    wall = time.time() if at is None else float(at)
+    return Mark(version, wall, step, replica, adapter, moment, machine())
+
+
 def mark(
     version: int | str,
     step: int | None = None,
     *,
     replica: str | None = None,
+    adapter: str | None = None,
     applied_at: float | datetime | None = None,
+    fingerprint: Fingerprint | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     recorder: Recorder | None = None,
     home: str | os.PathLike[str] | None = None,
     run: str | None = None,
@@ -60,7 +77,10 @@ def mark(
         version: any name; the trainer's records should use the same in `weight_version`. Whole numbers make lag countable.
         step: optimizer step whose result these weights are.
         replica: the engine's ``LOGPROBE_REPLICA``; None: all engines of the run.
+        adapter: name of a LoRA adapter that has this version; None: the weights below the adapters.
         applied_at: when the weights were in place, epoch seconds or datetime; default: now.
+        fingerprint: what `fingerprint` made of the trainer's weights; engines take their own, and the monitor compares.
+        checkpoint: folder of a Hugging Face checkpoint of these weights, see `Recorder.weights`.
         recorder: writes the `weights` record; default: one of its own.
         home: default: ``LOGPROBE_HOME``.
         run: default: ``LOGPROBE_RUN``.
@@ -72,15 +92,27 @@ def mark(
         ConfigurationError: home, run or `version` is missing.
     """
     if version is None or version == "":
-        raise ConfigurationError("mark(version): pass the weights' version, a number or a text")
+        raise ConfigurationError("mark(version): pass the weights' version, a number or a string")
     where, name = home_and_run(home, run)
-    at = applied_at.timestamp() if isinstance(applied_at, datetime) else applied_at
-    made = Mark(str(version), time.time() if at is None else float(at), step, replica)
+    made = _made(str(version), step, replica, adapter, applied_at)
     writer = _RECORDERS.get(where, name) if recorder is None else recorder
-    writer.weights(version, step=step, source="trainer", replica=replica, applied_at=made.applied_at)
+    writer.weights(
+        version,
+        step=step,
+        source="trainer",
+        replica=replica,
+        adapter=adapter,
+        applied_at=made.applied_at,
+        moment=made.moment,
+        machine=made.machine,
+        fingerprint=fingerprint,
+        checkpoint=checkpoint,
+    )
     try:
         MarkFile(where, name).append(made)
     except OSError as error:
-        writer.report("mark_failed", f"engines do not learn of weight version {version}: {error}", severity="warning")
+        writer.report(
+            "mark_failed", f"engines are not notified of weight version {version}: {error}", severity="warning"
+        )
         return False
     return True

@@ -2,7 +2,7 @@
 
     python docs/figures.py            # writes docs/images/migration-*.svg, about a minute
 
-The runs are those of `sample_data/`: a reference, a first attempt with two faults in the engine, and one with both mended. They go
+The runs are those of `sample_data/`: a reference, a first attempt with two faults in the engine, and one with both repaired. They go
 through ingest, join and the step job, and are compared as `logprobe compare` does; nothing is drawn that it would not say.
 """
 
@@ -28,7 +28,7 @@ RUNS: Final = ("v1-initial", "v1-fixed")
 _LABELS: Final = {
     "v0-reference": "#0072b2",
     "v1-initial: raw log-probs, caches kept over updates": "#d55e00",
-    "v1-fixed: both mended": "#007a5a",
+    "v1-fixed: both repaired": "#007a5a",
 }
 _SMOOTH: Final = 9  # steps; the pale lines are the steps themselves
 
@@ -55,7 +55,7 @@ class Figure:
 FIGURES: Final = (
     Figure(
         "migration-1-training",
-        "Clip rate, KL, entropy and reward over 300 steps: the first attempt leaves the reference, the mended run returns to it.",
+        "Clip rate, KL, entropy and reward over 300 steps: the first attempt leaves the reference, the repaired run returns to it.",
         (
             Panel("total.clamp_log_ratio_new_old_indicator", "Clip rate"),
             Panel("total.kl_new_old", "KL new–old", log=True),
@@ -65,7 +65,7 @@ FIGURES: Final = (
     ),
     Figure(
         "migration-4-ratio",
-        "Mean policy ratio minus 1, in units of 1e-4: about 200 in the first attempt, rounding in the reference and in the mended run.",
+        "Mean policy ratio minus 1, in units of 1e-4: about 200 in the first attempt, rounding in the reference and in the repaired run.",
         (
             Panel("backend.ratio_deviation_1e4", "10⁴ · (mean ρ − 1)"),
             Panel("backend.ratio_deviation_1e4", "the same, without v1-initial", runs=(0, 2)),
@@ -74,7 +74,7 @@ FIGURES: Final = (
     Figure(
         "migration-5-lag",
         "Weight lag over 300 steps: two thirds of an update in the first attempt, where requests go on through updates; none in the "
-        "reference and in the mended run.",
+        "reference and in the repaired run.",
         (
             Panel("weight_lag_mean", "Weight lag, mean"),
             Panel("mixed_version_frac", "Sequences of more than one version"),

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from logprobe.monitor.slices import Source, Steps
+from logprobe.monitor.analysis.slices import Source, Steps
 
 Question = Literal["after_switch", "before_switch", "cached", "in_flight"]
 Row = Mapping[str, Any]
@@ -86,7 +86,7 @@ class Contrast:
 def contrasts(switches: Sequence[Row], cached: Sequence[Row]) -> tuple[Contrast, ...]:
     """What the rows of `around_updates` and of `by_cached_prefix` say, question by question.
 
-    Means are pooled by tokens, and groups taken as independent. A token between two switches stands in two distances, so errors around
+    Means are pooled by tokens, and groups taken as independent. A token between two switches is at two distances, so errors around
     switches are somewhat larger than stated.
     """
     after = [row for row in switches if row["distance"] is not None and row["distance"] >= 0]

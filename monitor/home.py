@@ -11,11 +11,9 @@ Whoever holds the flock on ``service.lock`` owns the home; a killed owner holds 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
-import tempfile
 import time
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -24,6 +22,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
+from logprobe.collectors.files import replace_file
+from logprobe.collectors.locks import SERVICE, FileLock
+from logprobe.collectors.spool.durable import make_durable
+from logprobe.monitor.ownership import make_home, own_text, refuse_planted
+from logprobe.monitor.printable import printable
 
 # `Home.owner` looks by locking for an instant; whoever starts in that instant must not take it for an owner.
 _ATTEMPTS: Final = 5
@@ -79,24 +82,26 @@ class Home:
         self.raw = self.path / "raw"
         self.quarantine = self.path / "quarantine"
         self.database = self.path / "logprobe.duckdb"
-        self.lock_file = self.path / "service.lock"
+        self.lock_file = self.path / SERVICE
         self.service_file = self.path / "service.json"
 
     def __repr__(self) -> str:
         return f"Home({str(self.path)!r})"
 
     def create(self) -> Self:
-        """Makes the folders. Raises `ConfigurationError` when the place is not writable."""
+        """Makes the folders. Raises `ConfigurationError` when the place is not writable, or holds what somebody else planted."""
         try:
+            make_home(self.path)
+            refuse_planted(self.path)
             for folder in (self.spool, self.raw, self.quarantine):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_durable(folder)
         except OSError as error:
             raise ConfigurationError(f"{self.path}: cannot create a home here ({error}); choose another") from error
         return self
 
     def relative(self, path: Path) -> str:
-        """`path` as the store names it: relative to the home, with forward slashes."""
-        return path.relative_to(self.path).as_posix()
+        """`path` as the store names it: relative to the home, with forward slashes; bytes that are no UTF-8 are spelled out."""
+        return printable(path.relative_to(self.path).as_posix())
 
     def lock(self) -> HomeLock:
         """Takes the home for this process, until released or until the process ends, however it ends.
@@ -108,19 +113,7 @@ class Home:
 
     def owner(self) -> Owner | None:
         """Who holds the home now; None when nobody does. A lock file left behind by a killed process counts for nothing."""
-        try:
-            descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            # A shared lock can be had exactly when nobody holds the exclusive one; it disturbs no other reader.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _read_owner(self.lock_file)
-        else:
-            return None
-        finally:
-            os.close(descriptor)
+        return _read_owner(self.lock_file) if FileLock(self.lock_file).held_elsewhere else None
 
     def service_info(self) -> ServiceInfo | None:
         """Where the home's service listens; None when there is none or its file is not readable as such.
@@ -128,17 +121,14 @@ class Home:
         A killed service leaves its file behind; `owner` tells whether it lives.
         """
         try:
-            content = json.loads(self.service_file.read_text(encoding="utf-8"))
+            content = json.loads(own_text(self.service_file, self.path))
             return ServiceInfo(**{field.name: content[field.name] for field in fields(ServiceInfo)})
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def write_service_info(self, info: ServiceInfo) -> None:
         """Publishes the service's address and token, atomically and for the home's user only (mode 0600)."""
-        descriptor, name = tempfile.mkstemp(dir=self.path, prefix=".service.")  # mkstemp creates with mode 0600
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(info), file)
-        Path(name).replace(self.service_file)
+        replace_file(self.service_file, json.dumps(asdict(info)).encode())
 
     def remove_service_info(self) -> None:
         """Takes the address back at shutdown."""
@@ -150,25 +140,18 @@ class HomeLock:
 
     def __init__(self, home: Home) -> None:
         """See `Home.lock`."""
-        self._home = home
-        self._descriptor: int | None = _acquire(home)
+        self._lock = _acquire(home)
         self._started = utc_now()
         self.announce(None)
 
     def announce(self, address: str | None) -> None:
         """Writes who owns the home into the lock file, for the message that the next one gets."""
-        if self._descriptor is None:
-            return
         owner = Owner(pid=os.getpid(), host=socket.gethostname(), started=self._started, address=address)
-        content = json.dumps(asdict(owner)).encode()
-        os.pwrite(self._descriptor, content, 0)
-        os.ftruncate(self._descriptor, len(content))
+        self._lock.write(json.dumps(asdict(owner)).encode())
 
     def release(self) -> None:
-        """Gives the home back. The file stays: removing it would let two processes lock two files of one name."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Gives the home back."""
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -182,16 +165,12 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _acquire(home: Home) -> int:
-    descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _acquire(home: Home) -> FileLock:
+    lock = FileLock(home.lock_file, mode=0o644)
     for _ in range(_ATTEMPTS):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_PAUSE)
-        else:
-            return descriptor
-    os.close(descriptor)
+        if lock.take():
+            return lock
+        time.sleep(_PAUSE)
     owner = _read_owner(home.lock_file)
     who = str(owner) if owner else "another process"
     raise HomeBusyError(f"{home.path} is in use by {who}; stop it, or choose another home")

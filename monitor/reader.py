@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
 from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
@@ -21,13 +22,15 @@ import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
-from logprobe.monitor.flight import Parameters, Request, encode, remote_error
 from logprobe.monitor.home import Home, ServiceInfo
+from logprobe.monitor.service.flight import Parameters, Request, encode, remote_error
 
 T = TypeVar("T")
 
 _QUERY_SECONDS: Final = 60.0
 _INTERRUPT_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.005
+_START_SECONDS: Final = 2.0
 _STATUS_SECONDS: Final = 10.0
 _INGEST_SECONDS: Final = 3600.0  # a backlog of hours may have gathered while no service ran
 
@@ -106,6 +109,7 @@ class FlightReader(Reader):
     def __init__(self, home: Home) -> None:
         """Connects on first use."""
         self._home = home
+        self._client = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
 
@@ -113,7 +117,7 @@ class FlightReader(Reader):
         self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
     ) -> pa.Table:
         """See `Reader.query`."""
-        return self._get(Request(sql=sql, params=params, first=first, label=label))
+        return self._get(Request(sql=sql, params=params, first=first, label=label, client=self._client))
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""
@@ -128,11 +132,11 @@ class FlightReader(Reader):
         return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> dict[str, Any]:
-        """Has the service ingest what lies in the spool now; returns its report once that is visible to readers."""
+        """Has the service ingest the spool now; returns its report once that is visible to readers."""
         return self._act("ingest", _INGEST_SECONDS)
 
     def shutdown(self) -> None:
-        """Asks the service to finish the batch in hand and stop."""
+        """Asks the service to finish the current batch and stop."""
         self._act("shutdown", _STATUS_SECONDS)
 
     def close(self) -> None:
@@ -147,7 +151,7 @@ class FlightReader(Reader):
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
     def act(self, action: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Has the service do what one of its parts offers (see `logprobe.monitor.part`); asked twice when a connection broke.
+        """Has the service do what one of its parts offers (see `logprobe.monitor.service.part`); asked twice when a connection broke.
 
         Raises what the action raises, `QueryError` when the service knows no such action.
         """
@@ -183,7 +187,7 @@ class FlightReader(Reader):
                 info = self._home.service_info()
                 if info is None:
                     raise ServiceUnavailableError(
-                        f"no service runs for {self._home.path}; start one with: logprobe up --home {self._home.path}"
+                        f"no service is running for {self._home.path}; start one with: logprobe up --home {self._home.path}"
                     )
                 self._connection = _Connection(info)
             return self._connection
@@ -192,7 +196,7 @@ class FlightReader(Reader):
         where = self._home.path
         if isinstance(error, flight.FlightUnavailableError | flight.FlightUnauthenticatedError):
             return ServiceUnavailableError(
-                f"the service of {where} does not answer; start one with: logprobe up --home {where}"
+                f"the service of {where} is not responding; start one with: logprobe up --home {where}"
             )
         if isinstance(error, flight.FlightTimedOutError):
             return ServiceUnavailableError(f"the service of {where} took too long to answer; ask for fewer rows")
@@ -217,14 +221,20 @@ class FileReader(Reader):
     source = "file"
 
     def __init__(self, home: Home) -> None:
-        from logprobe.monitor.store import Store  # noqa: PLC0415 - loads DuckDB, which readers through a service do without
+        # They load DuckDB, which readers through a service do without.
+        from logprobe.monitor.free_sql.limits import Limits  # noqa: PLC0415
+        from logprobe.monitor.free_sql.service import SqlService  # noqa: PLC0415
+        from logprobe.monitor.store.store import Store  # noqa: PLC0415
 
         if not home.database.exists():
             raise StoreError(
-                f"{home.path}: nothing is stored here yet; ingest what was recorded with: "
+                f"{home.path}: nothing is stored here yet; ingest the records with: "
                 f"logprobe ingest --once --home {home.path}"
             )
         self._store = Store.open(home, read_only=True)
+        self._threads: list[threading.Thread] = []
+        # Whoever waits can press Ctrl-C, and holds the rows in a process of their own.
+        self._sql = SqlService(home, self._store.snapshot, Limits(at_once=1, seconds=None, rows=None), warm=False)
 
     def query(
         self,
@@ -235,37 +245,36 @@ class FileReader(Reader):
         label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
         """See `Reader.query`; nobody can stop it but Ctrl-C, whatever its `label`."""
-        return self._interruptible(lambda: self._store.query(sql, params, first=first))
+        from logprobe.monitor.free_sql.service import Question  # noqa: PLC0415 - loads DuckDB
+
+        stop = _Stop()
+        asked = Question(sql, json.loads(encode(params)), first, stop=stop)
+        return self._interruptible(lambda: self._sql.answer(asked).table(), stop.set)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""
-        return self._interruptible(lambda: self._store.read(name, **params))
+        return self._interruptible(lambda: self._store.read(name, **params), self._store.interrupt)
 
-    def _interruptible(self, work: Callable[[], pa.Table]) -> pa.Table:
+    def _interruptible(self, work: Callable[[], pa.Table], interrupt: Callable[[], None]) -> pa.Table:
         """`work` in a thread of its own, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
-        outcome: Future[pa.Table] = Future()
+        outcome = _Outcome()
         worker = threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True)
+        self._threads.append(
+            worker
+        )  # destroyed here, Ctrl-C could strike its destructor, where Python can only print it
         try:
             worker.start()
-            while not wait([outcome], timeout=_INTERRUPT_SECONDS).done:
-                pass
+            while not outcome.finished:
+                time.sleep(_LOOK_SECONDS)
         except KeyboardInterrupt:
-            while not self._stopped(outcome):
+            while not _stopped(outcome, worker, interrupt):
                 pass
             raise
         # Its cursor goes with it, and must be gone before the interpreter ends: destroyed later, it aborts the process.
         worker.join()
-        return outcome.result()
-
-    def _stopped(self, outcome: Future[pa.Table]) -> bool:
-        """Has the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. False: Ctrl-C was pressed again."""
-        try:
-            while not (outcome.cancel() or outcome.done()):
-                self._store.interrupt()
-                wait([outcome], timeout=_INTERRUPT_SECONDS)
-        except KeyboardInterrupt:
-            return False
-        return True
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.table
 
     def status(self) -> dict[str, Any]:
         """See `Reader.status`."""
@@ -273,14 +282,50 @@ class FileReader(Reader):
 
     def close(self) -> None:
         """See `Reader.close`."""
+        self._sql.close()
         self._store.close()
 
 
-def _fulfil(outcome: Future[pa.Table], work: Callable[[], pa.Table]) -> None:
-    """Does `work`, unless it was cancelled before it began."""
-    if not outcome.set_running_or_notify_cancel():
-        return
+class _Stop(threading.Event):
+    """Set by a thread that Ctrl-C may strike at any point: without a lock, for that might stay locked."""
+
+    _asked = False
+
+    def set(self) -> None:
+        self._asked = True
+
+    def is_set(self) -> bool:
+        return self._asked
+
+
+class _Outcome:
+    """What a thread came to, for one that waits for it and that Ctrl-C may strike at any point: no locks here either."""
+
+    table: pa.Table | None = None
+    error: BaseException | None = None
+    cancelled = False
+    finished = False
+
+
+def _stopped(outcome: _Outcome, worker: threading.Thread, interrupt: Callable[[], None]) -> bool:
+    """Has the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. False: Ctrl-C was pressed again."""
     try:
-        outcome.set_result(work())
+        outcome.cancelled = True
+        deadline = time.monotonic() + _START_SECONDS
+        while not outcome.finished and (worker.ident is not None or time.monotonic() < deadline):
+            interrupt()
+            time.sleep(_INTERRUPT_SECONDS)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _fulfil(outcome: _Outcome, work: Callable[[], pa.Table]) -> None:
+    """Does `work`, unless it was cancelled before it began."""
+    try:
+        if not outcome.cancelled:
+            outcome.table = work()
     except BaseException as error:  # noqa: BLE001 -- the waiting thread raises it
-        outcome.set_exception(error)
+        outcome.error = error
+    finally:
+        outcome.finished = True

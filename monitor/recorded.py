@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -25,8 +25,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError, SegmentError
-from logprobe.collectors.schema import SCHEMA_VERSION, SCHEMAS
-from logprobe.collectors.spool import SegmentPath, is_temporary, read_segment, run_dir
+from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
+from logprobe.collectors.spool.segments import SegmentPath, is_temporary, read_segment, run_dir
+from logprobe.monitor import limits
 
 MANIFEST: Final = "RUN.json"
 FORMAT: Final = 1
@@ -90,8 +91,10 @@ class RecordedRun:
         manifest: the content of ``RUN.json``.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, read: Callable[[Path], pa.Table] = pq.read_table) -> None:
+        """`read`: reads a Parquet file; another one for folders that come from elsewhere."""
         self.folder = folder
+        self._read = read
         self.manifest: dict[str, Any] = _read_manifest(folder)
         self._cache: dict[str, pa.Table] = {}
 
@@ -120,21 +123,33 @@ class RecordedRun:
         """Who wrote each row of `table(kind)`."""
         return self._stored(kind)[WRITER]
 
-    def frames(self) -> Iterator[Frame]:
-        """The run step by step, as it grew.
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        """The run step by step, as it grew; from the `start`-th of its steps on.
 
         A rollout row comes in the frame of the first step that trains on it. What has no step (weights, configurations, health,
         rollouts that nobody trained on) comes in the first frame that ended after it, the last frame if none did.
         """
-        if not self.steps:
-            return
-        ends = self._ends()
-        frame_of = {kind: self._frames_of(kind, ends) for kind in self.kinds}
-        for index, step in enumerate(self.steps):
-            tables = {kind: self.table(kind).take(np.flatnonzero(frames == index)) for kind, frames in frame_of.items()}
-            moment = ends[index].item().replace(tzinfo=UTC)
-            yield Frame(step, moment, {kind: table for kind, table in tables.items() if table.num_rows})
+        for index in range(start, len(self.steps)):
+            yield self._frame(self.table, index, index)
 
+    def up_to(self, count: int) -> Frame:
+        """The first `count` steps (at least one) as one frame, named after the last of them; its rows say who wrote them (`WRITER`)."""
+        return self._frame(self._stored, 0, count - 1)
+
+    def _frame(self, rows: Callable[[str], pa.Table], first: int, last: int) -> Frame:
+        tables = {
+            kind: rows(kind).take(np.flatnonzero((places >= first) & (places <= last)))
+            for kind, places in self._places.items()
+        }
+        moment = self._ends[last].item().replace(tzinfo=UTC)
+        return Frame(self.steps[last], moment, {kind: table for kind, table in tables.items() if table.num_rows})
+
+    @cached_property
+    def _places(self) -> dict[str, np.ndarray]:
+        """Of each row of a kind, the index of its frame."""
+        return {kind: self._frames_of(kind, self._ends) for kind in self.kinds}
+
+    @cached_property
     def _ends(self) -> np.ndarray:
         """When the last record of each step was made, datetime64[us], never going back."""
         newest = dict.fromkeys(self.steps, np.datetime64(0, "us"))
@@ -168,7 +183,7 @@ class RecordedRun:
         if kind not in self._cache:
             path = self.folder / f"{kind}.parquet"
             empty = pa.table({WRITER: pa.array([], pa.string())})
-            self._cache[kind] = _with_contract_columns(kind, pq.read_table(path) if kind in self.kinds else empty)
+            self._cache[kind] = _with_contract_columns(kind, self._read(path) if kind in self.kinds else empty)
         return self._cache[kind]
 
 
@@ -299,10 +314,10 @@ def _refuse_unsafe_target(folder: Path, *, overwrite: bool) -> None:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(limits.read_text(path, limits.SETTINGS))
         known = manifest["format"] <= FORMAT and manifest["schema"] <= SCHEMA_VERSION
         missing = [kind for kind in manifest["kinds"] if not (folder / f"{kind}.parquet").is_file()]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigurationError(f"{folder} is not an exported run: cannot read {MANIFEST} ({error})") from error
     if not known:
         raise ConfigurationError(f"{folder}: exported by a newer logprobe; upgrade")

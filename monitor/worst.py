@@ -6,9 +6,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from logprobe.monitor.slices import Source, Steps
+from logprobe.monitor.analysis.slices import Source, Steps
 
-Pair = Literal["backend", "update", "total"]
+Pair = Literal["backend", "update", "total", "reference"]
 
 
 def sequences(
@@ -22,7 +22,7 @@ def sequences(
 ) -> pa.Table:
     """The `count` worst sequences of each step, and those of `sample`, from statistics: every step of the run has them.
 
-    Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What stands beside them
+    Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What is shown beside them
     (replica, weight spans, cached prefix, …) is null where no rollout record was joined; see ``sql/slice_worst_sequences.sql``.
 
     Raises:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.errors import LogprobeError
-from logprobe.collectors.spool import is_temporary, spool_dir
+from logprobe.collectors.spool.segments import is_temporary, spool_dir
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.reader import open_reader
 

@@ -23,7 +23,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from logprobe.collectors import weights as weight_marks
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.vllm.ids import sample_ids
 
 Pause = Literal["idle", "keep", "abort"]
@@ -90,9 +90,9 @@ class RolloutEngine:
         self.in_flight -= {group.group_id for group in finished}
         return finished
 
-    def mark(self, version: int, step: int | None) -> None:
-        """Tell logprobe which weights the engine has from now on."""
-        weight_marks.mark(version, step, recorder=self._recorder)
+    def mark(self, version: int, step: int | None, checkpoint: Path | None = None) -> None:
+        """Tell logprobe which weights the engine has from now on, and where they are kept."""
+        weight_marks.mark(version, step, checkpoint=checkpoint, recorder=self._recorder)
 
     def close(self) -> None:
         """Ends the engine; another one can be built in this process."""
@@ -106,6 +106,7 @@ class RolloutEngine:
         step: int,
         pause: Pause,
         clear_cache: bool,
+        checkpoint: Path | None = None,
     ) -> list[str]:
         """Put new weights in.
 
@@ -116,6 +117,7 @@ class RolloutEngine:
             pause: "idle": nothing is in flight; "keep": requests go on with the new weights and their old KV cache; "abort":
                 they are dropped, and the caller submits them again.
             clear_cache: whether cached prefixes are forgotten.
+            checkpoint: folder they are kept in; None: they are not.
 
         Returns:
             Groups that were dropped.
@@ -131,7 +133,7 @@ class RolloutEngine:
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if clear_cache:
             self._engine.reset_prefix_cache()
-        self.mark(version, step)
+        self.mark(version, step, checkpoint)
         if pause != "idle":
             core.resume_scheduler()
         return dropped

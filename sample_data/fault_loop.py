@@ -20,7 +20,7 @@ from fault_trainer import Trainer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 
 
 class Fleet:

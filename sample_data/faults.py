@@ -24,7 +24,7 @@ from fault_cases import CASES
 from record import versions
 
 from logprobe.collectors.errors import LogprobeError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.recorded import RecordedRun, export_run
 
 HERE: Final = Path(__file__).parent

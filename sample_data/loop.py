@@ -7,9 +7,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import policy
 import torch
 from engine import Answers, RolloutEngine
 from grpo import CLIP, MAX_GRAD_NORM, MINIBATCHES, WARMUP_STEPS, Outcome, Sample, Scores, Trainer, advantages
@@ -18,7 +20,7 @@ from task import TASKS, VOCABULARY, Problem, draw
 from torch import Tensor
 
 from logprobe.collectors.correction import Correction, correct
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 
 GROUPS: Final = 8  # prompts per step
@@ -50,7 +52,7 @@ class Plan:
             "clip": CLIP,
             "max_grad_norm": MAX_GRAD_NORM,
             "temperature": self.scenario.temperature,
-            "dtype": "float32",
+            "dtype": self.scenario.dtype,
             "tasks": [task.name for task in TASKS],
             "vocabulary": list(VOCABULARY),
         }
@@ -66,12 +68,15 @@ class Loop:
         trainer: Trainer,
         engine: RolloutEngine,
         switch: CorrectionSwitch | None = None,
+        *,
+        checkpoints: Path | None = None,
     ) -> None:
         self._scenario = plan.scenario
         self._recorder = recorder
         self._trainer = trainer
         self._engine = engine
         self._switch = switch
+        self._checkpoints = checkpoints
         self._rng = random.Random(plan.seed + 1)
         self._problems: dict[str, Problem] = {}  # by group, as long as the engine works on it
         self._waiting: deque[list[Sample]] = deque()
@@ -80,7 +85,7 @@ class Loop:
 
     def steps(self) -> Iterator[dict[str, float]]:
         """Trains and records; yields the scalars of each step."""
-        self._engine.mark(0, None)
+        self._engine.mark(0, None, self._kept(0))
         for step in range(self._scenario.steps):
             yield self._step(step)
 
@@ -149,13 +154,22 @@ class Loop:
             version=step + 1,
             step=step,
             pause=self._scenario.pause,
-            clear_cache=self._scenario.clear_cache,
+            clear_cache=self._scenario.clears_cache_at(step),
+            checkpoint=self._kept(step + 1),
         )
         if self._scenario.pause == "abort":  # what the old weights sampled is not trained on: the same questions again
             again = [self._problems.pop(group_id) for group_id in dropped] + [problem for problem, _ in self._ready]
             self._ready.clear()
             for problem in again:
                 self._submit(problem)
+
+    def _kept(self, version: int) -> Path | None:
+        """Folder of the trainer's weights as they are now, one per version; None: they are not kept."""
+        if self._checkpoints is None:
+            return None
+        folder = (self._checkpoints / str(version)).resolve()
+        policy.save(self._trainer.model, folder)
+        return folder
 
     def _record(
         self, step: int, samples: Sequence[Sample], before: Scores, advantage: Sequence[float], outcome: Outcome

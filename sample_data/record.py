@@ -22,8 +22,8 @@ from control import controlled
 from scenarios import SCENARIOS, Scenario
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.collectors.recorder import Recorder
-from logprobe.collectors.spool import run_dir
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.recorded import RecordedRun, export_run
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def record(scenario: Scenario, home: Path, folder: Path, arguments: argparse.Nam
             with Recorder(home, scenario.name) as recorder:
                 recorder.config(about["trainer_config"], kind="trainer_config")
                 recorder.config({key: about[key] for key in ("command", "seed", "versions")}, kind="run")
-                _train(plan, model, recorder, None if control is None else control.switch)
+                switch = None if control is None else control.switch
+                _train(plan, model, recorder, switch, arguments.checkpoints)
                 complete = _flush(recorder)
             if not complete:
                 raise LogprobeError(
@@ -80,15 +81,23 @@ def _pretrained(plan: Plan, kept: Path | None) -> Qwen3ForCausalLM:
     return model
 
 
-def _train(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder, switch: CorrectionSwitch | None) -> None:
+def _train(
+    plan: Plan,
+    model: Qwen3ForCausalLM,
+    recorder: Recorder,
+    switch: CorrectionSwitch | None,
+    checkpoints: Path | None,
+) -> None:
     import torch
     from grpo import Trainer
     from loop import LEARNING_RATE, Loop
 
     engine = _engine(plan, model, recorder)
     torch.manual_seed(plan.seed)
-    trainer = Trainer(model, temperature=plan.scenario.temperature, learning_rate=LEARNING_RATE)
-    for number, scalars in enumerate(Loop(plan, recorder, trainer, engine, switch).steps(), start=1):
+    scenario = plan.scenario
+    trainer = Trainer(model, temperature=scenario.temperature, learning_rate=LEARNING_RATE, dtype=scenario.dtype)
+    loop = Loop(plan, recorder, trainer, engine, switch, checkpoints=checkpoints)
+    for number, scalars in enumerate(loop.steps(), start=1):
         if number % 10 == 0 or number == plan.scenario.steps:
             _say(f"step {number}/{plan.scenario.steps}: {_words(scalars)}")
 
@@ -114,6 +123,7 @@ def _engine(plan: Plan, model: Qwen3ForCausalLM, recorder: Recorder) -> RolloutE
             skip_tokenizer_init=True,  # prompts and answers are token ids
             max_model_len=policy.MAX_LENGTH,
             seed=plan.seed,
+            dtype=plan.scenario.dtype,
             **({} if mode is None else {"logprobs_mode": mode}),
         )
 
@@ -134,7 +144,7 @@ def _about(plan: Plan) -> dict[str, Any]:
         "measured": True,
         "story": scenario.story,
         "layer": scenario.layer,
-        "onset_step": scenario.backlog_grows_from,
+        "onset_step": scenario.onset_step,
         "trainer_config": plan.document(),
     }
 
@@ -163,6 +173,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", choices=sorted(SCENARIOS), help="which run to record")
     parser.add_argument("--steps", type=int, help="fewer or more steps than the scenario has")
+    parser.add_argument("--onset", type=int, help="step from which the gap grows, instead of the scenario's")
     parser.add_argument("--home", type=Path, help="a logprobe home to record into (default: a temporary one)")
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent, help="where the run's folder goes (default: here)"
@@ -171,6 +182,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pretraining-steps", type=int, default=PRETRAINING_STEPS)
     parser.add_argument(
         "--policies", type=Path, help="keep pretrained policies in this folder and start from them again"
+    )
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        help="keep the weights of every version in this folder, 2 MB each, for `logprobe bisect`",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a run exported before")
     return parser.parse_args()
@@ -189,6 +205,8 @@ def main() -> int:
     scenario = SCENARIOS[arguments.run]
     if arguments.steps is not None:
         scenario = replace(scenario, steps=arguments.steps)
+    if arguments.onset is not None:
+        scenario = scenario.beginning_at(arguments.onset)
     folder = arguments.out / scenario.name
     with tempfile.TemporaryDirectory() as temporary:
         home = arguments.home or Path(temporary)

@@ -25,6 +25,8 @@ class Scenario:
         backlog_grows_every: steps between two such increments.
         largest_backlog: where it stops growing.
         controlled: whether a monitor service watches, armed to switch a correction on, and the trainer asks it at every step.
+        dtype: in which engine and trainer compute; the trainer's weights and the optimizer's state stay in float32.
+        cache_kept_from: step from which cached prefixes survive weight updates although `clear_cache`; None: never.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Scenario:
     backlog_grows_every: int = 1
     largest_backlog: int = 0
     controlled: bool = False
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    cache_kept_from: int | None = None
 
     def backlog_at(self, step: int) -> int:
         """Batches that wait in front of the one that `step` trains on."""
@@ -48,6 +52,20 @@ class Scenario:
             return self.backlog
         grown = 1 + (step - self.backlog_grows_from) // self.backlog_grows_every
         return min(self.backlog + grown, self.largest_backlog)
+
+    def clears_cache_at(self, step: int) -> bool:
+        """Whether cached prefixes are forgotten at the weight update of `step`."""
+        return self.clear_cache and (self.cache_kept_from is None or step < self.cache_kept_from)
+
+    def beginning_at(self, step: int) -> Scenario:
+        """The same with another onset."""
+        name = "cache_kept_from" if self.backlog_grows_from is None else "backlog_grows_from"
+        return replace(self, **{name: step})
+
+    @property
+    def onset_step(self) -> int | None:
+        """First step of what makes the gap grow; None: nothing does."""
+        return self.cache_kept_from if self.backlog_grows_from is None else self.backlog_grows_from
 
 
 V0_REFERENCE: Final = Scenario(
@@ -124,6 +142,42 @@ RAW_GROWTH: Final = Scenario(
     controlled=True,
 )
 
+LATE_GROWTH_BF16: Final = Scenario(
+    name="late-growth-bf16",
+    steps=640,
+    story=(
+        "An ordinary bfloat16 run: engine and trainer compute in bfloat16, and their gap stays at the level of its rounding for 500 steps. "
+        "Then sampled batches pile up in front of the trainer: staleness, the objective layer. The service is armed, accepts the "
+        "rounding as expected, and switches masked importance sampling on once mismatch grows; the trainer acknowledges it."
+    ),
+    layer="objective",
+    temperature=0.7,
+    logprobs_mode="processed_logprobs",
+    pause="idle",
+    clear_cache=True,
+    passes_rollout_logprobs=False,
+    backlog_grows_from=500,
+    backlog_grows_every=20,
+    largest_backlog=12,
+    controlled=True,
+    dtype="bfloat16",
+)
+
+CACHE_GROWTH_BF16: Final = replace(
+    LATE_GROWTH_BF16,
+    name="cache-growth-bf16",
+    steps=400,
+    story=(
+        "late-growth-bf16 with another cause of the growth: from step 240 on the prefix cache survives weight updates, and answers go "
+        "on from keys and values of older and older weights (inference-path layer). The service is armed, sees mismatch grow, "
+        "and refuses to correct the objective: the cache has to be cleared."
+    ),
+    layer="inference path",
+    backlog_grows_from=None,
+    largest_backlog=0,
+    cache_kept_from=240,
+)
+
 V1_FIXED: Final = Scenario(
     name="v1-fixed",
     steps=300,
@@ -141,5 +195,14 @@ V1_FIXED: Final = Scenario(
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
-    for scenario in (V0_REFERENCE, V1_INITIAL, LATE_GROWTH, LATE_GROWTH_MIS, RAW_GROWTH, V1_FIXED)
+    for scenario in (
+        V0_REFERENCE,
+        V1_INITIAL,
+        LATE_GROWTH,
+        LATE_GROWTH_MIS,
+        RAW_GROWTH,
+        LATE_GROWTH_BF16,
+        CACHE_GROWTH_BF16,
+        V1_FIXED,
+    )
 }

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import LogprobeError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 
 PREFIX: Final = "synthetic-"
 TAGS: Final = {"synthetic": "yes"}

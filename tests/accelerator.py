@@ -74,6 +74,12 @@ class Event:
     def synchronize(self) -> None:
         """Everything has long been done."""
 
+    def query(self) -> bool:
+        """Whether the host may know that."""
+        return Event.seen
+
+    seen = True
+
 
 class Stream:
     """One of the device's queues."""

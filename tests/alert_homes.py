@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 K3 = "backend.k3_kl"

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from logprobe.alerts.rules import evaluation, present, rule_file
+from logprobe.alerts.rules import evaluation, rule_file, run_status
 from logprobe.alerts.rules.deadman import Pulse
 from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.rules.mutes import Acknowledgement, Silence
 from logprobe.alerts.rules.observation import StepFacts
-from logprobe.alerts.rules.present import Present
-from logprobe.monitor import identity
+from logprobe.alerts.rules.run_status import RunStatus
+from logprobe.monitor.analysis import identity
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 RUN = "run"
@@ -115,18 +115,18 @@ def play(document: dict[str, Any]) -> Iterator[tuple[list[Alert], list[Transitio
             yield result
         seen, known = diagnosis_at(document, facts.step)
         if seen is not None:
-            observations = present.observe(rules, known, at(facts.step))
-            alerts, moved = evaluation.look_at_present(alerts, observations, at(facts.step), diagnosed=seen)
-            alerts, told = evaluation.tell(alerts, context, step=facts.step, at=at(facts.step))
-            yield alerts, moved, told
+            observations = run_status.observe(rules, known, at(facts.step))
+            alerts, moved = evaluation.evaluate_status(alerts, observations, at(facts.step), diagnosed=seen)
+            alerts, messages = evaluation.notify(alerts, context, step=facts.step, at=at(facts.step))
+            yield alerts, moved, messages
 
 
-def diagnosis_at(document: dict[str, Any], step: int) -> tuple[int | None, Present]:
+def diagnosis_at(document: dict[str, Any], step: int) -> tuple[int | None, RunStatus]:
     """The newest diagnosis that there is at a step."""
     seen = max((known for known in document.get("diagnoses", ()) if known <= step), default=None)
     found = None if seen is None else [_finding(text) for text in document["diagnoses"][seen]]
     pulse = Pulse(step, at(step), at(step), 60.0, relies_on_engine=0, rollouts=True, writers=[])
-    return seen, Present(pulse, findings=found)
+    return seen, RunStatus(pulse, findings=found)
 
 
 def _finding(text: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _step_of(moved: Transition) -> int | None:
 def outcome(document: dict[str, Any]) -> dict[str, list[str]]:
     """What the scenario came to, as it is written in YAML."""
     transitions, messages = [], []
-    for _, moved, told in play(document):
+    for _, moved, sent in play(document):
         transitions += [f"{_step_of(t)} {named(t.alert)} {t.before.value}>{t.alert.state.phase.value}" for t in moved]
-        messages += [f"{m.step} {named(m.alert)} {m.word}" for m in told]
+        messages += [f"{m.step} {named(m.alert)} {m.word}" for m in sent]
     return {"transitions": transitions, "messages": messages}

@@ -7,13 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # The same examples every time: nobody's change fails by an example that its author never saw. Exploring is done on purpose.
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore")
+# No example has a time limit: a busy machine is no fault.
+_PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, **_PATIENT)
+settings.register_profile("explore", **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logprobe.collectors.statistics import sequence_statistics
+from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series, Slice, Slices, Weights
 from logprobe.monitor.diagnosis.onset import judge
 from logprobe.monitor.diagnosis.setup import Setup
+from logprobe.monitor.diagnosis.strata import Strata
 from logprobe.monitor.diagnosis.tokens import from_table
 from logprobe.monitor.metrics.lag import Versions
 
@@ -61,6 +62,11 @@ def noisy(size: float, seed: int = 1) -> Callable[[Logits], Logits]:
     """Other logits for every context."""
     rng = np.random.default_rng(seed)
     return lambda z: log_softmax(z + rng.normal(0, size, z.shape))
+
+
+def drift(size: Any, shape: tuple[int, ...], seed: int = 5) -> Logits:
+    """Normal log-ratios of this standard deviation with E[ρ] = 1: of log-probs that belong to what was sampled from."""
+    return np.random.default_rng(seed).normal(0, 1, shape) * size - np.square(size) / 2
 
 
 ANSWERS = 4
@@ -127,6 +133,7 @@ class Simulation:
             run="simulated",
             series=series,
             slices=columns.slices(),
+            strata=columns.strata(),
             joins=Joins(
                 sequences=self.sequences, tokens=columns.r.size, seen_by_engine=self.sequences, versioned=self.sequences
             ),
@@ -203,6 +210,28 @@ class Columns:
             rows[key] = rows.get(key, 0) + sums
         return Slices(tuple(Slice(*key, int(v[0]), int(v[1]), *map(float, v[2:])) for key, v in rows.items()))
 
+    def strata(self) -> Strata:
+        s, lag = self.statistics(), np.round(self.trainer_version - self.version.mean(1))
+        keys = np.stack(
+            [
+                self.step,
+                np.where(self.version.min(1) < 0, -99, lag),
+                self.cached,
+                self.version.min(1) != self.version.max(1),
+                self.replica,
+            ]
+        )
+        rows, index = np.unique(keys, axis=1, return_inverse=True)
+        step, lag, cached, in_flight, replica = rows
+        return Strata(
+            step=step.astype(np.int64),
+            lag=np.where(lag == -99, np.nan, lag).astype(float),
+            cached=cached.astype(np.int64),
+            in_flight=in_flight.astype(np.int64),
+            replica=np.array([_name(value) for value in replica], object),
+            **{name: np.bincount(index.ravel(), values) for name, values in _summed(s).items()},
+        )
+
     def table(self) -> pa.Table:
         size, length = self.r.shape
         flat: Mapping[str, Any] = {
@@ -245,6 +274,20 @@ def _labels(values: np.ndarray) -> pa.Array:
 
 def _known(value: int) -> bool | None:
     return None if value < 0 else bool(value)
+
+
+def _summed(s: Mapping[str, Any]) -> dict[str, Any]:
+    """What strata add up, of each sequence [S]."""
+    n, a = np.asarray(s["n"], float), np.asarray(s["sum_abs_d"], float)
+    return {
+        "sequences": np.ones(len(n)),
+        "tokens": n,
+        "sum_k3": s["sum_k3"],
+        "sum_abs_d": a,
+        "c_nn": n * n,
+        "c_aa": a * a,
+        "c_an": a * n,
+    }
 
 
 def _name(value: int) -> str | None:

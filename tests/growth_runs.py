@@ -15,7 +15,7 @@ STEPS: Final = 1000
 
 
 @dataclass(frozen=True)
-class Course:
+class Trend:
     """What one run does. `memory`: AR(1) coefficient; `spread`: standard deviation of log K3; `drift`: of it over the whole run."""
 
     level: float = 1e-3
@@ -28,38 +28,38 @@ class Course:
     doubling: float = 60.0
 
 
-def series(course: Course, seed: int, steps: int = STEPS) -> np.ndarray:
+def series(trend: Trend, seed: int, steps: int = STEPS) -> np.ndarray:
     """K3 of each step, shape [steps]."""
     rng = np.random.default_rng(seed)
     time = np.arange(steps)
-    log_k3 = np.log(course.level) + course.drift * time / steps + _noise(course, rng, steps)
-    log_k3 += (rng.random(steps) < course.spikes) * rng.uniform(np.log(3), np.log(30), steps)
-    if course.onset is not None:
-        log_k3 += np.log(2) * np.maximum(time - course.onset, 0) / course.doubling
+    log_k3 = np.log(trend.level) + trend.drift * time / steps + _noise(trend, rng, steps)
+    log_k3 += (rng.random(steps) < trend.spikes) * rng.uniform(np.log(3), np.log(30), steps)
+    if trend.onset is not None:
+        log_k3 += np.log(2) * np.maximum(time - trend.onset, 0) / trend.doubling
     return np.exp(log_k3)
 
 
-def _noise(course: Course, rng: np.random.Generator, steps: int) -> np.ndarray:
-    shocks = rng.standard_normal(steps) if np.isinf(course.tail) else rng.standard_t(course.tail, steps) / np.sqrt(3)
-    shocks *= course.spread * np.sqrt(1 - course.memory**2)
+def _noise(trend: Trend, rng: np.random.Generator, steps: int) -> np.ndarray:
+    shocks = rng.standard_normal(steps) if np.isinf(trend.tail) else rng.standard_t(trend.tail, steps) / np.sqrt(3)
+    shocks *= trend.spread * np.sqrt(1 - trend.memory**2)
     noise = np.empty(steps)
-    previous = rng.standard_normal() * course.spread
+    previous = rng.standard_normal() * trend.spread
     for step in range(steps):
-        previous = noise[step] = course.memory * previous + shocks[step]
+        previous = noise[step] = trend.memory * previous + shocks[step]
     return noise
 
 
-HEALTHY: Final[dict[str, Course]] = {
-    "white noise": Course(),
-    "wide noise": Course(spread=0.5),
-    "memory of 0.5": Course(memory=0.5, spread=0.3),
-    "memory of 0.9": Course(memory=0.9, spread=0.3),
-    "memory of 0.98": Course(memory=0.98, spread=0.2),
-    "heavy tails": Course(spread=0.4, tail=3),
-    "a twentieth spikes": Course(spikes=0.05),
-    "entropy falls, K3 halves": Course(memory=0.5, drift=-np.log(2)),
-    "entropy rises, K3 up by half": Course(memory=0.5, drift=np.log(1.5)),
-    "all of it": Course(memory=0.9, spread=0.2, tail=3, spikes=0.02, drift=np.log(1.3)),
-    "rounding only": Course(level=1e-12, spread=0.5),
-    "mixture of experts": Course(level=3e-2, memory=0.5, spread=0.3),
+HEALTHY: Final[dict[str, Trend]] = {
+    "white noise": Trend(),
+    "wide noise": Trend(spread=0.5),
+    "memory of 0.5": Trend(memory=0.5, spread=0.3),
+    "memory of 0.9": Trend(memory=0.9, spread=0.3),
+    "memory of 0.98": Trend(memory=0.98, spread=0.2),
+    "heavy tails": Trend(spread=0.4, tail=3),
+    "a twentieth spikes": Trend(spikes=0.05),
+    "entropy falls, K3 halves": Trend(memory=0.5, drift=-np.log(2)),
+    "entropy rises, K3 up by half": Trend(memory=0.5, drift=np.log(1.5)),
+    "all of it": Trend(memory=0.9, spread=0.2, tail=3, spikes=0.02, drift=np.log(1.3)),
+    "rounding only": Trend(level=1e-12, spread=0.5),
+    "mixture of experts": Trend(level=3e-2, memory=0.5, spread=0.3),
 }

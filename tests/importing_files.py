@@ -93,7 +93,7 @@ def k3(rollout=ROLLOUT, trainer=TRAINER):
 _KILLED = """
 import os, signal, sys
 from logprobe.app.cli import main
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 write, left = SpoolWriter.write, [int(sys.argv[1])]
 def counted(self, kind, table):
     if not left[0]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.service import Service
+from logprobe.monitor.service.service import Service
 
 RUN = "killed"
 SEQUENCES = 4

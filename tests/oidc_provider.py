@@ -114,4 +114,4 @@ def provider(port: int, redirect_uri: str) -> Iterator[Provider]:
         time.sleep(0.01)
     yield found
     server.should_exit = True
-    thread.join(30)
+    thread.join(90)

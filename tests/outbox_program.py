@@ -16,7 +16,7 @@ from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Sender
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 CHANNEL, TOKEN = "C0123456789", "xoxb-0000-canary-token"
 SETTLE = timedelta(seconds=0.2)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from logprobe.collectors.errors import ServiceUnavailableError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader, connect
 
-SECONDS = 60.0
+SECONDS = 120.0  # nothing takes long on an idle machine; a busy one may take twenty times as long
 
 
 def eventually(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
+from segments import RUN, records
 
 from logprobe.alerts.controller.ledger import Memory, remember
 from logprobe.alerts.controller.situation import Action, Control, Phase
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import Directives
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 SAMPLE_DATA = Path(__file__).resolve().parent.parent / "sample_data"
 
@@ -53,3 +55,13 @@ def ingest_control(folder: Path, name: str) -> None:
             action = Action(*(each[part] for part in ("name", "reason", "words", "severity", "details")))
             memory = Memory(control, directives, number)
             remember(store, cursor, memory, [action], step=each["step"], now=datetime.fromisoformat(each["time"]))
+
+
+def feed(store: Store, **kinds: list[dict[str, Any]]) -> None:
+    """Rows of `RUN` by record kind, through spool, ingest, join and step metrics."""
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    for kind, rows in kinds.items():
+        writer.write(kind, records(kind, *rows))
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+    StepJob(store).run_once()

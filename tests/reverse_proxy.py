@@ -48,7 +48,7 @@ def nginx(folder: Path, server: str, port: int) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(90)
         process.stderr.close()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logprobe.collectors.schema import SCHEMAS
+from logprobe.collectors.spool.schema import SCHEMAS
 
 RUN = "run"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -17,7 +17,7 @@ from logprobe.alerts.sending.channels.channel import Channel
 from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Sender
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 ALL = frozenset({"info", "warning", "critical"})
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from logprobe.collectors.spool import Segment, SegmentPath, is_temporary, read_segment, spool_dir
+from logprobe.collectors.spool.segments import Segment, SegmentPath, is_temporary, read_segment, spool_dir
 
 
 def segments(home: Path) -> list[Segment]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.refusals import refusal, upstream
+from logprobe.alerts.controller.refusals import MODE_OFF, NO_PREVIEW, STOPPED, Refusal, refusal, upstream
 from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Situation
 from logprobe.collectors.correction import CorrectionConfig
 
@@ -18,22 +18,29 @@ Decision = tuple[Control, tuple[Action, ...]]
 
 _STALENESS: Final = "staleness"
 _STANDING_STEPS: Final = 10  # that a finding upstream lasts before people are called for it
-_ENOUGH_ACKS: Final = 5  # steps, before a measured share is held against the preview
+_ENOUGH_ACKS: Final = 5  # steps, before a measured share is compared with the preview
 _ON_THEIR_WAY: Final = 3  # steps whose engine records may not have arrived
+# Why nothing is done, where nothing speaks against a correction.
+_NOT_YET: Final = "the verdict is growing; a correction is considered once it is critical or staleness is found"
+_ONLY_SUGGESTS: Final = "mode suggest: a person has to switch it on; `logprobe mis RUN armed` lets the controller do it"
+_DRY: Final = "dry run: no directive is sent; set `dry_run: false` in correction.yaml"
 
 
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
     """The next state and what was done, in order. Looking again at the same situation does nothing more."""
-    control, actions = _kill_switch(control, situation)
+    control, actions = _kill_switch(control, situation, policy)
     mode = control.mode or policy.mode
+    control = replace(control, waiting=None)
     if control.on:
-        for look in (_acknowledged, _disagreement, _rolled_back, _effect, _found_upstream):
+        for rule in (_acknowledged, _disagreement, _rolled_back, _effect, _found_upstream):
             if control.on:
-                control, more = look(control, situation, policy)
+                control, more = rule(control, situation, policy)
                 actions += more
-    elif _looking(control, situation, policy):
+    elif _trigger(situation, policy):
         control, more = _consider(control, situation, policy, mode)
         actions += more
+    elif situation.verdict == "growing":
+        control = replace(control, waiting=_NOT_YET)
     return control, actions
 
 
@@ -41,14 +48,14 @@ def wants_preview(control: Control, situation: Situation, policy: Policy) -> boo
     """Whether it now depends on a preview what `advance` does. Reading raw tokens is what costs."""
     mode = control.mode or policy.mode
     suggested = control.phase is Phase.SUGGESTED and not (mode is Mode.ARMED and not policy.dry_run)
-    if control.on or suggested or not _looking(control, situation, policy):
+    if control.on or suggested or not _evaluates(control, situation, policy):
         return False
     found = refusal(replace(situation, preview=None), control, policy)
-    return found is not None and found.reason == "no_preview"
+    return found is not None and found.reason == NO_PREVIEW
 
 
-def _looking(control: Control, situation: Situation, policy: Policy) -> bool:
-    """Whether a correction that is off is considered at all."""
+def _evaluates(control: Control, situation: Situation, policy: Policy) -> bool:
+    """Whether a correction that is off could be switched on or suggested."""
     mode = control.mode or policy.mode
     return mode is not Mode.OFF and not situation.stopped and _trigger(situation, policy)
 
@@ -68,7 +75,7 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
     """A person switches it off; it comes back only by a person."""
     if control.mode is Mode.OFF and not control.on:
         return control, ()
-    done = replace(control, mode=Mode.OFF)
+    done = replace(control, mode=Mode.OFF, refusals=(*control.refusals, MODE_OFF))  # it is said by this very action
     if control.on:
         done = replace(done, phase=Phase.WITHDRAWN, last_switch=step)
     return done, (Action("switched_off", "manual", f"switched off by {by}; stays off", "warning", {"by": by}),)
@@ -77,40 +84,55 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
 def set_mode(control: Control, mode: Mode, *, by: str) -> Decision:
     """A person chooses the mode of this run. What is on stays on."""
     words = f"mode {mode.value} chosen by {by}"
-    return replace(control, mode=mode, refusals=()), (Action("mode", mode.value, words, details={"by": by}),)
+    return replace(control, mode=mode, refusals=(), waiting=None), (
+        Action("mode", mode.value, words, details={"by": by}),
+    )
 
 
-def _kill_switch(control: Control, situation: Situation) -> Decision:
+def _kill_switch(control: Control, situation: Situation, policy: Policy) -> Decision:
     if situation.stopped == control.stopped:
         return control, ()
-    changed = replace(control, stopped=situation.stopped)
+    changed = replace(
+        control, stopped=situation.stopped, refusals=tuple(key for key in control.refusals if key != STOPPED)
+    )
     if situation.stopped:
+        if _trigger(situation, policy):  # what follows from it now is said by this very action
+            changed = replace(changed, refusals=(*changed.refusals, STOPPED))
         return changed, (Action("stopped", "kill_switch", "kill switch set: no correction is applied", "warning"),)
-    words = "kill switch taken back" + (": the correction applies again" if control.on else "")
+    words = "kill switch released" + (": the correction applies again" if control.on else "")
     return changed, (Action("released", "kill_switch", words),)
 
 
 def _trigger(situation: Situation, policy: Policy) -> bool:
     """Critical growth, or staleness. What layer it comes from decides over refusal, not over looking."""
-    stale = any(f.cause == _STALENESS and f.confidence >= policy.min_confidence for f in situation.findings)
+    stale = any(
+        f.cause == _STALENESS and f.confidence >= policy.min_confidence and not f.accepted for f in situation.findings
+    )
     return situation.verdict == "critical" or (stale and situation.verdict == "growing")
 
 
 def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode) -> Decision:
-    found = refusal(situation, control, policy)
-    if found is not None:
-        if found.key in control.refusals:
-            return control, ()
-        action = Action("refused", found.reason, f"no correction: {found.words}", "warning")
-        return replace(control, refusals=(*control.refusals, found.key)), (action,)
-    if mode is Mode.ARMED and not policy.dry_run:
+    """Switches on, suggests, or says what keeps it from doing so: `Control.waiting` at every look, an action once."""
+    found = refusal(situation, control, policy, mode)
+    armed = mode is Mode.ARMED and not policy.dry_run
+    if found is not None and not (found.reason == NO_PREVIEW and control.phase is Phase.SUGGESTED and not armed):
+        return _refused(replace(control, waiting=found.words), found)
+    if armed:
         return _switch(control, situation, policy, reason=_why(situation), words=_because(situation))
+    control = replace(control, waiting=_DRY if mode is Mode.ARMED else _ONLY_SUGGESTS)
     if control.phase is Phase.SUGGESTED:
         return control, ()
     what = "dry run: would switch on" if mode is Mode.ARMED else "suggests"
     words = f"{what} {_name(policy.correction)}: {_because(situation)}; it would mask {_masked(situation)}"
     suggested = replace(control, phase=Phase.SUGGESTED)
     return suggested, (Action("suggested", _why(situation), words, "warning", _details(situation, policy)),)
+
+
+def _refused(control: Control, found: Refusal) -> Decision:
+    if found.key in control.refusals:
+        return control, ()
+    action = Action("refused", found.reason, f"no correction: {found.words}", "warning")
+    return replace(control, refusals=(*control.refusals, found.key)), (action,)
 
 
 def _switch(
@@ -126,6 +148,7 @@ def _switch(
         switches=control.switches + 1,
         last_switch=situation.step,
         refusals=(),
+        waiting=None,
         ack_missed=False,
         disagreed=False,
         effect_judged=False,
@@ -165,7 +188,7 @@ def _not_acknowledged(control: Control, situation: Situation, policy: Policy) ->
     since_when = f"{policy.ack_steps} steps after step {control.from_step}"
     others = _others(control, situation)
     if others:
-        words = f"{since_when} the trainer applies another correction ({others[0].fingerprint}) than it was told"
+        words = f"{since_when} the trainer applies a different correction ({others[0].fingerprint}) from the directive"
         return Action("not_acknowledged", "other_config", words, "critical", {"fingerprint": others[0].fingerprint})
     words = (
         f"no acknowledgement of the correction {since_when}: does the trainer call CorrectionSwitch.current and "
@@ -221,13 +244,13 @@ def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Deci
     if agrees and measured <= policy.max_masked_share:
         return replace(control, previewed=counted), ()
     if agrees:
-        reason, why = "masks_too_much", f"more than {policy.max_masked_share:.0%}: the gap has grown out of its reach"
+        reason, why = "masks_too_much", f"more than {policy.max_masked_share:.0%}: the gap has outgrown the correction"
     else:
         reason, why = (
             "masked_share",
-            f"{_foreseen(counted, control.previewed, policy)}: its log-probs or mask are not those recorded",
+            f"{_foreseen(counted, control.previewed, policy)}: its log-probs or mask differ from those recorded",
         )
-    words = f"taken back: over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens, {why}"
+    words = f"rolled back: over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens, {why}"
     done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
     details = {"measured": measured, "previewed": control.previewed, "counted": counted}
     return done, (Action("rolled_back", reason, words, "critical", details),)
@@ -265,7 +288,7 @@ def _found_upstream(control: Control, situation: Situation, policy: Policy) -> D
         return replace(control, suspect=cause, suspect_since=situation.step), ()
     if found is None or cause == control.upstream or situation.step < (control.suspect_since or 0) + _STANDING_STEPS:
         return control, ()
-    words = f"a correction is on, and the engine is at fault: {found.cause}. Fix that; the correction only hides it"
+    words = f"a correction is on although the engine is at fault: {found.cause}. Fix it; the correction only hides it"
     done = replace(control, upstream=found.cause)
     return done, (Action("hides_fault", found.cause, words, "critical", {"layer": found.layer}),)
 
@@ -288,7 +311,7 @@ def _wanted(control: Control) -> str | None:
 
 def _foreseen(counted: float | None, previewed: float | None, policy: Policy) -> str:
     if counted is not None:
-        return f"where {counted:.1%} are counted in what was recorded of these steps"
+        return f"where {counted:.1%} were recomputed from the records of these steps"
     return (
         f"and {policy.max_masked_share:.0%} is the limit"
         if previewed is None

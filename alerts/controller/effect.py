@@ -1,4 +1,4 @@
-"""Did it help? The course of a run before and after the first corrected step, judged once enough steps have passed.
+"""Did it help? The trend of a run before and after the first corrected step, judged once enough steps have passed.
 
 A correction repairs the objective, not the engine: the gap itself (K3) need not shrink. What is asked is whether it still doubles,
 how much is masked, and what the gradient norm and the reward do.
@@ -21,10 +21,10 @@ Series = tuple[NDArray[np.int64], NDArray[np.float64]]
 K3: Final = "backend.k3_kl"
 SCALARS: Final = ("grad_norm", "reward")
 FEWEST: Final = 10  # points on a side; fewer say nothing about a slope
-_LEVEL: Final = 0.99  # of the interval that must lie above a flat course
+_LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth that anybody would act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
-_ADVICE: Final = "lower the learning rate, or go back to a checkpoint from before the onset"
+_ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def judge(
         series: steps (int64, ascending) and values (float64) of `K3` and, where known, of `SCALARS`.
         from_step: first corrected step.
         window: steps looked at on each side.
-        masked: share of the tokens that the trainer masked; None: not reported.
+        masked: share of tokens masked by the trainer; None: not reported.
 
     Returns:
         ``judgement`` ("still_growing", "halted", "steady"), ``worse`` (which of `SCALARS` are: a gradient norm that has doubled, a
@@ -121,8 +121,8 @@ def _worse(before: Side, after: Side) -> list[str]:
 def _rest(before: Side, after: Side, masked: float | None) -> list[str]:
     """What else was looked at, for people; nothing of what is unknown."""
     pairs = {"gradient norm": (before.grad_norm, after.grad_norm), "reward": (before.reward, after.reward)}
-    told = [f"{name} {old:.3g} → {new:.3g}" for name, (old, new) in pairs.items() if None not in {old, new}]
-    return told if masked is None else [*told, f"{masked:.1%} of the tokens are masked"]
+    parts = [f"{name} {old:.3g} → {new:.3g}" for name, (old, new) in pairs.items() if None not in {old, new}]
+    return parts if masked is None else [*parts, f"{masked:.1%} of the tokens are masked"]
 
 
 def _words(judgement: str, before: Side, after: Side, window: int) -> str:

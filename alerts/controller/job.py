@@ -6,6 +6,7 @@ again after a restart, so that a crash in between loses nothing.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,27 +15,28 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts.controller import decide, policy_file
+from logprobe.alerts.controller.gather import gather
 from logprobe.alerts.controller.ledger import Memory, recall, remember
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.sight import look
 from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
-from logprobe.monitor import part
-from logprobe.monitor.action import Action as ServiceAction
 from logprobe.monitor.home import Home
-from logprobe.monitor.jobs import Job
 from logprobe.monitor.reader import connect
-from logprobe.monitor.store import Store
+from logprobe.monitor.service import part
+from logprobe.monitor.service.action import Action as ServiceAction
+from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.store.store import Store
 
 SECONDS: Final = 1.0
 _TOKENS_A_SECOND: Final = 20_000  # of a preview; it takes a tenth of the time that the run then rests
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
+_RUN: Final = re.compile(r"\bRUN\b")
 RULE: Final = "correction_controller"
-_TOLD_BY_RULES: Final = {
+_NOTIFIED_BY_RULES: Final = {
     "not_acknowledged"
 }  # the alert rule `correction-not-acknowledged` says so, and when it is over
 ACTION: Final = "correction.command"
@@ -67,7 +69,7 @@ class Controller:
         failed: list[Exception] = []
         for row in self._store.read("controller_runs").to_pylist():
             try:
-                actions = self._look_at(row)
+                actions = self._evaluate(row)
             except (LogprobeError, OSError) as error:  # of one run: a state, a key, a file; the other runs come first
                 failed.append(error)
                 continue
@@ -77,7 +79,7 @@ class Controller:
             raise failed[0]
         return {"runs": looked, "actions": done}
 
-    def _look_at(self, row: Mapping[str, Any]) -> Sequence[Action] | None:
+    def _evaluate(self, row: Mapping[str, Any]) -> Sequence[Action] | None:
         """Decides about one run; None: nothing is new, or it rests."""
         run = row["run"]
         mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
@@ -120,7 +122,7 @@ class Controller:
     def _decide(self, run: str, step: int, decision: Decide, *, previewing: bool = False) -> Sequence[Action]:
         with self._lock:
             memory, policy = recall(self._store, run), self._policies(run)
-            situation = look(
+            situation = gather(
                 self._store,
                 run,
                 step,
@@ -131,7 +133,7 @@ class Controller:
             )
             if situation.preview is not None:
                 self._rest_until[run] = time.monotonic() + situation.preview.tokens // _TOKENS_A_SECOND
-            control, actions = decision(memory.control, situation, policy)
+            control, actions = _naming(run, *decision(memory.control, situation, policy))
             directives = _directives(memory, control, actions, off_from=step + policy.notice_steps)
             if control != memory.control or actions:
                 self._save(replace(memory, control=control, directives=directives), actions, step)
@@ -143,7 +145,7 @@ class Controller:
         with self._store.transaction() as cursor:
             remember(self._store, cursor, memory, actions, step=step, now=now)
             for number, action in enumerate(actions, start=memory.actions + 1):
-                if action.name in _TOLD_BY_RULES:
+                if action.name in _NOTIFIED_BY_RULES:
                     continue
                 enqueue(self._store, cursor, notification(memory, number, action, step=step, now=now))
 
@@ -152,11 +154,19 @@ class Controller:
         if not directives.entries:
             return
         file, key = self._file(directives.run), directive_key(self._store.home.path)
-        if file.content() != encode(directives, key):
+        if not _says(file, encode(directives, key)):
             file.write(directives, key)
 
     def _file(self, run: str) -> DirectiveFile:
         return DirectiveFile(self._store.home.path, run)
+
+
+def _says(file: DirectiveFile, content: bytes) -> bool:
+    """Whether a file has this content; one that cannot be read, such as a link, is replaced like one that says something else."""
+    try:
+        return file.content() == content
+    except OSError:
+        return False
 
 
 def controller_part(store: Store, _: threading.Event) -> part.Part:
@@ -183,8 +193,8 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
         jobs=[Job("controller", SECONDS, work)],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
-            POLICY: ServiceAction("the policy that is in force for a run", in_force),
-            "directives": ServiceAction("what the trainer of a run is told to apply", controller.directives),
+            POLICY: ServiceAction("the effective policy of a run", in_force),
+            "directives": ServiceAction("the directives for a run's trainer", controller.directives),
         },
     )
 
@@ -238,6 +248,13 @@ def _decision(command: str, by: str, *, force: bool) -> Decide:
         return after, tuple(_by(action, by) if action.reason == "kill_switch" else action for action in actions)
 
     return switch if command in {"stop", "release"} else decision
+
+
+def _naming(run: str, control: Control, actions: Sequence[Action]) -> decide.Decision:
+    """Commands in sentences can be pasted: the run's name where they say RUN."""
+    waiting = None if control.waiting is None else _RUN.sub(lambda _: run, control.waiting)
+    named = tuple(replace(action, words=_RUN.sub(lambda _: run, action.words)) for action in actions)
+    return replace(control, waiting=waiting), named
 
 
 def _by(action: Action, by: str) -> Action:

@@ -12,9 +12,9 @@ import duckdb
 
 from logprobe.alerts.controller.situation import Action, Control
 from logprobe.collectors.directives import Directives, decode
-from logprobe.collectors.documents import canonical_json
 from logprobe.collectors.errors import StoreError
-from logprobe.monitor.store import Store
+from logprobe.collectors.recorder.documents import canonical_json
+from logprobe.monitor.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from logprobe.alerts.located import Table
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 
 FILE: Final = "correction.yaml"
 _FIELDS: Final = tuple(entry.name for entry in fields(Policy))
@@ -51,13 +52,8 @@ class Policies:
 def load(home: Path) -> Policies:
     """The policies of a home. Raises `ConfigurationError` that names file and line."""
     file = home / FILE
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return Policies()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read ({error})") from error
-    return parse(text, str(file))
+    text = limits.settings_text(file)
+    return Policies() if text is None else parse(text, str(file))
 
 
 def parse(text: str, file: str) -> Policies:
@@ -109,12 +105,12 @@ def _mode(value: Any) -> Mode:
 
 def _correction(value: Any) -> CorrectionConfig:
     if not isinstance(value, Mapping):
-        raise ConfigurationError("`correction`: its fields are expected, or `preset: NAME`")
+        raise ConfigurationError("`correction`: expected its fields, or `preset: NAME`")
     changes = dict(value)
     name = changes.pop("preset", None)
     config = CorrectionConfig.from_dict(changes) if name is None else preset(str(name), **changes)
     if config.is_level is None and config.rs_level is None and config.veto is None:
-        raise ConfigurationError("`correction`: this would correct nothing; name an `is_level` or `rs_level`")
+        raise ConfigurationError("`correction`: this would correct nothing; set `is_level` or `rs_level`")
     return config
 
 

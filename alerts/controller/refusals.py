@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from logprobe.alerts.controller.policy import Policy
-from logprobe.alerts.controller.situation import Control, Preview, Situation, Standing
+from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.situation import Control, KnownFinding, Preview, Situation
 
-_UPSTREAM: Final = ("semantic", "inference_path")
+STOPPED: Final = "stopped"
+MODE_OFF: Final = "mode_off"
+NO_PREVIEW: Final = "no_preview"
+UPSTREAM: Final = ("semantic", "inference_path")
 
 
 class Refusal(NamedTuple):
@@ -27,19 +30,31 @@ class Refusal(NamedTuple):
 Rule = Callable[[Situation, Control, Policy], Refusal | None]
 
 
-def refusal(situation: Situation, control: Control, policy: Policy) -> Refusal | None:
-    """The first reason against switching `policy.correction` on now; None: there is none."""
+def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode | None = None) -> Refusal | None:
+    """The first reason against switching `policy.correction` on now; None: there is none. `mode`: None when a person asks."""
+    if mode is Mode.OFF:
+        words = "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes that"
+        return Refusal(MODE_OFF, words)
     return next((found for rule in _RULES if (found := rule(situation, control, policy))), None)
 
 
-def upstream(situation: Situation, policy: Policy) -> Standing | None:
-    """The first finding in a layer that comes before the objective."""
-    standing = (f for f in situation.findings if f.layer in _UPSTREAM and f.confidence >= policy.min_confidence)
-    return next(standing, None)
+def upstream(situation: Situation, policy: Policy) -> KnownFinding | None:
+    """The first finding that forbids a correction, semantic ones before others.
+
+    Under a wrong distribution importance weights are wrong, however small the gap is.
+    """
+    forbidding = [f for f in situation.findings if f.confidence >= policy.min_confidence and _forbids(f)]
+    return min(forbidding, key=lambda finding: finding.layer != "semantic", default=None)
+
+
+def _forbids(finding: KnownFinding) -> bool:
+    return finding.vetoes or finding.layer == "semantic"
 
 
 def _stopped(situation: Situation, _: Control, __: Policy) -> Refusal | None:
-    return Refusal("stopped", "the kill switch is set") if situation.stopped else None
+    return (
+        Refusal(STOPPED, "the kill switch is set; `logprobe mis RUN release` clears it") if situation.stopped else None
+    )
 
 
 def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
@@ -58,14 +73,14 @@ def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | No
         return None
     return Refusal(
         "diagnosis_old",
-        f"the diagnosis has seen nothing after step {seen}, and the run is at step {situation.step}; `logprobe status` names "
+        f"the latest diagnosis covers steps up to {seen}, and the run is at step {situation.step}; `logprobe status` names "
         "the job that fails",
     )
 
 
 def _coverage(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
     if situation.coverage is None:
-        return Refusal("coverage_unknown", "coverage is not known, so it cannot be said what a correction would see")
+        return Refusal("coverage_unknown", "coverage is unknown, so the effect of a correction is too")
     if situation.coverage < policy.min_coverage:
         return Refusal(
             "low_coverage",
@@ -79,8 +94,8 @@ def _preview(situation: Situation, _: Control, policy: Policy) -> Refusal | None
     preview = situation.preview
     if preview is None or not preview.tokens:
         return Refusal(
-            "no_preview",
-            "the effect cannot be previewed: of the recent steps no raw tokens are kept, or not the advantages it needs",
+            NO_PREVIEW,
+            "the effect cannot be previewed: no raw tokens of recent steps are kept, or no advantages although it needs them",
         )
     for share, what in _shares(preview):
         if share is not None and share > policy.max_masked_share:
@@ -115,7 +130,9 @@ def _degenerate(situation: Situation, _: Control, policy: Policy) -> Refusal | N
 def _cooling(situation: Situation, control: Control, policy: Policy) -> Refusal | None:
     if control.last_switch is None or situation.step - control.last_switch >= policy.cool_down_steps:
         return None
-    return Refusal("cool_down", f"it was switched at step {control.last_switch}; {policy.cool_down_steps} steps rest")
+    return Refusal(
+        "cool_down", f"it was switched at step {control.last_switch}; the cool-down is {policy.cool_down_steps} steps"
+    )
 
 
 def _rate(_: Situation, control: Control, policy: Policy) -> Refusal | None:

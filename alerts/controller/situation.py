@@ -12,13 +12,15 @@ from logprobe.collectors.correction import CorrectionConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KnownFinding:
     """One finding of the diagnosis, as far as the controller cares."""
 
     cause: str
     layer: str
     confidence: float
     explanation: str = ""
+    vetoes: bool = False  # it explains so much of the gap, or is of such a kind, that a correction would hide it
+    accepted: bool = False  # people live with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Situation:
 
     step: int  # newest one with metrics
     verdict: str  # of the diagnosis: "healthy" | "growing" | "critical" | "calibrating" | "no_data"
-    findings: tuple[Standing, ...] = ()
+    findings: tuple[KnownFinding, ...] = ()
     diagnosed_step: int | None = None  # newest one that the diagnosis has seen; None: that is not known
     coverage: float | None = None  # smallest of the recent steps; None: unknown
     preview: Preview | None = None
@@ -82,6 +84,9 @@ class Control:
     switches: int = 0
     last_switch: int | None = None  # step of it
     refusals: tuple[str, ...] = ()  # `Refusal.key` of those given since the last switch: each is given once
+    waiting: str | None = (
+        None  # why the verdict leads to no correction, as of the last look; None: it does, or calls for none
+    )
     ack_missed: bool = False
     disagreed: bool = False  # it was said that ranks apply different configurations
     effect_judged: bool = False

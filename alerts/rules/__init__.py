@@ -1,1 +1,1 @@
-"""What is judged, and when people are told: rules, states, mutes, the job, trying rules out."""
+"""What is judged, and when people are notified: rules, states, mutes, the job, trying rules out."""

@@ -13,26 +13,20 @@ from typing import Any, Final
 from logprobe.alerts import audit
 from logprobe.alerts.rules.mutes import FIELDS
 from logprobe.alerts.rules.rule import span
-from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
-from logprobe.monitor.action import Action
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import connect
-from logprobe.monitor.store import Store
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.action import Action
+from logprobe.monitor.store.store import Store
 
 ACKNOWLEDGE: Final = "alerts.acknowledge"
 SILENCE: Final = "alerts.silence"
 UNSILENCE: Final = "alerts.unsilence"
 
-_Do = Callable[[Store, Mapping[str, Any], datetime], dict[str, Any]]
-
 
 def of(store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> dict[str, Action]:
     """The actions on an open store, for the service's endpoint."""
-
-    def bound(do: _Do) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        return lambda document: do(store, document, clock())
-
-    return {name: Action(words, bound(do)) for name, (words, do) in _ACTIONS.items()}
+    return actions.offered(_ACTIONS, store, clock)
 
 
 def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,14 +34,7 @@ def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """
-    try:
-        with connect(home) as reader:
-            return reader.act(name, document)
-    except ServiceUnavailableError:
-        if home.owner() is not None:
-            raise
-    with home.lock(), Store.open(home) as store:
-        return _ACTIONS[name][1](store, document, datetime.now(UTC))
+    return actions.perform(_ACTIONS, home, name, document)
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -56,8 +43,11 @@ def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> di
     The episode may be named by run, or run and rule, where that says which.
     """
     until = _until(document, now) if document.get("for") else None
-    meant = _meant(store, _text(document, "episode"))
-    author, reason = _text(document, "author"), str(document.get("reason") or ("snoozed" if until else "acknowledged"))
+    meant = _meant(store, actions.text(document, "episode"))
+    author, reason = (
+        actions.text(document, "author"),
+        str(document.get("reason") or ("snoozed" if until else "acknowledged")),
+    )
     with store.transaction() as cursor:
         for episode in (name for name, taken in meant.items() if not taken):
             store.execute(
@@ -77,7 +67,7 @@ def _meant(store: Store, wanted: str) -> dict[str, bool]:
     firing = {row["episode"]: row for row in rows if row["told"] and row["episode"]}
     meant = [name for name in firing if name == wanted] or [name for name in firing if name.startswith(f"{wanted}/")]
     if not meant:
-        raise ConfigurationError(f"no alert {wanted!r} fires; `logprobe alerts list` names those that do")
+        raise ConfigurationError(f"no firing alert {wanted!r}; see `logprobe alerts list`")
     taken = {name: firing[name]["acknowledged_by"] and not firing[name]["acknowledged_until"] for name in meant}
     return {name: bool(lasting) for name, lasting in taken.items()}
 
@@ -85,11 +75,11 @@ def _meant(store: Store, wanted: str) -> dict[str, bool]:
 def _until(document: Mapping[str, Any], now: datetime) -> datetime:
     """The end of what lasts as long as ``for`` says. Raises `ConfigurationError`."""
     try:
-        until = now + span(_text(document, "for"))
+        until = now + span(actions.text(document, "for"))
     except (ValueError, OverflowError) as error:
         raise ConfigurationError(str(error)) from error
     if until <= now:
-        raise ConfigurationError("it must last for some time; write 90s, 10m, 2h or 1d")
+        raise ConfigurationError("it needs a duration; write 90s, 10m, 2h or 1d")
     return until
 
 
@@ -101,7 +91,7 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
             f"a silence needs a matcher, such as rule=gap-*; fields are {', '.join(FIELDS)} and labels"
         )
     expires = _until(document, now)
-    silence, author, reason = (_text(document, name) for name in ("id", "author", "reason"))
+    silence, author, reason = (actions.text(document, name) for name in ("id", "author", "reason"))
     patterns = {str(name): str(pattern) for name, pattern in matchers.items()}
     with store.transaction() as cursor:
         store.execute(
@@ -122,11 +112,11 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
 
 def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """``{"id": …, "author": …}``."""
-    wanted = _text(document, "id")
+    wanted = actions.text(document, "id")
     known = {row["id"]: row for row in store.read("alert_silences", now=now.isoformat()).to_pylist()}
     if wanted not in known:
-        raise ConfigurationError(f"no silence {wanted!r} is in force; `logprobe alerts list` names those that are")
-    author = str(document.get("author") or audit.SOMEBODY)
+        raise ConfigurationError(f"no active silence {wanted!r}; see `logprobe alerts list`")
+    author = str(document.get("author") or audit.UNKNOWN_AUTHOR)
     with store.transaction() as cursor:
         store.execute(cursor, "alert_unsilence", id=wanted, now=now.isoformat())
         words = f"{known[wanted]['matchers']}, by {known[wanted]['author']}"
@@ -134,15 +124,8 @@ def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict
     return {"id": wanted, "expires_at": now}
 
 
-def _text(document: Mapping[str, Any], name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{name!r} is missing")
-    return value.strip()
-
-
-_ACTIONS: Final[Mapping[str, tuple[str, _Do]]] = {
-    ACKNOWLEDGE: ("say who takes care of an alert", _acknowledge),
-    SILENCE: ("tell nobody of the alerts that match, for some time", _silence),
+_ACTIONS: Final[actions.Actions] = {
+    ACKNOWLEDGE: ("acknowledge an alert", _acknowledge),
+    SILENCE: ("silence matching alerts for a while", _silence),
     UNSILENCE: ("end a silence", _unsilence),
 }

@@ -1,6 +1,6 @@
-"""What would have fired, and when: rules applied to runs that were recorded, with nobody told.
+"""What would have fired, and when: rules applied to runs that were recorded, without notifications.
 
-The same functions as in the service look at the same steps in the same order. What looks at the present (diagnosis, signs of life)
+The same functions as in the service look at the same steps in the same order. What looks at the present (diagnosis, heartbeats)
 has nothing to look at in a recording, and is left out.
 """
 
@@ -19,12 +19,14 @@ from logprobe.alerts.rules import evaluation, facts
 from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
+from logprobe.monitor.importers.formats import RECORDED
+from logprobe.monitor.importers.reading import Reading
 from logprobe.monitor.recorded import MANIFEST, RecordedRun
-from logprobe.monitor.slices import Source
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recording is complete
 
@@ -42,8 +44,8 @@ class Outcome:
 
 def backtest(source: Source, run: str, rules: Sequence[Rule]) -> Outcome:
     """The rules over all steps of `run`. Raises `QueryError`."""
-    asking = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
-    return over(run, batches(source, run, asking), asking)
+    stepwise = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
+    return over(run, batches(source, run, stepwise), stepwise)
 
 
 def batches(source: Source, run: str, rules: Sequence[Rule]) -> Iterator[list[StepFacts]]:
@@ -63,10 +65,10 @@ def over(run: str, batches: Iterator[list[StepFacts]], rules: Sequence[Rule]) ->
     messages: list[Message] = []
     for steps in batches:
         looked += len(steps)
-        for after, moved, told in evaluation.through_steps(alerts, rules, steps, context):
+        for after, moved, messages_of_step in evaluation.through_steps(alerts, rules, steps, context):
             alerts = after
             transitions += moved
-            messages += told
+            messages += messages_of_step
     return Outcome(run, looked, tuple(transitions), tuple(messages), tuple(alerts))
 
 
@@ -76,8 +78,8 @@ def opened(folder: Path) -> Iterator[tuple[Store, str]]:
 
     Raises `ConfigurationError` when `folder` is no recorded run.
     """
-    recorded = RecordedRun(folder)
-    with tempfile.TemporaryDirectory(prefix="logprobe-backtest-") as place:
+    with Reading(RECORDED) as reading, tempfile.TemporaryDirectory(prefix="logprobe-backtest-") as place:
+        recorded = RecordedRun(folder, reading.table)
         writer = SpoolWriter(Path(place), recorded.run, "backtest")
         for kind in recorded.kinds:
             writer.write(kind, recorded.table(kind))

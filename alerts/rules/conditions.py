@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from logprobe.alerts.rules.observation import Memory, Observation, StepFacts
 from logprobe.alerts.rules.rule import Absent, Exact, Growth, Nonfinite, Ratio, Rule, Threshold, Trend
-from logprobe.monitor import identity
+from logprobe.monitor.analysis import identity
 from logprobe.monitor.diagnosis.growth_rule import RULE, GrowthRule
 from logprobe.monitor.diagnosis.growth_rule import Threshold as GrowthThreshold
 from logprobe.monitor.diagnosis.onset import Tracker
@@ -166,7 +166,7 @@ def _trend(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tu
         return Observation("between", f"{len(recent)} of {when.window} steps of the trend", value), kept
     line = theil_sen(*_blocks(recent, 1.0 if when.doubling_within is not None else -1.0))
     if line is None:
-        return Observation("between", f"{rule.key} has too few different steps for a trend", value), kept
+        return Observation("between", f"{rule.key} has too few distinct steps for a trend", value), kept
     return _bent(rule, when, value, line.value, line.low), kept
 
 
@@ -181,7 +181,7 @@ def _blocks(recent: Sequence[Sequence[float]], sign: float) -> tuple[list[float]
 def _bent(rule: Rule, when: Trend, value: float, slope: float, flattest: float) -> Observation:
     word = "doubles" if when.doubling_within is not None else "halves"
     if slope <= 0 or flattest <= 0:
-        return Observation("good", f"{rule.key} shows no trend that is sure", value)
+        return Observation("good", f"{rule.key} has no significant trend", value)
     steps = math.log(2) / slope
     verdict: Any = "bad" if steps <= when.within else "good" if steps > (when.clear or when.within) else "between"
     return Observation(verdict, f"{rule.key} {word} every {steps:.0f} steps", value, doubling_steps=steps)

@@ -1,4 +1,4 @@
-"""What should have come and did not: the dead-man's conditions, as pure functions of a run's signs of life and the clock."""
+"""What should have come and did not: the dead-man's conditions, as pure functions of a run's heartbeats and the clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logprobe.alerts.rules.rule import DeadMan, Event
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Signs of life of a run.
+    """heartbeats of a run.
 
     Attributes:
         last_step: newest step; None: none yet.
@@ -25,6 +25,8 @@ class Pulse:
         rollouts: whether an engine's record ever came.
         writers: the run's collectors.
         training_since: when the first record of a training step came; None: none yet.
+        doubled: sequences, of trainer and engine, that are in the store once more than they should be.
+        doubled_since: the first step of these; None: none, or only the engine's.
     """
 
     last_step: int | None
@@ -35,10 +37,12 @@ class Pulse:
     rollouts: bool
     writers: Sequence[Writer]
     training_since: datetime | None = None
+    doubled: int = 0
+    doubled_since: int | None = None
 
 
 def observe(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
-    """What a dead-man's condition makes of the signs of life."""
+    """What a dead-man's condition makes of the heartbeats."""
     return _EVENTS[when.event](when, pulse, now)
 
 
@@ -52,7 +56,7 @@ def _state(pulse: Pulse, now: datetime) -> tuple[State, str]:
 def _no_new_step(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
     state, reason = _state(pulse, now)
     if pulse.last_step_at is None:
-        return Observation("missing", "no step has come yet")
+        return Observation("missing", "no step has arrived yet")
     if state in {State.ENDED, State.FAILED}:
         return Observation("good", reason)
     limit = max(when.floor, timedelta(seconds=when.times * (pulse.step_seconds or 0.0)))
@@ -65,11 +69,7 @@ def _no_new_step(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
         if pulse.step_seconds is None
         else f", a step usually takes {span_words(timedelta(seconds=pulse.step_seconds))}"
     )
-    alive = (
-        "no collector gives a sign of life either"
-        if state is State.STALE
-        else "its collectors still give signs of life"
-    )
+    alive = "no collector sends heartbeats either" if state is State.STALE else "its collectors still send heartbeats"
     words = f"no new step since step {pulse.last_step}, for {span_words(silence)}{usual}; {alive}"
     return Observation("bad", words, seconds, "seconds")
 
@@ -104,11 +104,11 @@ def _collector_stopped(when: DeadMan, pulse: Pulse, now: datetime) -> Observatio
     silent = [w for w in open_ones if now - (w.last_seen or now) > when.floor]
     going_on = len(silent) < len(open_ones)
     if not going_on or not silent:  # all of them: the run stopped, and another rule says so
-        return Observation("good", "every collector that was not closed gives signs of life")
+        return Observation("good", "every open collector sends heartbeats")
     if replaced := _replaced(silent, pulse.writers):
         return Observation("good", f"{', '.join(replaced)} was replaced by another collector of its kind")
     first = min(silent, key=lambda writer: writer.last_seen or now)
-    words = f"{_names(silent)} gave no sign of life for {span_words(now - (first.last_seen or now))}, while others did"
+    words = f"{_names(silent)} sent no heartbeat for {span_words(now - (first.last_seen or now))}, while others did"
     return Observation("bad", words, float(len(silent)), "collectors")
 
 
@@ -130,12 +130,12 @@ def _later(other: Writer, writer: Writer) -> bool:
 
 def _plugin_missing(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
     if pulse.rollouts or pulse.relies_on_engine < when.steps:
-        return Observation("good", "nothing is expected of an engine that did not come")
+        return Observation("good", "no engine is expected")
     if pulse.training_since is None or now - pulse.training_since < _ON_THE_WAY:
-        return Observation("good", "the engine's first records may still be on their way")
+        return Observation("good", "the engine's first records may still arrive")
     words = (
-        f"the trainer recorded {pulse.relies_on_engine} steps without the rollout's log-probs, and no engine ever sent a record: "
-        "the plugin was not loaded there"
+        f"the gap is not measured: the trainer recorded {pulse.relies_on_engine} steps without the rollout's log-probs, and no engine "
+        "ever sent a record; there is none, or the plugin was not loaded there"
     )
     return Observation("bad", words, float(pulse.relies_on_engine), "steps")
 

@@ -1,15 +1,15 @@
-"""Editing the rules of a home from a page: see them, try one out, save, disable and delete it. Done by the service, which reads the file anew.
+"""Editing the rules of a home from a page: see them, try one out, save, disable and delete it. Done by the service, which reads them again.
 
-The file is written as a whole, atomically, and only if nobody has changed it since it was looked at. A rule that is wrong is refused
+What is saved goes into a file of the editor's own, `rule_file.OVERLAY`, over the files that people write, which stay as they are. It is
+written as a whole, atomically, and only if nobody has changed any of the files since they were looked at. A rule that is wrong is refused
 with its line and words. The comments and the order of everything else in the file stay.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts import audit, located
-from logprobe.alerts.rules import rule_file, rule_text, trying
+from logprobe.alerts.rules import rule_file, rule_rows, rule_text, trying
 from logprobe.alerts.rules.rule import PresentCondition, Rule
-from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
-from logprobe.alerts.rules.rule_rows import form, row
+from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
+from logprobe.alerts.rules.rule_rows import Layer, form, row
 from logprobe.alerts.rules.rule_text import Edited
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.action import Action
-from logprobe.monitor.store import Store
+from logprobe.collectors.files import replace_file
+from logprobe.monitor.service.action import Action
+from logprobe.monitor.store.store import Store
 
 RULES: Final = "alerts.rules"
 TRY: Final = "alerts.rules.try"
@@ -41,54 +42,55 @@ _LONGEST: Final = 20_000  # characters of one rule
 _PROBLEM: Final = re.compile(r"^(?P<file>.*?):(?P<line>\d+): (?P<words>.*)$", re.DOTALL)
 
 Document = Mapping[str, Any]
+Texts = Mapping[
+    str, str
+]  # of a home's rule files, by name, in the order in which they apply; the editor's own is always there
 
 
 class Editor:
     """One home's rules, edited by one at a time. Used from any thread."""
 
     def __init__(self, store: Store, problem: Callable[[], str | None], clock: Callable[[], datetime]) -> None:
-        """`problem`: why what the file says is not in force."""
+        """`problem`: why what the files say is not in force."""
         self._store = store
-        self._file = store.home.path / rule_file.FILE
+        self._home = store.home.path
         self._problem = problem
         self._clock = clock
         self._lock = threading.Lock()
         self._last: tuple[Document, dict[str, Any]] | None = None
-        self._listed: tuple[tuple[str, str, str | None], dict[str, Any]] | None = None
+        self._listed: tuple[tuple[Texts, str, str | None], dict[str, Any]] | None = None
 
     def actions(self) -> dict[str, Action]:
         """For the service's endpoint."""
         return {
-            RULES: Action("the alert rules and where they stand", self._rules),
-            TRY: Action("what a rule would have said in stored runs", self._try),
-            SAVE: Action("write a rule into the home's rule file", self._saver(_saved)),
+            RULES: Action("the alert rules and their source", self._rules),
+            TRY: Action("what a rule would have reported in stored runs", self._try),
+            SAVE: Action("write a rule, over those of the home's files", self._saver(_saved)),
             ENABLE: Action("enable or disable a rule", self._saver(_switched)),
-            DELETE: Action("delete a rule from the home's rule file", self._saver(_deleted)),
+            DELETE: Action("delete a rule that was written here; what it changed applies again", self._saver(_deleted)),
         }
 
     def _rules(self, document: Document) -> dict[str, Any]:
         """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `rule_rows.row` has it."""
-        text, run = self._text(), str(document.get("run") or "")
-        asked = (text, run, self._problem())
+        texts, run = self._texts(), str(document.get("run") or "")
+        asked = (texts, run, self._problem())
         known = self._listed  # once: another thread may put another list there
         if known is None or known[0] != asked:  # pages ask every other second
-            known = self._listed = (asked, self._list(text, run))
+            known = self._listed = (asked, self._list(texts, run))
         return known[1]
 
-    def _list(self, text: str, run: str) -> dict[str, Any]:
-        shipped = {entry.name: entry.text for entry in rule_text.entries(_shipped_text())}
+    def _list(self, texts: Texts, run: str) -> dict[str, Any]:
         try:
-            book, problem = rule_file.parse(text, rule_file.FILE), self._problem()
-            own = {entry.name: entry.text for entry in rule_text.entries(text)}
+            book, problem, layers = rule_file.merge(texts), self._problem(), _layers(texts)
         except ConfigurationError as error:
-            book, problem, own = rule_file.load(), self._problem() or str(error), {}
+            book, problem, layers = rule_file.load(), self._problem() or str(error), _layers({})
         special = [each.match for each in book.runs]
         in_force = {rule.name: rule for rule in book.for_run(run)}
         return {
-            "file": str(self._file),
-            "fingerprint": _fingerprint(text),
+            "file": str(self._home / OVERLAY),
+            "fingerprint": _fingerprint(texts),
             "problem": problem,
-            "rules": [row(rule, shipped.get(rule.name), own.get(rule.name), in_force) for rule in book.rules],
+            "rules": [row(rule, layers.get(rule.name, []), in_force) for rule in book.rules],
             "runs": special,
         }
 
@@ -100,14 +102,13 @@ class Editor:
         """
         answer: dict[str, Any] = {"problems": [], "form": None, "untestable": None, "trial": None, "others": []}
         try:
-            edited, book, name = self._edited(document)
+            edited, book, name = _checked(self._texts(), document)
         except RuleFileError as error:
             return {**answer, "problems": list(error.problems)}
         rule = next(rule for rule in (*book.for_run(str(document.get("run"))), *book.rules) if rule.name == name)
-        shipped = any(entry.name == name for entry in rule_text.entries(_shipped_text()))
-        answer |= {"form": form(rule, shipped=shipped), "lost": edited.lost}
+        answer |= {"form": form(rule, shipped=name in _entries(_shipped_text())), "lost": edited.lost}
         if isinstance(rule.when, PresentCondition):
-            words = "it looks at how things are now, and a recording has no now; it can only be tried in force"
+            words = "it evaluates the present, which a recording does not have; save it to try it live"
             return {**answer, "untestable": words}
         return {**answer, **self._tried(rule, document)}
 
@@ -125,12 +126,8 @@ class Editor:
             others.append({"run": other, "steps": found.steps, "fired": len(found.fired), "cut": found.cut})
         return {"trial": None if trial is None else trial.document(), "others": others}
 
-    def _edited(self, document: Document) -> tuple[Edited, RuleBook, str]:
-        """The file with the rule in it, what it then means, and the rule's name. Raises `RuleFileError` with lines of the rule."""
-        return _checked(self._text(), document)
-
     def _saver(
-        self, change: Callable[[str, Document], tuple[Edited, str, str]]
+        self, change: Callable[[Texts, Document], tuple[Edited, str, str]]
     ) -> Callable[[Document], dict[str, Any]]:
         """An action that changes the file: ``{"based_on": fingerprint, "author": …, …}`` → ``{"fingerprint", "lost"}``."""
 
@@ -138,14 +135,14 @@ class Editor:
             with self._lock:
                 if self._last is not None and self._last[0] == document:
                     return self._last[1]  # asked again because a connection broke
-                text = self._text()
-                if str(document.get("based_on")) != _fingerprint(text):
+                texts = self._texts()
+                if str(document.get("based_on")) != _fingerprint(texts):
                     raise ConfigurationError(
-                        f"{rule_file.FILE} was changed meanwhile; look at what stands there now, and save again"
+                        "the rules were changed in the meantime; review the new version, and save again"
                     )
-                edited, action, subject = change(text, document)
+                edited, action, subject = change(texts, document)
                 self._write(edited, document, action, subject)
-                answer = {"fingerprint": _fingerprint(edited.text), "lost": edited.lost}
+                answer = {"fingerprint": _fingerprint({**texts, OVERLAY: edited.text}), "lost": edited.lost}
                 self._last = (dict(document), answer)
                 return answer
 
@@ -154,78 +151,122 @@ class Editor:
     def _write(self, edited: Edited, document: Document, action: str, subject: str) -> None:
         author = _word(document, "author")
         with self._store.transaction() as cursor:
-            words = " ".join(str(document.get("text") or "").split())[:500] or rule_file.FILE
+            words = " ".join(str(document.get("text") or "").split())[:500] or OVERLAY
             audit.note(self._store, cursor, self._clock(), author=author, action=action, subject=subject, words=words)
-            _replace(self._file, edited.text)
+            _replace(self._home / OVERLAY, edited.text)
 
-    def _text(self) -> str:
-        try:
-            return self._file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return ""
-        except (OSError, UnicodeDecodeError) as error:
-            raise RuleFileError([f"{self._file}: cannot be read ({error})"]) from error
+    def _texts(self) -> Texts:
+        found = [self._home / OVERLAY, *rule_file.files(self._home)]
+        by_name = {file.relative_to(self._home).as_posix(): file for file in found}
+        ordered = sorted(by_name, key=lambda name: (name != rule_file.FILE, name))
+        return {name: rule_file.read(by_name[name]) if by_name[name].exists() else "" for name in ordered}
 
 
-def _saved(text: str, document: Document) -> tuple[Edited, str, str]:
-    edited, _, name = _checked(text, document)
+def _saved(texts: Texts, document: Document) -> tuple[Edited, str, str]:
+    edited, _, name = _checked(texts, document)
     return edited, "rule saved", name
 
 
-def _switched(text: str, document: Document) -> tuple[Edited, str, str]:
-    """``{"name", "on"}``. What is shipped gets an entry of its own; one that says nothing else goes when it is enabled again."""
+def _switched(texts: Texts, document: Document) -> tuple[Edited, str, str]:
+    """``{"name", "on"}``. What another file defines gets an entry here; one that says nothing else goes when it is enabled again."""
     name, on = _word(document, "name"), document.get("on") is True
-    own = {entry.name: entry.text for entry in rule_text.entries(text)}
+    text = texts[OVERLAY]
+    own = _entries(text)
     if on and _says_only_enabled(own.get(name)):
         edited = rule_text.without(text, name)
     else:
         entry = rule_text.enabled(own.get(name, f"name: {name}\n"), on=on)
         edited = rule_text.put(text, entry, name if name in own else None)
-    rule_file.parse(edited.text, rule_file.FILE)
+    book = rule_file.merge({**texts, OVERLAY: edited.text})
+    if next((rule.enabled for rule in book.rules if rule.name == name), None) is not on:
+        raise ConfigurationError(_not_taken(book, name))
     return edited, "rule enabled" if on else "rule disabled", name
 
 
-def _deleted(text: str, document: Document) -> tuple[Edited, str, str]:
+def _deleted(texts: Texts, document: Document) -> tuple[Edited, str, str]:
     """``{"name"}``."""
     name = _word(document, "name")
-    edited = rule_text.without(text, name)
-    rule_file.parse(edited.text, rule_file.FILE)
+    edited = rule_text.without(texts[OVERLAY], name)
+    rule_file.merge({**texts, OVERLAY: edited.text})
     return edited, "rule deleted", name
+
+
+def _not_taken(book: RuleBook, name: str) -> str:
+    """Why an entry for `name` changes nothing."""
+    if name not in book.files:
+        return rule_file.nothing_to_change(name, book.files)
+    return f"{book.files[name]} has the last word on {name!r}; change it there"
 
 
 def _says_only_enabled(entry: str | None) -> bool:
     return entry is not None and set(located.parse(entry, "").values) == {"name", "enabled"}
 
 
-def _checked(text: str, document: Document) -> tuple[Edited, RuleBook, str]:
-    """The file's `text` with the rule of ``{"text", "was"}``. Raises `RuleFileError`: what is wrong with the rule has its own line."""
+def _checked(texts: Texts, document: Document) -> tuple[Edited, RuleBook, str]:
+    """The editor's file with the rule of ``{"text", "was"}``, what all files then mean, and the rule's name.
+
+    Raises `RuleFileError`: what is wrong with the rule has its own line.
+    """
     entry = str(document.get("text") or "")
     if len(entry) > _LONGEST:
         raise RuleFileError([f"a rule has at most {_LONGEST:,} characters"])
     try:
         name = _named(entry)
-        edited = rule_text.put(text, entry, document.get("was") or None)
+        _refuse_hidden(texts, entry, name, document.get("was"))
+        edited = rule_text.put(texts[OVERLAY], entry, document.get("was") or None)
     except ConfigurationError as error:
         raise RuleFileError([_readable(str(error))]) from error
     try:
-        return edited, rule_file.parse(edited.text, rule_file.FILE), name
+        book = rule_file.merge({**texts, OVERLAY: edited.text})
     except RuleFileError as error:
         lines = range(edited.first_line, edited.first_line + entry.count("\n") + 1)
         raise RuleFileError([_of_entry(problem, lines) for problem in error.problems]) from error
+    if book.files.get(name) != OVERLAY:
+        raise RuleFileError([f"line 1: {_not_taken(book, name)}"])
+    return edited, book, name
+
+
+def _refuse_hidden(texts: Texts, entry: str, name: str, was: Any) -> None:
+    """Raises `ConfigurationError` for what the entry leaves to another file's rule while it looks as if it did not."""
+    file, text = next(
+        ((file, found) for file, text in reversed(list(texts.items())) if (found := _entries(text).get(name))),
+        (OVERLAY, ""),
+    )
+    if file == OVERLAY:
+        return
+    if name != was:
+        raise ConfigurationError(f"line:1: {file} has a rule {name!r}; open that one to change it")
+    given = located.parse(entry, "line").values
+    left = sorted(located.parse(text, file).values.keys() - given.keys()) if "when" not in given else []
+    if left:
+        raise ConfigurationError(f"line:1: {file} sets `{left[0]}` of this rule; to change it, set it here as well")
+
+
+def _layers(texts: Texts) -> dict[str, list[Layer]]:
+    """By rule: the entries that make it, the first one below."""
+    found: dict[str, list[Layer]] = {}
+    for file, text in {rule_rows.BUILT_IN: _shipped_text(), **texts}.items():
+        for name, entry in _entries(text).items():
+            found.setdefault(name, []).append(Layer(file, entry))
+    return found
+
+
+def _entries(text: str) -> dict[str, str]:
+    return {entry.name: entry.text for entry in rule_text.entries(text)}
 
 
 def _named(entry: str) -> str:
-    """The name of a rule. Raises `ConfigurationError` with the line of what is no YAML."""
+    """The name of a rule. Raises `ConfigurationError` with the line of invalid YAML."""
     name = rule_text.one(entry).values.get("name")
     if not name:
-        raise ConfigurationError("line:1: a rule needs a `name`; a new rule says `when`")
+        raise ConfigurationError("line:1: a rule needs a `name`; a new rule needs `when`")
     return str(name)
 
 
 def _of_entry(problem: str, lines: Sequence[int]) -> str:
     """A line of the file as one of the entry; one elsewhere keeps the file's name."""
     found = _PROBLEM.match(problem)
-    if found is None or int(found["line"]) not in lines:
+    if found is None or found["file"] != OVERLAY or int(found["line"]) not in lines:
         return problem
     return f"line {int(found['line']) - lines[0] + 1}: {found['words']}"
 
@@ -239,21 +280,15 @@ def _shipped_text() -> str:
     return (resources.files("logprobe.alerts.rules") / rule_file.SHIPPED).read_text(encoding="utf-8")
 
 
-def _fingerprint(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
+def _fingerprint(texts: Texts) -> str:
+    return sha256(json.dumps(list(texts.items())).encode()).hexdigest()[:16]
 
 
 def _replace(file: Path, text: str) -> None:
     """The file with this content, or as it was; with the permissions it had. Raises `ConfigurationError`."""
     try:
         mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o644
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-            written.write(text)
-            written.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        Path(name).replace(file)
+        replace_file(file, text.encode(), mode=mode)
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error}") from error
 

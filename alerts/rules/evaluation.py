@@ -1,6 +1,6 @@
 """One run's alerts, step after step: which rules fire, and what has to be told. Pure; `ledger` keeps what is returned.
 
-What is told follows from comparing how an alert stands with what people were told of it last. So a restart, a missed tick, a silence
+What is told follows from comparing how an alert stands with the last notification about it. So a restart, a missed tick, a silence
 that ends or a changed rule need no handling of their own: the difference is told, once.
 """
 
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from logprobe.alerts.rules import conditions
-from logprobe.alerts.rules.mutes import Acknowledgement, Silence, Standing, muted_by
+from logprobe.alerts.rules.mutes import Acknowledgement, AlertStatus, Silence, muted_by
 from logprobe.alerts.rules.observation import Memory, Observation, StepFacts
 from logprobe.alerts.rules.rule import Diagnosed, PresentCondition, Rule
 from logprobe.alerts.rules.states import Phase, Reason, State, advance
@@ -23,13 +23,13 @@ _WORSE: Final = 2.0  # told again, in place, when the value has moved by this fa
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Notified:
     """What people know of an alert.
 
     Attributes:
         episode: that they were told of last; None: of none.
         open: whether they believe that it still fires.
-        value: that stood in the last message.
+        value: as given in the last message.
         count: messages about this episode.
         acknowledged: whether they were told that somebody takes care.
         since_step: where the episode began; None: no step is known.
@@ -53,16 +53,16 @@ class Alert:
     rule: Rule
     slice: str | None = None
     state: State = field(default_factory=State)
-    told: Told = field(default_factory=Told)
+    notified: Notified = field(default_factory=Notified)
     step: int | None = None
     memory: Memory = field(default_factory=dict)
     observation: Observation | None = None
     muted: str | None = None
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> AlertStatus:
         """As other alerts see it."""
-        return Standing(self.rule, self.slice, self.state.phase, self.told.open)
+        return AlertStatus(self.rule, self.slice, self.state.phase, self.notified.open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +96,20 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What decides, besides the alerts, whether something is told. `tell_from`: older news is history; None: everything is told."""
+    """What decides, besides the alerts, whether something is told. `notify_from`: older news is history; None: everything is told.
+
+    `accepted`: why a cause that alerts share is lived with, see `run_status.lived_with`.
+    """
 
     run: str
     now: datetime
     silences: Sequence[Silence] = ()
     acknowledgements: Mapping[str, Acknowledgement] = field(default_factory=dict)
-    tell_from: datetime | None = None
+    notify_from: datetime | None = None
+    accepted: Mapping[str, str] = field(default_factory=dict)
 
 
-def look_at_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert], list[Transition]]:
+def evaluate_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert], list[Transition]]:
     """The alerts after one more step. Those that have seen it already, and those whose rule looks at no steps, stay as they are."""
     after, transitions = [], []
     for alert in alerts:
@@ -119,7 +123,7 @@ def look_at_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert]
     return after, transitions
 
 
-def look_at_present(
+def evaluate_status(
     alerts: Iterable[Alert], observations: Mapping[str, Observation], now: datetime, *, diagnosed: int | None = None
 ) -> tuple[list[Alert], list[Transition]]:
     """The alerts after a look at how things are now.
@@ -169,19 +173,17 @@ def _moved(
 
 
 def end(alert: Alert, now: datetime) -> tuple[Alert, list[Transition]]:
-    """The alert of a rule that is in force no longer, and what people are told of its end: not what it saw last."""
+    """The alert of a rule that was removed, and the notification of its end: not what it saw last."""
     ended = replace(
         alert,
         state=State(Phase.NORMAL, Reason.RULE_GONE, changed_at=now),
-        observation=Observation(
-            "good", f"the rule {alert.rule.name} is in force no longer; nothing says that it got better"
-        ),
+        observation=Observation("good", f"the rule {alert.rule.name} was removed; the condition may still hold"),
     )
     gone = alert.state.phase.active
     return ended, [Transition(ended, alert.state.phase, alert.step, now)] if gone else []
 
 
-def tell(
+def notify(
     alerts: Sequence[Alert], context: Context, *, step: int | None, at: datetime
 ) -> tuple[list[Alert], list[Message]]:
     """What people have to be told so that they know how the alerts stand, and the alerts once they were.
@@ -192,37 +194,39 @@ def tell(
         step: that was looked at last.
         at: its time.
     """
-    told = list(alerts)
+    notified = list(alerts)
     messages: list[Message] = []
-    if not any(alert.state.phase.active or alert.told.open or alert.muted for alert in told):
-        return told, messages
+    if not any(alert.state.phase.active or alert.notified.open or alert.muted for alert in notified):
+        return notified, messages
     # The most severe first: once it is told, those it inhibits keep quiet.
-    for index in sorted(range(len(told)), key=lambda i: _rank(told[i])):
-        others = [other.standing for other in told if other is not told[index]]
-        told[index], found = _tell_one(told[index], others, context, step, at)
+    for index in sorted(range(len(notified)), key=lambda i: _rank(notified[i])):
+        others = [other.status for other in notified if other is not notified[index]]
+        notified[index], found = _notify_one(notified[index], others, context, step, at)
         messages += found
-    return told, messages
+    return notified, messages
 
 
 def _rank(alert: Alert) -> int:
     return {"critical": 0, "warning": 1, "info": 2}[alert.rule.severity]
 
 
-def _tell_one(
-    alert: Alert, others: Sequence[Standing], context: Context, step: int | None, at: datetime
+def _notify_one(
+    alert: Alert, others: Sequence[AlertStatus], context: Context, step: int | None, at: datetime
 ) -> tuple[Alert, list[Message]]:
     if not alert.state.phase.active:
-        word = "resolved" if alert.told.open else None
+        word = "resolved" if alert.notified.open else None
         alert = replace(alert, muted=None)
     else:
-        muted = muted_by(context.run, alert.standing, others, context.silences, context.now)
-        if muted is None and context.tell_from is not None and at < context.tell_from and not alert.told.open:
-            muted = "history: it happened too long ago to be news"
+        muted = muted_by(context.run, alert.status, others, context.silences, context.now)
+        if muted is None and alert.rule.metric is not None:
+            muted = context.accepted.get(alert.rule.shared_cause)
+        if muted is None and context.notify_from is not None and at < context.notify_from and not alert.notified.open:
+            muted = "history: it happened too long ago for a notification"
         alert = replace(alert, muted=muted)
-        word = None if muted else _news(alert, others, context)
+        word = None if muted else _due(alert, others, context)
     if word is None:
         return alert, []
-    return _told(alert, word, context, step, at)
+    return _notification(alert, word, context, step, at)
 
 
 def episode_of(run: str, alert: Alert) -> str:
@@ -232,25 +236,25 @@ def episode_of(run: str, alert: Alert) -> str:
     return "/".join(filter(None, (run, alert.rule.name, alert.slice, str(where))))
 
 
-def _news(alert: Alert, others: Sequence[Standing], context: Context) -> str | None:
+def _due(alert: Alert, others: Sequence[AlertStatus], context: Context) -> str | None:
     """What people do not know yet about an alert that fires."""
-    if not alert.told.open:
-        worse_now = any(other.told and alert.standing.inhibits(other) for other in others)
+    if not alert.notified.open:
+        worse_now = any(other.notified and alert.status.inhibits(other) for other in others)
         return "escalated" if worse_now else "firing"
-    said = context.acknowledgements.get(alert.told.episode or "")
+    said = context.acknowledgements.get(alert.notified.episode or "")
     acknowledged = said is not None and said.in_force(context.now)
-    if acknowledged and not alert.told.acknowledged:
+    if acknowledged and not alert.notified.acknowledged:
         return "acknowledged"
-    if alert.told.acknowledged and not acknowledged:
+    if alert.notified.acknowledged and not acknowledged:
         return REMINDER  # a snooze is over
     # Somebody who takes care looks at the numbers anyway.
     return "updated" if not acknowledged and _much_worse(alert) else None
 
 
 def _much_worse(alert: Alert) -> bool:
-    """Whether the value has moved by a factor, further away from what the rule allows, since people were told."""
+    """Whether the value has moved by a factor, further away from what the rule allows, since the last notification."""
     value = None if alert.observation is None else alert.observation.value
-    before, declared = alert.told.value, alert.rule.declared
+    before, declared = alert.notified.value, alert.rule.declared
     if value is None or not before or value <= 0 or before <= 0 or declared is None:
         return False
     return (
@@ -260,20 +264,22 @@ def _much_worse(alert: Alert) -> bool:
     )
 
 
-def _told(alert: Alert, word: str, context: Context, step: int | None, at: datetime) -> tuple[Alert, list[Message]]:
+def _notification(
+    alert: Alert, word: str, context: Context, step: int | None, at: datetime
+) -> tuple[Alert, list[Message]]:
     begins = word in {"firing", "escalated"}
-    episode = episode_of(context.run, alert) if begins else alert.told.episode or ""
-    # A rule that was changed may find an episode again that people were told of: its messages go on counting.
-    count = alert.told.count + 1 if episode == alert.told.episode else 1
-    told = Told(
+    episode = episode_of(context.run, alert) if begins else alert.notified.episode or ""
+    # A rule that was changed may find an episode again that was notified before: its messages keep counting.
+    count = alert.notified.count + 1 if episode == alert.notified.episode else 1
+    notified = Notified(
         episode=episode,
         open=word != "resolved",
         value=None if alert.observation is None else alert.observation.value,
         count=count,
-        acknowledged=word == "acknowledged" or (not begins and word != REMINDER and alert.told.acknowledged),
-        since_step=alert.state.started_step if begins else alert.told.since_step,
+        acknowledged=word == "acknowledged" or (not begins and word != REMINDER and alert.notified.acknowledged),
+        since_step=alert.state.started_step if begins else alert.notified.since_step,
     )
-    after = replace(alert, told=told)
+    after = replace(alert, notified=notified)
     message = Message(
         alert=after,
         word=word,
@@ -307,8 +313,8 @@ def through_steps(
     alerts: Sequence[Alert], rules: Sequence[Rule], steps: Iterable[StepFacts], context: Context
 ) -> Iterator[tuple[list[Alert], list[Transition], list[Message]]]:
     """Steps in order; after each the alerts, the transitions it brought and what is to be told."""
-    standing = list(alerts)
+    current = list(alerts)
     for facts in steps:
-        standing, transitions = look_at_step(with_new_slices(standing, rules, facts), facts)
-        standing, messages = tell(standing, context, step=facts.step, at=facts.at)
-        yield standing, transitions, messages
+        current, transitions = evaluate_step(with_new_slices(current, rules, facts), facts)
+        current, messages = notify(current, context, step=facts.step, at=facts.at)
+        yield current, transitions, messages

@@ -11,9 +11,9 @@ import pyarrow as pa
 from logprobe.alerts.rules.conditions import metrics_of
 from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import Exact, Rule
-from logprobe.monitor import identity, slices
+from logprobe.monitor.analysis import identity, slices
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.slices import Source
 
 STEPS_PER_BATCH: Final = 256
 _UNKNOWN: Final = "unknown"  # the slice of sequences of which it is not known where they belong

@@ -1,6 +1,6 @@
 """The service's alerts job: looks at every new step in order, and at how things are now; writes down what became of each alert.
 
-How the alerts stand, their transitions, the messages to send and the cursor are one transaction. A service that is killed goes on
+How the alerts stand, their transitions, the messages to send and the cursor are one transaction. A service that is killed continues
 where the last transaction left off, and comes to the same alerts.
 """
 
@@ -15,25 +15,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts.reloading import Reloaded
-from logprobe.alerts.rules import actions, evaluation, facts, ledger, notice, present
+from logprobe.alerts.rules import actions, evaluation, facts, ledger, notification_builder, run_status
 from logprobe.alerts.rules.editor import Editor
 from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
-from logprobe.alerts.rules.notice import Surroundings
+from logprobe.alerts.rules.notification_builder import Surroundings
 from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
-from logprobe.alerts.rules.rule_file import FILE, RuleBook
+from logprobe.alerts.rules.rule_file import FILE, RuleBook, files
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor.home import Home
-from logprobe.monitor.jobs import Job
-from logprobe.monitor.part import Part, PartMaker
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.part import Part, PartMaker
+from logprobe.monitor.store.store import Store
 
 SECONDS: Final = 1.0
 PATIENCE: Final = 60.0
 # A step is looked at once nothing came for it for so long: its records come in several segments.
 QUIET: Final = timedelta(seconds=2)
 _SERIES: Final = 60  # steps of a sparkline
-_MARKS: Final = ("last_arrival", "revision", "diagnosed_at", "controlled_at")  # columns of `alert_runs`
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class _Work:
     context: Context
     cursor: int | None
     alerts: list[Alert]
-    kept: dict[tuple[str, str | None], Alert]  # as they stand in the store
+    kept: dict[tuple[str, str | None], Alert]  # as stored
     gone: list[Alert] = field(default_factory=list)
     transitions: list[Transition] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
@@ -71,53 +70,49 @@ class Evaluator:
         self._page = page
         self._clock = clock
         self._quiet = quiet
-        self._presents = present.Presents(store)
+        self._presents = run_status.RunStatuses(store)
 
     def run_once(self) -> dict[str, Any]:
         """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
         counts = {"runs": 0, "steps": 0, "transitions": 0, "messages": 0}
         now = self._clock()
         book = self._book()
-        silences = ledger.silences(self._store, now)
-        for row in self._store.read("alert_runs").to_pylist():
+        rows = [(row, book.for_run(row["run"])) for row in self._store.read("alert_runs").to_pylist()]
+        rows = [(row, rules) for row, rules in rows if _may_have_changed(row, rules, now, book.tell_within)]
+        if not rows:
+            return counts
+        # Of all runs at once: a small query takes milliseconds, whatever it reads.
+        runs = [row["run"] for row, _ in rows]
+        silences, kept = ledger.silences(self._store, now), ledger.load(self._store, runs)
+        acknowledgements = ledger.acknowledgements(self._store, runs)
+        for row, rules in rows:
             if self._stopping.is_set():
                 break
-            rules = book.for_run(row["run"])
-            if not _may_have_news(row, rules, now, book.tell_within):
-                continue
-            context = Context(
-                run=row["run"],
-                now=now,
-                silences=silences,
-                acknowledgements=ledger.acknowledgements(self._store, row["run"]),
-                tell_from=now - book.tell_within,
-            )
-            for name, number in self._look_at(context, row, rules, book.tell_within).items():
+            context = Context(row["run"], now, silences, acknowledgements, notify_from=now - book.tell_within)
+            work = self._begin(context, row, rules, kept[context.run])
+            for name, number in self._evaluate(work, row, rules, book.tell_within).items():
                 counts[name] += number
         return counts
 
-    def _look_at(
-        self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], news: timedelta
-    ) -> dict[str, int]:
-        work = self._begin(context, row, rules)
-        steps = self._look_at_steps(work, rules, newest=row["newest_step"])
-        young = context.now - row["last_arrival"] <= news
-        at = context.now if young else row["last_arrival"]
-        now = self._presents.of(work.run, tuple(row[name] for name in _MARKS))
-        observations = present.observe(rules, now, at)
-        work.alerts, transitions = evaluation.look_at_present(work.alerts, observations, at, diagnosed=now.diagnosed)
+    def _evaluate(self, work: _Work, row: Mapping[str, Any], rules: Sequence[Rule], news: timedelta) -> dict[str, int]:
+        steps = self._evaluate_steps(work, rules, newest=row["newest_step"])
+        young = work.context.now - row["last_arrival"] <= news
+        at = work.context.now if young else row["last_arrival"]
+        now = self._presents.of(work.run, row)
+        observations = run_status.observe(rules, now, at)
+        work.alerts, transitions = evaluation.evaluate_status(work.alerts, observations, at, diagnosed=now.diagnosed)
         work.transitions += transitions
+        work.context = replace(work.context, accepted=run_status.lived_with(now))
         if not _lags(work):  # half-way through the past a rule that was changed does not know yet how things are
-            self._tell(work, step=work.cursor, at=at)
-        self._commit(work, rules, known=row["rules"])
+            self._notify(work, step=work.cursor, at=at)
+        self._commit(work, rules, known=None if steps else row["rules"])
         return {"runs": 1, "steps": steps, **work.written}
 
-    def _begin(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule]) -> _Work:
+    def _begin(
+        self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], stored: Sequence[ledger.Kept]
+    ) -> _Work:
         by_name = {rule.name: rule for rule in rules}
-        kept = {
-            (entry.rule, entry.slice): entry.alert(by_name.get(entry.rule))
-            for entry in ledger.load(self._store, context.run)
-        }
+        kept = {(entry.rule, entry.slice): entry.alert(by_name.get(entry.rule)) for entry in stored}
         known = {name: alert for name, alert in kept.items() if alert.rule.name in by_name}
         new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in known]
         work = _Work(context.run, context, row["cursor"], [*known.values(), *new], known)
@@ -126,39 +121,40 @@ class Evaluator:
         return work
 
     def _end(self, work: _Work, alert: Alert) -> None:
-        """A rule that is in force no longer: what people believe to fire is over."""
+        """A rule that was removed: what people believe to be firing ends."""
         ended, transitions = evaluation.end(alert, work.context.now)
-        _, messages = evaluation.tell([ended], work.context, step=work.cursor, at=work.context.now)
+        _, messages = evaluation.notify([ended], work.context, step=work.cursor, at=work.context.now)
         work.gone.append(ended)
         work.transitions += transitions
         work.messages += messages
 
-    def _look_at_steps(self, work: _Work, rules: Sequence[Rule], *, newest: int | None) -> int:
-        """Looks at what is new, batch by batch; → how many steps. `newest`: that there is."""
+    def _evaluate_steps(self, work: _Work, rules: Sequence[Rule], *, newest: int | None) -> int:
+        """Looks at what is new, batch by batch; → how many steps. `newest`: that there is. The last batch is left to be committed."""
         looked = 0
         quiet_since = self._clock() - self._quiet
-        asking = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
-        while asking and not self._stopping.is_set() and (seen := _seen_by_all(work.alerts)) != newest:
-            steps = facts.steps_after(self._store, work.run, asking, seen, quiet_since=quiet_since)
+        stepwise = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
+        while stepwise and not self._stopping.is_set() and (seen := _seen_by_all(work.alerts)) != newest:
+            if looked:
+                self._commit(work, rules, known=None)
+            steps = facts.steps_after(self._store, work.run, stepwise, seen, quiet_since=quiet_since)
             if not steps:
                 break
             looked += len(steps)
-            self._through(work, asking, steps)
-            self._commit(work, rules, known=None)
+            self._through(work, stepwise, steps)
         return looked
 
     def _through(self, work: _Work, rules: Sequence[Rule], steps: Sequence[StepFacts]) -> None:
         for step in steps:
             alerts = evaluation.with_new_slices(work.alerts, rules, step)
-            work.alerts, transitions = evaluation.look_at_step(alerts, step)
+            work.alerts, transitions = evaluation.evaluate_step(alerts, step)
             work.transitions += transitions
             # A rule that is new, or was changed, looks at the whole run once more; what that brings up is told at the end of it.
             if work.cursor is None or step.step > work.cursor:
                 work.cursor = step.step
-                self._tell(work, step=step.step, at=step.at)
+                self._notify(work, step=step.step, at=step.at)
 
-    def _tell(self, work: _Work, *, step: int | None, at: datetime) -> None:
-        work.alerts, messages = evaluation.tell(work.alerts, work.context, step=step, at=at)
+    def _notify(self, work: _Work, *, step: int | None, at: datetime) -> None:
+        work.alerts, messages = evaluation.notify(work.alerts, work.context, step=step, at=at)
         work.messages += messages
 
     def _commit(self, work: _Work, rules: Sequence[Rule], *, known: str | None) -> None:
@@ -167,7 +163,9 @@ class Evaluator:
         changed = [alert for alert in work.alerts if _differs(alert, work.kept.get((alert.rule.name, alert.slice)))]
         if not (changed or work.gone or work.messages or work.transitions or known != fingerprint):
             return
-        notifications = [notice.build(work.run, message, self._around(work, message)) for message in work.messages]
+        notifications = [
+            notification_builder.build(work.run, message, self._around(work, message)) for message in work.messages
+        ]
         with self._store.transaction() as cursor:
             ledger.save(self._store, cursor, work.run, changed)
             ledger.forget(self._store, cursor, work.run, work.gone)
@@ -198,10 +196,10 @@ class Evaluator:
         )
 
 
-def _may_have_news(row: Mapping[str, Any], rules: Sequence[Rule], now: datetime, news: timedelta) -> bool:
+def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: datetime, notify_within: timedelta) -> bool:
     """New steps, other rules, something people should hear of later, or a run that may stop any moment."""
     unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
-    young = now - row["last_arrival"] <= news
+    young = now - row["last_arrival"] <= notify_within
     return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
 
 
@@ -232,11 +230,12 @@ def _differs(alert: Alert, kept: Alert | None) -> bool:
 def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -> PartMaker:
     """Alerts as a part of the service. `rules`: reads those of a home, and raises `RuleFileError` when they are wrong.
 
-    The home's file is read again when it changes; wrong, it is not taken over, and the job says so.
+    The home's files are read again when one changes; wrong, they are not taken over, and the job says so.
     """
 
     def make(store: Store, stopping: threading.Event) -> Part:
-        book = Reloaded(store.home.path / FILE, lambda: rules(store.home))
+        home = store.home.path
+        book = Reloaded(home / FILE, lambda: rules(store.home), lambda: files(home))
         evaluator = Evaluator(store, book.current, stopping, page=page)
         work = Job("alerts", SECONDS, lambda: {**evaluator.run_once(), **book.report()}, patience=PATIENCE)
         rules_of_home = Editor(store, lambda: book.problem, lambda: datetime.now(UTC))

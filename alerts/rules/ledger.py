@@ -11,13 +11,13 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from logprobe.alerts.rules.evaluation import Alert, Told, Transition
+from logprobe.alerts.rules.evaluation import Alert, Notified, Transition
 from logprobe.alerts.rules.mutes import Acknowledgement, Silence
 from logprobe.alerts.rules.observation import Observation
 from logprobe.alerts.rules.rule import Rule
 from logprobe.alerts.rules.states import Phase, Reason, State
-from logprobe.monitor.slices import Source
-from logprobe.monitor.store import Store
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.store.store import Store
 
 _TIME: Final = pa.timestamp("us", "UTC")
 _STATES: Final = pa.schema(
@@ -54,21 +54,21 @@ class Kept:
     document: Mapping[str, Any]
 
     def alert(self, rule: Rule | None) -> Alert:
-        """With the rule that is in force now: one that judges differently starts anew, and what people were told stays.
+        """With the rule that is active now: one that judges differently starts over, and what was notified stays.
 
         `rule`: None when there is none by that name any more; then with the one that was in force.
         """
-        told = Told(**self.document["told"])
+        notified = Notified(**self.document["told"])
         if rule is None:
             rule = Rule.model_validate(self.document["rule"])
         elif rule.fingerprint != self.fingerprint:
-            return Alert(rule, self.slice, told=told)
+            return Alert(rule, self.slice, notified=notified)
         observation = self.document["observation"]
         return Alert(
             rule,
             self.slice,
             state=_state(self.document["state"]),
-            told=told,
+            notified=notified,
             step=self.document["step"],
             memory=self.document["memory"],
             observation=None if observation is None else Observation(**observation),
@@ -76,10 +76,13 @@ class Kept:
         )
 
 
-def load(source: Source, run: str) -> list[Kept]:
-    """The alerts of a run as they were kept."""
-    rows = source.read("alert_load", run=run).to_pylist()
-    return [Kept(row["rule"], row["slice"] or None, row["fingerprint"], json.loads(row["document"])) for row in rows]
+def load(source: Source, runs: Sequence[str]) -> dict[str, list[Kept]]:
+    """The alerts of each run as they were kept."""
+    found: dict[str, list[Kept]] = {run: [] for run in runs}
+    for row in source.read("alert_load", runs=list(runs)).to_pylist():
+        kept = Kept(row["rule"], row["slice"] or None, row["fingerprint"], json.loads(row["document"]))
+        found[row["run"]].append(kept)
+    return found
 
 
 def save(store: Store, cursor: duckdb.DuckDBPyConnection, run: str, alerts: Iterable[Alert]) -> None:
@@ -128,9 +131,9 @@ def silences(source: Source, now: datetime) -> list[Silence]:
     return [Silence(**{**row, "matchers": json.loads(row["matchers"])}) for row in rows]
 
 
-def acknowledgements(source: Source, run: str) -> dict[str, Acknowledgement]:
-    """Who takes care of what, by episode."""
-    rows = source.read("alert_acknowledged", run=run).to_pylist()
+def acknowledgements(source: Source, runs: Sequence[str]) -> dict[str, Acknowledgement]:
+    """Who takes care of what in these runs, by episode."""
+    rows = source.read("alert_acknowledged", runs=list(runs)).to_pylist()
     names = ("episode", "author", "reason", "time", "until")
     return {row["episode"]: Acknowledgement(*(row[name] for name in names)) for row in rows}
 
@@ -145,8 +148,8 @@ def _row(run: str, alert: Alert) -> dict[str, Any]:
         "phase": state.phase.value,
         "reason": state.reason.value,
         "severity": alert.rule.severity,
-        "episode": alert.told.episode,
-        "told": alert.told.open,
+        "episode": alert.notified.episode,
+        "told": alert.notified.open,
         "muted": alert.muted,
         "step": alert.step,
         "started_step": state.started_step,
@@ -163,7 +166,7 @@ def document(alert: Alert) -> dict[str, Any]:
     return {
         "rule": alert.rule.model_dump(mode="json", by_alias=True),
         "state": {**asdict(alert.state), **times},
-        "told": asdict(alert.told),
+        "told": asdict(alert.notified),
         "step": alert.step,
         "memory": alert.memory,
         "observation": None if alert.observation is None else asdict(alert.observation),

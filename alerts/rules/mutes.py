@@ -33,7 +33,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Somebody takes care of an episode. `until`: a snooze, after which people are told again; None: as long as it lasts."""
+    """Somebody takes care of an episode. `until`: a snooze, after which people are notified again; None: as long as it lasts."""
 
     episode: str
     author: str
@@ -47,21 +47,21 @@ class Acknowledgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AlertStatus:
     """One alert as others see it."""
 
     rule: Rule
     slice: str | None
     phase: Phase
-    told: bool  # people know that it fires
+    notified: bool  # people know that it fires
 
-    def inhibits(self, other: Standing) -> bool:
+    def inhibits(self, other: AlertStatus) -> bool:
         """Whether `other` should keep quiet: this one fires for the same cause, is worse, or is as bad and was told before."""
         same = self.rule.shared_cause == other.rule.shared_cause and self.rule.name != other.rule.name
         if not same or not self.phase.active or self.slice not in {None, other.slice}:
             return False
         rank, of_other = SEVERITIES.index(self.rule.severity), SEVERITIES.index(other.rule.severity)
-        return rank > of_other or (rank == of_other and self.told and not other.told)
+        return rank > of_other or (rank == of_other and self.notified and not other.notified)
 
 
 def facts_of(run: str, rule: Rule, part: str | None) -> dict[str, str]:
@@ -79,14 +79,14 @@ def facts_of(run: str, rule: Rule, part: str | None) -> dict[str, str]:
 
 
 def muted_by(
-    run: str, standing: Standing, others: Iterable[Standing], silences: Iterable[Silence], now: datetime
+    run: str, status: AlertStatus, others: Iterable[AlertStatus], silences: Iterable[Silence], now: datetime
 ) -> str | None:
     """Why an alert that fires must not be told now: ``silenced by …`` or ``inhibited by …``; None: it may."""
-    facts = facts_of(run, standing.rule, standing.slice)
+    facts = facts_of(run, status.rule, status.slice)
     for silence in silences:
         if silence.mutes(facts, now):
             return f"silenced by {silence.author}: {silence.reason}"
     for other in others:
-        if other.inhibits(standing):
+        if other.inhibits(status):
             return f"inhibited by {other.rule.name}"
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from logprobe.monitor import identity
+from logprobe.monitor.analysis import identity
 
 # bad: the condition holds. between: neither that nor cleared, so nothing changes. missing: nothing to judge by. error: the rule
 # could not be evaluated.

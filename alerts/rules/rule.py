@@ -1,7 +1,7 @@
-"""Alert rules as data: what is watched, when it is wrong, for how long, and what people are told.
+"""Alert rules as data: what is watched, when it is wrong, for how long, and the notification text.
 
 A rule's condition either looks at every step in order (`StepCondition`: it can be evaluated again, and gives the same) or at how
-things are now (`PresentCondition`: diagnosis, acknowledgements, signs of life).
+things are now (`PresentCondition`: diagnosis, acknowledgements, heartbeats).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pydantic import (
     model_validator,
 )
 
-from logprobe.collectors.statistics import PAIRS
+from logprobe.collectors.kernel.statistics import PAIRS
+from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
 from logprobe.monitor.diagnosis.result import Layer
 from logprobe.monitor.metrics.catalog import KEYS, metric
 from logprobe.monitor.metrics.definition import Metric
-from logprobe.monitor.slices import DIMENSIONS, TAG
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
@@ -51,7 +51,7 @@ def span(text: str) -> timedelta:
     try:
         return timedelta(**{unit or "": float(text.strip()[:-1])})
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no span of time; write 90s, 10m, 2h or 1d") from None
+        raise ValueError(f"{text!r} is not a duration; write 90s, 10m, 2h or 1d") from None
 
 
 Span = Annotated[
@@ -198,15 +198,21 @@ class Unacknowledged(_Model):
     kind: Literal["unacknowledged"]
 
 
+class Doubled(_Model):
+    """Sequences are in the store more than once: every total of their steps is too large."""
+
+    kind: Literal["doubled"]
+
+
 Event = Literal["no_new_step", "collector_stopped", "plugin_missing", "ended_silently", "host_failed"]
 
 
 class DeadMan(_Model):
     """What should have come did not.
 
-    `no_new_step`: for longer than `times` the median step time, and than `floor`. `collector_stopped`: one collector gave no sign
-    of life for `floor` while others did. `plugin_missing`: the trainer relies on the engine's records and none came. `ended_silently`:
-    neither data nor signs of life came, and nobody said goodbye. `host_failed`: a process that recorded died of an error.
+    `no_new_step`: for longer than `times` the median step time, and than `floor`. `collector_stopped`: one collector sent no
+    heartbeat for `floor` while others did. `plugin_missing`: the trainer relies on the engine's records and none came. `ended_silently`:
+    neither data nor heartbeats came, and no collector closed. `host_failed`: a process that recorded died of an error.
     """
 
     kind: Literal["dead_man"]
@@ -217,7 +223,7 @@ class DeadMan(_Model):
 
 
 StepCondition = Threshold | Ratio | Growth | Trend | Absent | Nonfinite | Exact
-PresentCondition = Diagnosed | Unacknowledged | DeadMan
+PresentCondition = Diagnosed | Unacknowledged | Doubled | DeadMan
 Condition = Annotated[StepCondition | PresentCondition, Field(discriminator="kind")]
 CONDITIONS: Final[dict[str, type[BaseModel]]] = {
     model.model_fields["kind"].annotation.__args__[0]: model  # type: ignore[union-attr]
@@ -231,6 +237,7 @@ CONDITIONS: Final[dict[str, type[BaseModel]]] = {
         Exact,
         Diagnosed,
         Unacknowledged,
+        Doubled,
         DeadMan,
     )
 }
@@ -238,7 +245,7 @@ _NEED_METRIC: Final = (Threshold, Ratio, Growth, Trend, Absent)
 
 
 class Annotations(_Model):
-    """What people are told besides the numbers. Empty: the condition speaks for itself."""
+    """Notification text besides the numbers. Empty: the condition speaks for itself."""
 
     summary: str = ""
     description: str = ""
@@ -291,7 +298,9 @@ class Rule(_Model):
             raise ValueError("`slice` goes with a metric")
         counts = not isinstance(self.when, PresentCondition) or isinstance(self.when, Diagnosed)
         if not counts and (self.for_ or self.keep_firing):
-            raise ValueError(f"`for` and `keep_firing` count steps; a condition of kind {self.when.kind!r} knows none")
+            raise ValueError(
+                f"`for` and `keep_firing` count steps; a condition of kind {self.when.kind!r} has no steps"
+            )
         return self
 
     @property
@@ -320,7 +329,7 @@ class Rule(_Model):
 
     @property
     def fingerprint(self) -> str:
-        """Of everything that decides when the rule fires: with another one it has to look at the run anew."""
+        """Of everything that decides when the rule fires: with another one it has to evaluate the run again."""
         judged = self.model_dump_json(include={"metric", "pair", "slice", "when", "for_", "keep_firing"})
         return hashlib.sha256(judged.encode()).hexdigest()[:12]
 
@@ -346,14 +355,14 @@ class RuleSet(_Model):
 
 def _check_side(above: float | None, below: float | None, clear: float) -> None:
     if (above is not None and clear > above) or (below is not None and clear < below):
-        raise ValueError("`clear` lies on the wrong side: the value has to come back to it")
+        raise ValueError("`clear` is on the wrong side: the value has to return to it")
 
 
 def _check_metric(name: str, pair: Pair | None) -> None:
     """Raises `ValueError`, with near matches, when there is no such metric of such a pair."""
     if name in KEYS:
         if pair is not None:
-            raise ValueError(f"the metric {name!r} belongs to no pair, or names it already; leave `pair` out")
+            raise ValueError(f"the metric {name!r} has no pair, or includes it already; omit `pair`")
         return
     key = f"{pair or 'backend'}.{name}"
     if key in KEYS:

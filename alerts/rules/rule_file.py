@@ -1,16 +1,17 @@
-"""Reading rules: shipped defaults, a home's own file over them, and what that file says for single runs over both.
+"""Reading rules: shipped defaults, a home's own files over them, and what those say for single runs over both.
 
     rules = load(Path("home/alerts.yaml"))
     rules.for_run("my-run")
 
-An entry whose name is known changes the fields it names; one with a new name is a new rule. Everything unknown is an error that
-names file and line.
+An entry whose name is known changes the fields it names; one with a new name is a new rule. In a home, ``alerts.yaml`` comes first, then
+the files of ``alerts.d`` by name. A later file's entry with a `when` of its own leaves nothing of an earlier file's. Everything unknown
+is an error that names file and line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -24,10 +25,14 @@ from logprobe.alerts import located
 from logprobe.alerts.located import Table
 from logprobe.alerts.rules.rule import CONDITIONS, Annotations, ForRuns, Rule, RuleSet
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 from logprobe.monitor.home import Home
 
 SHIPPED: Final = "default_rules.yaml"
 FILE: Final = "alerts.yaml"  # in a home
+FOLDER: Final = "alerts.d"  # in a home: more such files
+OVERLAY: Final = f"{FOLDER}/dashboard.yaml"  # written by the dashboard's editor
+_MOST_FILES: Final = 100
 _MERGED: Final = ("labels", "annotations")  # an override adds to these; everything else it replaces
 
 
@@ -51,6 +56,7 @@ class RuleBook:
     rules: tuple[Rule, ...]
     runs: tuple[ForRuns, ...] = ()
     tell_within: timedelta = timedelta(hours=24)
+    files: Mapping[str, str] = field(default_factory=dict)  # by rule: the last one that names it, `SHIPPED` among them
 
     def for_run(self, run: str) -> tuple[Rule, ...]:
         """The rules that are in force for `run`."""
@@ -62,33 +68,56 @@ class RuleBook:
 
 
 def for_home(home: Home) -> RuleBook:
-    """The rules of a home: its ``alerts.yaml``, or those that are shipped. Raises `RuleFileError`."""
-    file = home.path / FILE
-    return load(file if file.exists() else None)
+    """The rules of a home: those that are shipped, and its files over them. Raises `RuleFileError`."""
+    return merge({str(file): read(file) for file in files(home.path)})
+
+
+def files(home: Path) -> list[Path]:
+    """The rule files of a home, in the order in which they apply. Raises `RuleFileError` when they cannot be listed."""
+    folder = home / FOLDER
+    try:
+        found = sorted(file for file in folder.iterdir() if file.suffix == ".yaml" and not file.name.startswith("."))
+    except FileNotFoundError:
+        found = []
+    except OSError as error:
+        raise RuleFileError([f"{folder}: cannot be read ({error})"]) from error
+    if len(found) > _MOST_FILES:
+        raise RuleFileError([f"{folder} has {len(found)} rule files; at most {_MOST_FILES} are read"])
+    return [file for file in (home / FILE,) if file.exists()] + found
+
+
+def read(file: Path) -> str:
+    """The text of a rule file. Raises `RuleFileError`."""
+    try:
+        return limits.read_text(file, limits.SETTINGS)
+    except ConfigurationError as error:
+        raise RuleFileError([str(error)]) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuleFileError([f"{file}: cannot be read ({error})"]) from error
 
 
 def load(file: Path | None = None) -> RuleBook:
     """Rules from `file`, None: the shipped ones alone. Raises `RuleFileError`."""
-    if file is None:
-        return parse("", "")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RuleFileError([f"{file}: cannot be read ({error})"]) from error
-    return parse(text, str(file))
+    return merge({} if file is None else {str(file): read(file)})
 
 
 def parse(text: str, file: str) -> RuleBook:
     """Rules from the text of a file. Raises `RuleFileError`."""
+    return merge({file: text})
+
+
+def merge(texts: Mapping[str, str]) -> RuleBook:
+    """Rules from the texts of files by name, each over those before it. Raises `RuleFileError`."""
     try:
-        merged = _merged(located.parse(text, file))
+        merged = _merged([located.parse(text, file) for file, text in texts.items()])
     except ConfigurationError as error:
         raise RuleFileError([str(error)]) from error
     try:
         rules = RuleSet.model_validate(located.plain(merged))
     except ValidationError as error:
         raise RuleFileError(list(_problems(error, merged))) from error
-    return RuleBook(rules.rules, rules.runs, rules.tell_within)
+    by_rule = {str(entry.values["name"]): entry.place.file for entry in located.items(merged, "rules")}
+    return RuleBook(rules.rules, rules.runs, rules.tell_within, by_rule)
 
 
 def schema() -> dict[str, Any]:
@@ -99,16 +128,28 @@ def schema() -> dict[str, Any]:
     return {**document, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "logprobe alert rules"}
 
 
-def _merged(given: Table) -> Table:
-    """The file over the defaults: every rule whole."""
-    base = {} if given.values.get("defaults") is False else _shipped()
-    rules = _over(base, located.items(given, "rules"))
+def _merged(given: Sequence[Table]) -> Table:
+    """The files over the defaults: every rule whole."""
+    shipped = {} if any(table.values.get("defaults") is False for table in given) else _shipped()
+    rules, whole = shipped, located.empty("")
+    for table in given:
+        rules = _over(rules, _with_something_to_change(table, rules), shipped=shipped)
+        whole = table.over(whole)
     runs = [
         located.with_items(special, "rules", list(_over(rules, located.items(special, "rules"), only=True).values()))
-        for special in located.items(given, "runs")
+        for table in given
+        for special in located.items(table, "runs")
     ]
-    whole = located.with_items(given, "rules", list(rules.values()))
+    whole = located.with_items(whole, "rules", list(rules.values()))
     return located.with_items(whole, "runs", runs) if runs else whole
+
+
+def _with_something_to_change(table: Table, rules: Mapping[str, Table]) -> list[Table]:
+    """A file's entries. The editor's own may outlive the rule that they change: its file must not keep a service from starting."""
+    entries = located.items(table, "rules")
+    if not table.place.file.endswith(OVERLAY):
+        return entries
+    return [entry for entry in entries if "when" in entry.values or entry.values.get("name") in rules]
 
 
 def _shipped() -> dict[str, Table]:
@@ -116,8 +157,17 @@ def _shipped() -> dict[str, Table]:
     return _over({}, located.items(located.parse(text, SHIPPED), "rules"))
 
 
-def _over(base: Mapping[str, Table], entries: Sequence[Table], *, only: bool = False) -> dict[str, Table]:
-    """Rules by name: those of `base` with what `entries` change, and new ones; with `only`, those of `entries` alone."""
+def _over(
+    base: Mapping[str, Table],
+    entries: Sequence[Table],
+    *,
+    only: bool = False,
+    shipped: Mapping[str, Table] | None = None,
+) -> dict[str, Table]:
+    """Rules by name: those of `base` with what `entries` change, and new ones; with `only`, those of `entries` alone.
+
+    With `shipped`, of an entry's rule with a `when` only what is shipped stays.
+    """
     result = {} if only else dict(base)
     seen: set[str] = set()
     for entry in entries:
@@ -126,14 +176,16 @@ def _over(base: Mapping[str, Table], entries: Sequence[Table], *, only: bool = F
             raise ConfigurationError(f"{entry.place}: a rule {name!r} stands here twice")
         seen.add(name)
         if name not in base and "when" not in entry.values:
-            raise ConfigurationError(f"{entry.place}: {_nothing_to_change(name, base)}")
-        result[name] = entry.over(base[name], _MERGED) if name in base else entry
+            raise ConfigurationError(f"{entry.place}: {nothing_to_change(name, base)}")
+        below = (base if shipped is None or "when" not in entry.values else shipped).get(name)
+        result[name] = entry if below is None else entry.over(below, _MERGED)
     return result
 
 
-def _nothing_to_change(name: str, base: Mapping[str, Table]) -> str:
+def nothing_to_change(name: str, base: Iterable[str]) -> str:
+    """What is wrong with an entry that changes a rule `name` which is not in `base`."""
     near = get_close_matches(name, base, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "a new rule says `when`"
+    hint = f"did you mean {near[0]!r}?" if near else "a new rule needs `when`"
     return f"there is no rule {name!r} to change; {hint}" if name else f"a rule needs a `name`; {hint}"
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from logprobe.alerts.rules.rule import Rule, Threshold
+from logprobe.alerts.rules.rule_file import OVERLAY
+
+BUILT_IN: Final = "built in"
 
 
-def row(rule: Rule, shipped: str | None, own: str | None, in_force: Mapping[str, Rule]) -> dict[str, Any]:
-    """A rule for a list. `origin`: ``shipped``, ``changed`` (shipped, and the home's file says more) or ``home``."""
-    origin = "home" if shipped is None else "shipped" if own is None else "changed"
+class Layer(NamedTuple):
+    """What one file says of a rule: its name, or `BUILT_IN`, and the text of the entry."""
+
+    file: str
+    text: str
+
+
+def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> dict[str, Any]:
+    """A rule for a list. `below`: what `layers` say below the entry that is edited; `own`: that entry is the editor's."""
     return {
         "name": rule.name,
         "severity": rule.severity,
@@ -19,10 +28,11 @@ def row(rule: Rule, shipped: str | None, own: str | None, in_force: Mapping[str,
         "slice": rule.slice,
         "enabled": rule.enabled,
         "special": rule.enabled and in_force.get(rule.name) != rule,
-        "origin": origin,
-        "text": own or shipped or "",
-        "shipped": shipped,
-        "form": form(rule, shipped=shipped is not None),
+        "where": ", changed in ".join(layer.file for layer in layers),
+        "own": bool(layers) and layers[-1].file == OVERLAY,
+        "text": layers[-1].text if layers else "",
+        "below": [layer._asdict() for layer in layers[:-1]],
+        "form": form(rule, shipped=bool(layers) and layers[0].file == BUILT_IN),
     }
 
 

@@ -16,16 +16,17 @@ from typing import Any, Final
 import yaml
 
 from logprobe.alerts import located
+from logprobe.alerts.rules.rule_file import OVERLAY
 from logprobe.collectors.errors import ConfigurationError
 
 _KEY: Final = "rules"
-_HEADER: Final = "# Alert rules of this home; `logprobe alerts check` says what is in force.\n"
+_HEADER: Final = "# Written by the rule editor of the dashboard, over the other files; `logprobe alerts check` lists what is in force.\n"
 _INDENT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One rule as it stands in a file: lines `first` to `last` (counted from 0), its mapping from column `column` on."""
+    """One rule as written in a file: lines `first` to `last` (counted from 0), its mapping from column `column` on."""
 
     name: str
     first: int
@@ -36,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A file's new text; `first_line` is where the entry stands in it, counted from 1; 0: nowhere. `lost`: what did not stay."""
+    """A file's new text; `first_line` is the entry's line in it, counted from 1; 0: nowhere. `lost`: what did not stay."""
 
     text: str
     first_line: int = 0
@@ -44,7 +45,7 @@ class Edited:
 
 
 def entries(text: str) -> list[Entry]:
-    """The rules for all runs that a file's text names, in its order. Raises `ConfigurationError` when it is no YAML."""
+    """The rules for all runs that a file's text names, in its order. Raises `ConfigurationError` when it is invalid YAML."""
     sequence = _sequence(text)
     if sequence is None:
         return []
@@ -76,10 +77,10 @@ def one(entry: str) -> located.Table:
 
     Aliases of aliases can mean more than fits into any memory, and this text comes from whoever sees the page.
     """
-    with suppress(yaml.YAMLError):  # what is no YAML at all is said below, with its line
+    with suppress(yaml.YAMLError):  # invalid YAML at all is said below, with its line
         for token in yaml.scan(entry, yaml.SafeLoader):
             if isinstance(token, yaml.AliasToken):
-                raise ConfigurationError(f"line:{token.start_mark.line + 1}: an alias; write out what it stands for")
+                raise ConfigurationError(f"line:{token.start_mark.line + 1}: an alias; write out its value")
     return located.parse(entry, "line")
 
 
@@ -88,7 +89,9 @@ def without(text: str, name: str) -> Edited:
     edited, lost = _in_lines(text)
     known = next((each for each in entries(edited) if each.name == name), None)
     if known is None:
-        raise ConfigurationError(f"this home's file has no rule {name!r}; what is shipped can be disabled, not removed")
+        raise ConfigurationError(
+            f"{OVERLAY} has no rule {name!r}; built-in rules and those of other files can be disabled here, not removed"
+        )
     lines = edited.splitlines(keepends=True)
     rest = [*lines[: known.first], *lines[known.last + 1 :]]
     after = "".join(rest) if len(entries(edited)) > 1 else _emptied(rest)
@@ -114,13 +117,13 @@ def _mapping(text: str) -> yaml.MappingNode:
     located.parse(text, "line")
     node = yaml.compose(text, yaml.SafeLoader)
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigurationError("line:1: a mapping is expected, such as `name: …`")
+        raise ConfigurationError("line:1: expected a mapping, such as `name: …`")
     return node
 
 
 def _sequence(text: str) -> yaml.SequenceNode | None:
     """What stands under `rules`."""
-    located.parse(text, "alerts.yaml")  # with file and line, if it is no YAML
+    located.parse(text, OVERLAY)  # with file and line, if it is invalid YAML
     node = yaml.compose(text, yaml.SafeLoader)
     values = [] if node is None else [value for key, value in node.value if key.value == _KEY]
     return next((value for value in values if isinstance(value, yaml.SequenceNode)), None)
@@ -213,7 +216,7 @@ def _check(before: str, after: str, was: str | None, given: Any) -> None:
     found = _meaning(after)
     if (found.pop(_KEY, None) or [], found) != (rules, expected):
         raise ConfigurationError(
-            "the rule cannot be put into alerts.yaml without changing something else there; edit the file by hand"
+            f"the rule cannot be put into {OVERLAY} without changing something else in it; edit the file by hand"
         )
 
 
@@ -228,4 +231,4 @@ def _changed(rules: list[Mapping[str, Any]], was: str | None, given: Any) -> Ite
 
 
 def _meaning(text: str) -> dict[str, Any]:
-    return dict(located.plain(located.parse(text, "alerts.yaml")))
+    return dict(located.plain(located.parse(text, OVERLAY)))

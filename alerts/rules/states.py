@@ -3,7 +3,7 @@
     normal ── bad ──▶ pending ── bad for `for` steps ──▶ firing ── cleared ──▶ recovering ── for `keep_firing` steps ──▶ normal
                          └─ not bad ─▶ normal              ▲ └──────── bad again ───────────────┘
 
-Without data a quiet alert is in state no_data, and one that fires goes on firing: what cannot be seen has not become better. The same
+Without data a quiet alert is in state no_data, and a firing one keeps firing: missing data never resolves an alert. The same
 holds for a rule that cannot be evaluated (error).
 """
 
@@ -46,7 +46,7 @@ class Reason(StrEnum):
     STAYED_CLEAR = "stayed_clear"  # resolved
     SUBSIDED = "subsided"  # pending, and then it was nothing
     NOTHING_MEASURED = "nothing_measured"  # no_data
-    BLIND = "blind"  # nothing is measured, so it goes on firing
+    BLIND = "blind"  # nothing is measured, so it keeps firing
     CANNOT_EVALUATE = "cannot_evaluate"  # error
     RULE_GONE = "rule_gone"  # resolved: the rule was removed, disabled, or no longer says so
 

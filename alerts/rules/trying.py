@@ -16,8 +16,8 @@ from logprobe.alerts.rules.evaluation import Alert, Context, Transition
 from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import Growth, Ratio, Rule, Threshold
 from logprobe.alerts.rules.states import Phase
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.growth_rule import RULE
-from logprobe.monitor.slices import Source
 
 MOST_STEPS: Final = 5_000
 MOST_SERIES: Final = 4  # slices whose values are shown

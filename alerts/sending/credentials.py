@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final, NoReturn
 from urllib.parse import quote
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 
 _NOT_PRIVATE: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read: that is how Kubernetes hands secrets to a pod
 _HIDDEN: Final = "[secret]"
@@ -59,12 +59,7 @@ def read_secret(what: str, *, variable: str, file: Path | None, environment: Map
 
 def _read_private(file: Path) -> str:
     try:
-        with file.expanduser().open(encoding="utf-8") as opened:
-            if stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & _NOT_PRIVATE:
-                raise ConfigurationError(
-                    f"{file} holds a secret, and others may read or change it; run: chmod 600 {file}"
-                )
-            return opened.read()
+        return limits.read_text(file.expanduser(), limits.SETTINGS, not_for=_NOT_PRIVATE)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise ConfigurationError(f"{file}: cannot read the secret ({reason})") from None
@@ -73,5 +68,5 @@ def _read_private(file: Path) -> str:
 def _checked(value: str, where: str) -> str:
     secret = value.strip()
     if not secret or not secret.isprintable() or " " in secret:
-        raise ConfigurationError(f"{where} is empty, or is not one line without blanks")
+        raise ConfigurationError(f"{where} is empty, or is not a single line without spaces")
     return secret

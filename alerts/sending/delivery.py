@@ -18,7 +18,7 @@ from logprobe.alerts.sending.backoff import GIVE_UP_AFTER, pause
 from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.outbox import Delivery
 from logprobe.collectors.errors import ChannelError
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.alerts")
 Clock = Callable[[], datetime]
@@ -108,10 +108,10 @@ class Sender:
     def _attempt(self, delivery: Delivery) -> str:
         now = self._clock()
         if delivery.attempts and now - delivery.enqueued_at > GIVE_UP_AFTER:
-            return self._give_up(delivery, delivery.last_error or "no attempt came to its end")
+            return self._give_up(delivery, delivery.last_error or "no attempt was completed")
         outbox.begin(self._store, delivery, now=now, next_at=now + self._again_after(delivery))
         try:
-            receipt = self._route.channel.send(delivery.letter)
+            receipt = self._route.channel.send(delivery.outgoing)
         except ChannelError as error:
             return self._failed(delivery, error)
         finally:
@@ -127,7 +127,7 @@ class Sender:
 
     def _give_up(self, delivery: Delivery, words: str) -> str:
         now = self._clock()
-        LOGGER.error("channel %s: given up: %s", self.name, words)
+        LOGGER.error("channel %s: abandoned: %s", self.name, words)
         outbox.dead(self._store, delivery, words, now, _notice(delivery, words, now))
         return "dead"
 
@@ -140,7 +140,7 @@ class Sender:
         self._why = words
         self._limited += error.reason == "busy"
         if self._failures == 1:  # the outbox counts the others
-            LOGGER.warning("channel %s: %s; it will be tried again", self.name, words)
+            LOGGER.warning("channel %s: %s; it will be retried", self.name, words)
         uncertain = error.reason == "uncertain"
         wait = pause(max(delivery.attempts + 1, self._failures), error.reason, error.retry_after, self._random)
         self._resume_at = now + wait
@@ -150,8 +150,8 @@ class Sender:
 
 
 def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | None:
-    """Tells the other channels that a message was given up; of a notice that was given up, nobody is told."""
-    lost = delivery.letter.notification
+    """Tells the other channels that a message was given up; an abandoned notice is not reported."""
+    lost = delivery.outgoing.notification
     if UNDELIVERED in lost.labels:
         return None
     return replace(
@@ -161,8 +161,8 @@ def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | Non
         episode=f"{UNDELIVERED}/{delivery.channel}/{lost.episode}",
         state="firing",
         at=now,
-        summary=f"Channel {delivery.channel} did not take this message: {lost.summary}",
-        description=f"It was given up ({words}). `logprobe alerts test {delivery.channel}` says more.",
+        summary=f"Channel {delivery.channel} did not accept this message: {lost.summary}",
+        description=f"It was abandoned ({words}). Run `logprobe alerts test {delivery.channel}` for details.",
         labels={**lost.labels, UNDELIVERED: delivery.channel},
         series=(),
     )

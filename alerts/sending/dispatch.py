@@ -1,4 +1,4 @@
-"""Every channel works off its deliveries in a thread of its own; what ``channels.yaml`` says anew is taken over while the service runs."""
+"""Every channel works off its deliveries in a thread of its own; what ``channels.yaml`` changes is applied while the service runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from random import Random
 from typing import Any, Final
 
 from logprobe.alerts.reloading import Reloaded
-from logprobe.alerts.sending import desk
+from logprobe.alerts.sending import actions
 from logprobe.alerts.sending.channels.building import Route, channels_of
 from logprobe.alerts.sending.channels.settings import FILE
 from logprobe.alerts.sending.delivery import Clock, Sender, route_new
-from logprobe.monitor.jobs import Job
-from logprobe.monitor.part import Part
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.part import Part
+from logprobe.monitor.store.store import Store
 
 SECONDS: Final = 1.0
 _MOST_AT_ONCE: Final = 64  # channels that send at the same time
@@ -102,5 +102,5 @@ def part(store: Store, stopping: threading.Event) -> Part:
     routes = Reloaded(store.home.path / FILE, read)
     dispatcher = Dispatcher(store, routes.current, clock=clock, random=Random(), stopping=stopping)  # noqa: S311 - jitter
     work = Job("delivery", SECONDS, lambda: {**dispatcher.run_once(), **routes.report()})
-    counter = desk.Desk(store, dispatcher.senders, lambda: routes.problem, stopping=stopping, clock=clock)
+    counter = actions.ChannelActions(store, dispatcher.senders, lambda: routes.problem, stopping=stopping, clock=clock)
     return Part(jobs=[work], actions=counter.actions(), close=dispatcher.close)

@@ -17,7 +17,7 @@ _HEADINGS: Final = {
     "still_firing": "Still firing",
 }
 _LAYERS: Final = {
-    "semantic": "semantic: the engine reports other log-probs than it samples from",
+    "semantic": "semantic: the engine reports log-probs it did not sample from",
     "inference_path": "inference path: the engine computes them differently",
     "objective": "objective: the policies differ, a correction applies",
 }
@@ -55,7 +55,7 @@ def plain(notification: Notification) -> str:
     lines = [heading(n), n.summary, *(f"{name}: {value}" for name, value in facts(n))]
     if n.fix:
         lines.append(f"What to do: {n.fix}")
-    lines += [f"Changed before: {change}" for change in n.changes]
+    lines += [f"Preceding change: {change}" for change in n.changes]
     if n.description:
         lines.append(n.description)
     if n.link:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.sending.channels.channel import Letter, Receipt
-from logprobe.monitor.store import Store
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
+from logprobe.monitor.store.store import Store
 
 _ROUTED_AT_ONCE: Final = 500
 _LONGEST_ERROR: Final = 500  # characters
@@ -31,7 +31,7 @@ class Delivery:
     attempts: int  # that have begun
     enqueued_at: datetime
     last_error: str | None
-    letter: Letter
+    outgoing: Outgoing
 
 
 def enqueue(store: Store, cursor: Any, notification: Notification) -> None:
@@ -151,17 +151,17 @@ def _finish(
             now=now,
             receipt=receipt,
             error=error,
-            uncertain_since=delivery.letter.uncertain_since if status == "dead" else None,
+            uncertain_since=delivery.outgoing.uncertain_since if status == "dead" else None,
         )
         if telling is not None:
             enqueue(store, cursor, telling)
 
 
 def _delivery(channel: str, row: Mapping[str, Any]) -> Delivery:
-    letter = Letter(
+    outgoing = Outgoing(
         notification=Notification.from_json(row["document"]),
         thread=json.loads(row["thread"]) if row["thread"] else None,
         uncertain_since=row["uncertain_since"],
         overtaken=row["overtaken"],
     )
-    return Delivery(row["key"], channel, row["attempts"], row["enqueued_at"], row["last_error"], letter)
+    return Delivery(row["key"], channel, row["attempts"], row["enqueued_at"], row["last_error"], outgoing)

@@ -11,15 +11,15 @@ from typing import Final
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending.channels.building import Route
-from logprobe.alerts.sending.channels.channel import Channel, Letter
+from logprobe.alerts.sending.channels.channel import Channel, Outgoing
 from logprobe.collectors.errors import ChannelError, ConfigurationError
 
 _BASELINE: Final = 1.2e-3
 _ADVICE: Final = {
-    "unreachable": "nothing answers there; check the address, and HTTPS_PROXY if there is a proxy",
-    "uncertain": "the message may have arrived all the same; look there, and try again",
-    "busy": "it wants fewer messages; try again later",
-    "refused": "it does not take messages like this one",
+    "unreachable": "there is no response; check the address, and HTTPS_PROXY if there is a proxy",
+    "uncertain": "the message may have arrived anyway; check there, and try again",
+    "busy": "it is rate limiting; try again later",
+    "refused": "it does not accept messages like this one",
 }
 
 
@@ -49,7 +49,7 @@ def attempt(channel: Channel, *, now: datetime) -> Trial:
     """Sends a test message to `channel`, at once and past the outbox."""
     try:
         limits = channel.check()
-        channel.send(Letter(sample(channel.name, now)))
+        channel.send(Outgoing(sample(channel.name, now)))
     except ChannelError as error:
         advice = f"; {_ADVICE[error.reason]}" if error.reason in _ADVICE else ""
         return Trial(delivered=False, lines=(f"not delivered: {error}{advice}",))
@@ -70,7 +70,7 @@ def sample(channel: str, now: datetime) -> Notification:
         severity="info",
         at=now,
         summary=f"This is a test of the channel {channel}. Nothing is wrong.",
-        description="The numbers and the picture are made up.",
+        description="The numbers and the chart are made up.",
         metric="k3_kl",
         pair="backend",
         value=series[-1][1],

@@ -20,9 +20,9 @@ from logprobe.alerts.sending.channels.building import channels_of
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
-from logprobe.monitor.slices import Source
 
 _WORDS: Final = 110  # characters of a sentence in a table
 _ACTIVE: Final = ("firing", "recovering")
@@ -45,8 +45,11 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(tables.dump([rule.model_dump(mode="json", by_alias=True) for rule in book.rules]))
         return 0
-    rows = [[rule.name, rule.severity, rule.when.kind, rule.key, rule.slice, rule.enabled] for rule in book.rules]
-    print(tables.aligned(["rule", "severity", "condition", "metric", "slice", "enabled"], rows))
+    rows = [
+        [rule.name, rule.severity, rule.when.kind, rule.key, rule.slice, rule.enabled, Path(book.files[rule.name]).name]
+        for rule in book.rules
+    ]
+    print(tables.aligned(["rule", "severity", "condition", "metric", "slice", "enabled", "defined in"], rows))
     return 0
 
 
@@ -119,7 +122,7 @@ def _silence(arguments: argparse.Namespace) -> int:
         print(f"{tables.harmless(done['id'])}: ended")
         return 0
     if not arguments.reason:
-        raise ConfigurationError("why? pass --reason: whoever misses the alert will want to know")
+        raise ConfigurationError("why? pass --reason, for people who wonder where the alert went")
     document = {
         "id": secrets.token_hex(4),
         "matchers": _matchers(arguments.matchers),

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from logprobe.app import tables
+from logprobe.app import comparison_text, tables
 from logprobe.app.arguments import require_run
 from logprobe.app.report import comparison as html
 from logprobe.app.report.written import write_report
@@ -49,19 +49,19 @@ def find(places: Places, name: str) -> Place:
 
 def text(found: Comparison) -> str:
     """The comparison for people: a sentence per run, then what it stands on."""
-    lines = [tables.harmless(html.sentence(pairing, found.axis)) for pairing in found.pairings]
+    lines = [tables.harmless(comparison_text.sentence(pairing, found.axis)) for pairing in found.pairings]
     for pairing in found.pairings:
         lines += ["", *_pairing(pairing, found.baseline)]
-    lines += ["", tables.aligned(html.ONSETS, html.onset_rows(found))]
+    lines += ["", tables.aligned(comparison_text.ONSETS, comparison_text.onset_rows(found))]
     return "\n".join(lines) + "\n"
 
 
 def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
     yield tables.harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
-    rows = [[item.label, item.verdict, *html.numbers(item), item.reason] for item in pairing.metrics]
-    yield tables.aligned(html.COLUMNS, rows, widest=110)
+    rows = [[item.label, item.verdict, *comparison_text.numbers(item), item.reason] for item in pairing.metrics]
+    yield tables.aligned(comparison_text.COLUMNS, rows, widest=110)
     settings = [*pairing.relevant, *pairing.differences]
     if settings:
         yield ""
         shown = [[item.fact, item.words, item.reference_words] for item in settings]
-        yield tables.aligned(["setting that differs", pairing.run, baseline], shown, widest=48)
+        yield tables.aligned(["differing setting", pairing.run, baseline], shown, widest=48)

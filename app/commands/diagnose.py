@@ -1,6 +1,6 @@
-"""`logprobe diagnose RUN [--steps A:B]`: is the run healthy, since when is it not, which layer is at fault, what to do.
+"""`logprobe diagnose RUN [--steps A:B]`: is the run healthy, since which step not, which layer is at fault, what to do.
 
-Exit code 0 whatever the verdict is: it stands in the document. The JSON form is public API, one document, unknown is null:
+Exit code 0 whatever the verdict is: it is in the document. The JSON form is public API, one document, unknown is null:
 
     {"run", "verdict": "healthy|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
      "layer": "semantic|inference_path|objective|none|unknown",
@@ -18,15 +18,16 @@ from typing import Final
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
-from logprobe.app.diagnosis_words import ADVICE, LAYERS, sure
+from logprobe.app.diagnosis_text import ADVICE, LAYERS, sure
 from logprobe.monitor.diagnosis import Diagnosis, Finding, diagnose
+from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.reader import open_reader
 
 _VERDICTS: Final = {
     "healthy": "is healthy",
-    "growing": "is growing: engine and trainer drift apart",
+    "growing": "is growing: engine and trainer are drifting apart",
     "critical": "is critical",
-    "calibrating": "is calibrating: too few steps to know its normal",
+    "calibrating": "is calibrating: too few steps for a baseline",
     "no_data": "cannot be judged: nothing to compare",
 }
 _WIDEST: Final = 200
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the diagnosis of one run."""
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
-        found = diagnose(reader, arguments.name, steps=arguments.steps)
+        found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
     if arguments.json:
         print(tables.dump(found.document()))
     else:

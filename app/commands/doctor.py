@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
-from logprobe.app import doctor
+from logprobe.app import doctor, tables
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings; needs no extras, and no home. Whatever it finds, it has done its work: the exit code is 0."""
     findings = doctor.examine(arguments.home)
     if arguments.json:
-        print(json.dumps([finding.document() for finding in findings], ensure_ascii=False))
+        print(tables.dump([finding.document() for finding in findings]))
     else:
         sys.stdout.write(doctor.words(findings))
     return 0

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         take(home)  # what lies in the spool belongs to the run
     with open_reader(home) as reader:
         if path.suffix != _BUNDLE:
-            rows = export_table(reader, arguments.name, arguments.what, path)
+            rows = export_table(reader, arguments.name, arguments.what, path, raw=arguments.raw)
             print(f"{path}: {rows:,} {'steps' if arguments.what == 'metrics' else 'tokens'} of {arguments.name}")
             return 0
         manifest = export_bundle(reader, arguments.name, path, version=installed_version())
@@ -41,4 +41,4 @@ def _words(path: Path, manifest: dict[str, object]) -> str:
     assert isinstance(files, dict) and isinstance(left_out, dict)  # noqa: PT018, S101 - our own document
     held = ", ".join(f"{entry['rows']:,} {Path(name).stem}" for name, entry in files.items() if entry["rows"])
     lost = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in left_out.items() if count)
-    return f"{path}: {held}" + (f"\nnot in it, because their raw tokens are not kept: {lost}" if lost else "")
+    return f"{path}: {held}" + (f"\nnot included, because their raw tokens are not kept: {lost}" if lost else "")

@@ -1,20 +1,23 @@
-"""`logprobe import`: bring in what another program, or another logprobe, recorded."""
+"""`logprobe import`: import what another program, or another logprobe, recorded."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from logprobe.app import tables
 from logprobe.app.arguments import home_path
 from logprobe.app.commands.ingest import take
+from logprobe.app.follow import follow
+from logprobe.app.terminal import steer
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import formats
-from logprobe.monitor.importers.importing import Importer, ImportReport, alone
+from logprobe.monitor.importers.importing import Importer, alone
+from logprobe.monitor.importers.pieces import ImportReport
 from logprobe.monitor.importers.source import Format
 from logprobe.monitor.reader import open_reader
 
@@ -22,10 +25,14 @@ from logprobe.monitor.reader import open_reader
 def run(arguments: argparse.Namespace) -> int:
     """Imports, ingests, reports; exit code 0 also when single lines were left out, which the report names."""
     home, root = Home(home_path(arguments)), Path(arguments.path)
-    if not root.exists():
+    if not root.exists() and not arguments.follow:
         raise ConfigurationError(f"{root} does not exist; check PATH")
-    run = _run_name(arguments, root)
-    report = _imported(home, formats.named(arguments.format), root, run)
+    run, form = _run_name(arguments, root), formats.named(arguments.format)
+    if arguments.files:
+        form = replace(form, patterns=(arguments.files,))
+    if arguments.follow:
+        return follow(home, form, root, run, json=arguments.json)
+    report = _imported(home, form, root, run)
     if arguments.json:
         print(tables.dump(asdict(report)))
     else:
@@ -39,11 +46,11 @@ def _run_name(arguments: argparse.Namespace, root: Path) -> str:
         return str(arguments.run)
     if arguments.format == "bundle" and root.is_file():
         return str(read_manifest(root)["run"])
-    raise ConfigurationError("which run is it to become? pass --run NAME")
+    raise ConfigurationError("into which run? pass --run NAME")
 
 
 def _imported(home: Home, form: Format, root: Path, run: str) -> ImportReport:
-    with alone(home):
+    with alone(home, run, form):
         take(home)  # what an interrupted import left in the spool
         with open_reader(home) as reader:
             importer = Importer(home, run, form, reader)
@@ -55,7 +62,8 @@ def _imported(home: Home, form: Format, root: Path, run: str) -> ImportReport:
 def _progress(report: ImportReport, name: str) -> None:
     """A line that replaces itself; nothing when nobody is looking."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{report.files} files, {report.units:,} new: {name}", end="", file=sys.stderr, flush=True)
+        steer(sys.stderr, f"\r\033[K{report.files} files, {report.units:,} new: {tables.harmless(name)}")
+        sys.stderr.flush()
 
 
 def _show(report: ImportReport, run: str) -> None:

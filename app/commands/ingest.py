@@ -1,4 +1,4 @@
-"""`logprobe ingest --once`: take what lies in the spool into the store, through the service or without one."""
+"""`logprobe ingest --once`: ingest the spool into the store, through the service or without one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from logprobe.app import tables
 from logprobe.app.arguments import home_path
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline, Report
 from logprobe.monitor.reader import connect
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline, Report
+from logprobe.monitor.store.store import Store
 
 _WORDS: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside"
 

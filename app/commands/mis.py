@@ -1,6 +1,6 @@
 """`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
 
-The JSON form: ``{"run", "mode", "phase", "stopped", "from_step", "config", "effect_steps", "problem", "figures": […], "actions": […]}``; of ``preview``:
+The JSON form: ``{"run", "mode", "phase", "waiting", "stopped", "from_step", "config", "effect_steps", "problem", "figures": […], "actions": […]}``; of ``preview``:
 ``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
 """
 
@@ -13,10 +13,10 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from logprobe.alerts.controller import course, policy_file
+from logprobe.alerts.controller import before_after, policy_file
+from logprobe.alerts.controller.gather import gather
 from logprobe.alerts.controller.job import POLICY, perform, stated
 from logprobe.alerts.controller.refusals import refusal
-from logprobe.alerts.controller.sight import look
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.app import tables
 from logprobe.app.arguments import home_path, require_run
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         for action in done["actions"]:
             print(tables.harmless(action["words"]), file=sys.stderr)
         if not done["actions"]:
-            print("nothing to do: it is so already", file=sys.stderr)
+            print("no change: already in that state", file=sys.stderr)
     document = describe(home, arguments.name)
     if arguments.json:
         print(tables.dump(document))
@@ -75,7 +75,7 @@ def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
         known = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
         control = replace(known, phase=Phase.IDLE)  # as if it were off
         stopped = DirectiveFile(home.path, run).stop_path.exists()
-        situation = look(reader, run, steps[run], control, policy, stopped=stopped, previewing=True)
+        situation = gather(reader, run, steps[run], control, policy, stopped=stopped, previewing=True)
     against = refusal(situation, control, policy)
     return {
         "run": run,
@@ -118,12 +118,13 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         "run": run,
         "mode": control.get("mode") or policy["mode"],
         "phase": control.get("phase", "idle"),
+        "waiting": control.get("waiting"),
         "stopped": DirectiveFile(home.path, run).stop_path.exists(),
         "from_step": control.get("from_step"),
         "config": control.get("config") or policy["config"],
         "effect_steps": policy["effect_steps"],
         "problem": policy["problem"],
-        "figures": [course.document(figure) for figure in found],
+        "figures": [before_after.document(figure) for figure in found],
         "actions": [{**action, "details": json.loads(action["details"])} for action in actions],
     }
 
@@ -135,12 +136,12 @@ def _policy(home: Home, reader: Reader, run: str) -> dict[str, Any]:
     return {**stated(policy_file.load(home.path)(run)), "problem": None}
 
 
-def _figures(reader: Any, run: str, since: int | None, window: int) -> list[course.Figure]:
+def _figures(reader: Any, run: str, since: int | None, window: int) -> list[before_after.Figure]:
     """What changed when the correction began; nothing while none did."""
     if since is None:
         return []
-    steps = reader.read("controller_course", run=run, first=since - window, last=since + window - 1)
-    return course.figures(steps, since, window)
+    steps = reader.read("controller_trend", run=run, first=since - window, last=since + window - 1)
+    return before_after.figures(steps, since, window)
 
 
 def words(document: dict[str, Any]) -> str:
@@ -149,11 +150,15 @@ def words(document: dict[str, Any]) -> str:
     facts = [
         ("run", document["run"]),
         ("mode", document["mode"]),
-        ("phase", document["phase"] + ("; the kill switch is set, so nothing applies" if document["stopped"] else "")),
+        (
+            "phase",
+            document["phase"] + ("; the kill switch is set, so no correction applies" if document["stopped"] else ""),
+        ),
         ("from step", tables.cell(document["from_step"])),
         ("correction", ", ".join(f"{name}={value}" for name, value in stated.items())),
     ]
     lines = [f"{name:<12} {tables.harmless(value)}" for name, value in facts]
+    lines += [f"waiting      {tables.harmless(document['waiting'])}"] if document["waiting"] else []
     lines += [f"policy       {tables.harmless(document['problem'])}"] if document["problem"] else []
     lines += [f"{figure['name'].replace('_', ' '):<12} {_change(figure)}" for figure in document["figures"]]
     if not document["actions"]:
@@ -166,5 +171,5 @@ def words(document: dict[str, Any]) -> str:
 def _change(figure: dict[str, Any]) -> str:
     """One quantity before and after the switch, and whether that is a change."""
     sides = [number(None if side is None else side["value"]) for side in (figure["before"], figure["after"])]
-    verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no change that is sure"
+    verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no significant change"
     return f"{sides[0]} before, {sides[1]} after{verdict}"

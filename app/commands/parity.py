@@ -1,6 +1,6 @@
 """`logprobe parity RUN --reference RUN|recipe.yaml`: is a run set up as its reference, and does it behave like it?
 
-Exit code 0 at parity, 2 when not, or when it cannot be told. The JSON form is public API, one document, unknown is null:
+Exit code 0 at parity, 2 when not, or when it is unknown. The JSON form is public API, one document, unknown is null:
 
     {"run": …, "reference": …, "verdict": "at_parity|not_at_parity|unknown", "reasons": […],
      "checks": [{"name", "layer", "expected", "outcome", "reference", "verdict", "why", "fix",
@@ -26,12 +26,12 @@ from logprobe.monitor.reader import Reader, open_reader
 
 NOT_AT_PARITY: Final = 2
 
-_SHIPPED: Final = "the shipped recipe"
+_SHIPPED: Final = "the built-in recipe"
 _RECIPE: Final = (".yaml", ".yml")
 _SENTENCES: Final = {
     "at_parity": "{run} is at parity with {reference}",
     "not_at_parity": "{run} is NOT at parity with {reference}",
-    "unknown": "whether {run} is at parity with {reference} cannot be told",
+    "unknown": "cannot determine whether {run} is at parity with {reference}",
 }
 
 
@@ -69,12 +69,12 @@ def text(parity: Parity) -> str:
         rows = [[item.label, item.verdict, item.leaves_step, item.reason] for item in parity.trajectories]
         lines += ["", tables.aligned(["metric", "verdict", "step", "how"], rows, widest=100)]
     if parity.differences:
-        lines += ["", "other settings that differ", _settings(parity.differences, parity)]
+        lines += ["", "other differing settings", _settings(parity.differences, parity)]
     return "\n".join(lines) + "\n"
 
 
 def _checks(parity: Parity) -> str:
-    marks = {"at_parity": "ok", "not_at_parity": "NOT MET", "unknown": "not known"}
+    marks = {"at_parity": "ok", "not_at_parity": "NOT MET", "unknown": "unknown"}
     return tables.aligned(
         ["check", "layer", ""],
         [

@@ -17,6 +17,8 @@ from logprobe.monitor import worst
 from logprobe.monitor.compare import Place, Places
 from logprobe.monitor.compare.history import K3, history
 from logprobe.monitor.diagnosis import diagnose
+from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.proof.latest import latest
 
 _SEQUENCES: Final = 10
 
@@ -35,18 +37,19 @@ def read(place: Place) -> Incident:
     """Everything that is reported of one run. Raises `QueryError` as the source does."""
     source, run = place.source, place.run
     whole = history(place, CHARTS)
-    found = diagnose(source, run)
-    gap = whole.course(K3)
+    found = diagnose(source, run, accepted=accepted(source, run))
+    gap = whole.trend(K3)
     step = max(gap, key=lambda step: gap[step], default=None)
     sequences = [] if step is None else worst.sequences(source, run, steps=(step, step), count=_SEQUENCES).to_pylist()
     return Incident(
         diagnosis=found,
         headline=words.text(found).partition("\n")[0],
         history=whole,
-        standing=source.read("alert_list", run=run).to_pylist(),
+        current=source.read("alert_list", run=run).to_pylist(),
         alerts=newest_first(source.read("alert_history", run=run).to_pylist()),
         actions=newest_first(source.read("controller_actions", run=run).to_pylist()),
         weights=newest_first(source.read("diagnosis_weights", run=run).to_pylist()),
         sequences=sequences,
         step=step,
+        experiment=latest(source, run, "bisect"),
     )

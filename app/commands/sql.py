@@ -14,6 +14,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the rows of the answer."""
     with open_reader(home_path(arguments)) as reader:
         found = reader.query(arguments.query)
-    write = tables.write_json if arguments.json else tables.write_csv if arguments.csv else tables.write_table
-    write(found, sys.stdout)
+    if arguments.json:
+        tables.write_json(found, sys.stdout)
+    elif arguments.csv:
+        tables.write_csv(found, sys.stdout, raw=arguments.raw)
+    else:
+        tables.write_table(found, sys.stdout)
     return 0

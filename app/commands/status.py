@@ -7,23 +7,41 @@ import json
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app import tables
+from logprobe.app import nodes, tables
 from logprobe.app.arguments import home_path, require_run
-from logprobe.app.gaps import measured, raw_sampled
+from logprobe.app.gaps import (
+    SILENT_SECONDS,
+    doubled,
+    joined_by_tokens,
+    measured,
+    name_clashes,
+    raw_sampled,
+    sent,
+    stray_mark,
+    sudden_end,
+    version_conflict,
+)
+from logprobe.app.imports_text import following, imports_of
+from logprobe.app.lost_records import dropped, gone, reused, waiting_segments
+from logprobe.app.raw_text import raw_of
 from logprobe.app.runs import runs_of
-from logprobe.monitor import identity
+from logprobe.monitor.analysis import identity
 from logprobe.monitor.reader import open_reader
 
 _CRITICAL: Final = 2
-_MESSAGE: Final = 300  # characters; what went wrong stands in the last column and is to be read to its end
+_MESSAGE: Final = 300  # characters; what went wrong is in the last column and is to be read to its end
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the state of one run."""
-    with open_reader(home_path(arguments)) as reader:
+    home = Path(home_path(arguments))
+    with open_reader(home) as reader:
         document = describe(reader, arguments.name, now=datetime.now(UTC))
+    missing = gone(document["sent"], waiting_segments(home, arguments.name), document["quarantined"])
+    document["gone"] = None if missing is None else missing[0]
     if arguments.json:
         print(tables.dump(document))
     else:
@@ -48,16 +66,27 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "sequences": facts.sequences,
         "last_record_at": facts.last_record,
         "measured": next(iter(reader.read("cli_gaps", run=run).to_pylist()), None),
+        "sent": reader.read("cli_sent", run=run).to_pylist()[0],
+        "doubled": next(iter(reader.read("cli_doubled", run=run).to_pylist()), None),
         "on_policy": asdict(
             identity.judge(identity.facts_of(reader.read("slice_identity", run=run, first=None, last=None)))
         ),
         "alerts": _firing(reader, run),
         "alerts_seen_step": _seen_step(reader, run),
+        "kept": reader.read("fold_kept", run=run, first=None, last=None).to_pylist()[0],
         "steps_to_compute": behind["dirty_steps"],
+        "sudden_ends": reader.read("cli_ends", run=run, now=now, silent=SILENT_SECONDS).to_pylist(),
+        "name_clashes": reader.read("cli_name_clashes", run=run).to_pylist(),
+        "stray_marks": reader.read("cli_stray_marks", run=run).to_pylist(),
+        "version_conflicts": reader.read("version_conflicts", run=run, first=None, last=None).to_pylist(),
         "quarantined": behind["quarantined"],
         "quarantine_reasons": behind["quarantine_reasons"],
         "problems": reader.read("cli_problems", run=run).to_pylist(),
         "collectors": reader.read("cli_collectors", run=run).to_pylist(),
+        "nodes": reader.read("relay_nodes", run=run, now=now).to_pylist(),
+        "stuck": _stuck(service, run),
+        "raw": _raw(reader, service, run),
+        "imports": [each for each in imports_of(service) if each["run"] == run],
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
 
@@ -72,6 +101,19 @@ def _firing(reader: Any, run: str) -> list[dict[str, Any]]:
 def _seen_step(reader: Any, run: str) -> int | None:
     """The newest step that the alert rules have looked at; None: nobody has, so that nothing fires means nothing."""
     return next((row["cursor"] for row in reader.read("alert_runs").to_pylist() if row["run"] == run), None)
+
+
+def _stuck(service: dict[str, Any], run: str) -> list[dict[str, Any]] | None:
+    """Files and folders in the spool that cannot be read now, of this run or of none; None: no service looks."""
+    if not service["running"]:
+        return None
+    return [each for each in (service.get("stuck") or {}).get("files", []) if each["run"] in {None, run}]
+
+
+def _raw(reader: Any, service: dict[str, Any], run: str) -> dict[str, Any]:
+    """Where the run's raw files lie, and what of the home waits to be moved to the object store."""
+    job = service.get("jobs", {}).get("object_store") or {}
+    return {**reader.read("cli_raw", run=run).to_pylist()[0], "object_store": job.get("progress") or {}}
 
 
 def _failing(service: dict[str, Any]) -> dict[str, str]:
@@ -90,19 +132,41 @@ def words(document: dict[str, Any]) -> str:
         ("state", f"{document['state']}: {document['reason']}"),
         ("last step", document["last_step"]),
         ("recorded", _recorded(document)),
+        ("sent", sent(document["sent"]) or "unknown: none of its collectors has reported"),
         ("measured", measured(document["measured"]) if document["measured"] else None),
         ("on-policy", "{verdict}: {reason}".format(**document["on_policy"])),
+        ("kept", _kept(document["kept"])),
+        *([("raw tokens", raw)] if (raw := raw_of(document["raw"]["object_store"], document["raw"])) else []),
         ("behind", _behind(document)),
         ("quarantined", _quarantined(document)),
     ]
+    if document["doubled"]:
+        facts.append(("doubled", doubled(document["doubled"])))
     if document["measured"] and (words_on_raw := raw_sampled(document["measured"])):
         facts.append(("sampling", words_on_raw))
+    facts += [("import", following(each)) for each in document["imports"]]
+    if document["measured"] and (by_tokens := joined_by_tokens(document["measured"])):
+        facts.append(("joined", by_tokens))
+    if document["measured"] and document["measured"]["ambiguous"]:
+        facts.append(
+            ("not joined", f"{document['measured']['ambiguous']:,} sequences, whose tokens fit several records")
+        )
+    facts += [("ended", sudden_end(row)) for row in document["sudden_ends"]]
+    if document.get("gone"):
+        facts.append(("lost", document["gone"]))
+    facts += [("lost", text) for text, _ in dropped(document["problems"])]
+    facts += [("sample ids", text) for row in document["name_clashes"] if (text := reused(row))]
+    facts += [("sample ids", text) for row in document["name_clashes"] for text, _ in name_clashes(row)]
+    facts += [("marks", stray_mark(row)) for row in document["stray_marks"]]
+    facts += [("versions", version_conflict(row)) for row in document["version_conflicts"] if row["differing"]]
     facts += [("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items()]
     lines = [f"{name:<12} {_fact(value)}" for name, value in facts]
     for title, rows in (
         ("alerts", document["alerts"]),
         ("collectors", document["collectors"]),
+        *([("nodes", [_node(row) for row in document["nodes"]])] if document["nodes"] else []),
         ("problems", document["problems"]),
+        ("stuck", document["stuck"] or []),
     ):
         if rows:
             lines += [
@@ -117,11 +181,24 @@ def words(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _node(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "node": row["node"],
+        "behind": nodes.behind(row),
+        "clock": nodes.clock(row),
+        "version": row["version"],
+        "token": row["writer"],
+        "problem": row["problem"],
+    }
+
+
 def _none(title: str, document: dict[str, Any]) -> str:
+    if title == "stuck":
+        return "unknown, no service is running" if document["stuck"] is None else "no file in the spool"
     if title != "alerts":
         return "none reported"
     seen = document["alerts_seen_step"]
-    return "the rules have not looked at this run yet" if seen is None else f"none fires, as of step {seen}"
+    return "the rules have not evaluated this run yet" if seen is None else f"no alerts firing as of step {seen}"
 
 
 def _fact(value: Any) -> str:
@@ -136,11 +213,26 @@ def _recorded(document: dict[str, Any]) -> str:
     return "{steps:,} steps, {sequences:,} sequences, {tokens:,} tokens under the mask".format(**document)
 
 
+def _kept(kept: dict[str, Any]) -> str:
+    if not kept["folded"]:
+        return "all sequences of every step"
+    sample = (
+        "no sequences"
+        if not kept["sampled"]
+        else "{sampled:,} sequences from step {sampled_from} on, as a sample".format(**kept)
+    )
+    return (
+        "metrics of every step; of {folded:,} folded steps ({first_folded} to {last_folded}) sums and {sample}".format(
+            **kept, sample=sample
+        )
+    )
+
+
 def _behind(document: dict[str, Any]) -> str:
     dirty = f"{document['steps_to_compute']} steps to compute"
     service = document["service"]
     if not service["running"]:
-        return f"{dirty}; no service runs, so what lies in the spool is not seen"
+        return f"{dirty}; no service is running, so the spool is not counted"
     waiting = service["backlog"]
     return f"{dirty}; {waiting['segments']} segments ({waiting['bytes']:,} bytes) in the spool"
 
@@ -148,4 +240,6 @@ def _behind(document: dict[str, Any]) -> str:
 def _quarantined(document: dict[str, Any]) -> str:
     if not document["quarantined"]:
         return "none"
-    return f"{document['quarantined']} files ({', '.join(document['quarantine_reasons'])}); see the table quarantine"
+    return (
+        f"{document['quarantined']} files ({', '.join(document['quarantine_reasons'])}); see `logprobe quarantine list`"
+    )

@@ -10,6 +10,8 @@ from logprobe.app.stack import Stack, say
 from logprobe.app.supervisor import stop_on_signals
 from logprobe.monitor.home import Home
 
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays are on other machines, and show a token over TLS
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns after Ctrl-C or SIGTERM."""
@@ -19,6 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         app=not arguments.no_app,
         options=_service_options(arguments),
+        receive=_receive(arguments),
     )
     with stop_on_signals() as stop:
         stack.run(stop)
@@ -31,10 +34,18 @@ def _access(arguments: argparse.Namespace) -> Access:
     return Access(address=arguments.address, public_url=public_url, read_only=arguments.read_only)
 
 
+def _receive(arguments: argparse.Namespace) -> tuple[str, int] | None:
+    if arguments.relay_port is None:
+        return None
+    return arguments.relay_address or _EVERYWHERE, arguments.relay_port
+
+
 def _service_options(arguments: argparse.Namespace) -> list[str]:
     given = {
         "keep-gib": arguments.keep_gib,
         "keep-days": arguments.keep_days,
+        "memory-limit": arguments.memory_limit,
+        "keep-store-gib": arguments.keep_store_gib,
         "health-port": arguments.health_port,
         "bind": arguments.service_address,
         "port": arguments.service_port,

@@ -6,7 +6,7 @@ Otherwise it would learn of our modules and of plotly.js only from the first ans
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 from urllib.parse import parse_qs
@@ -15,19 +15,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from logprobe.app.dashboard.assets import PLOTLY, base_url, content
+from logprobe.app.dashboard.page_table import BY_PATH
 
 _EVERYWHERE: Final = ("address", "bar")
-_PANELS: Final[Mapping[str, tuple[str, ...]]] = {
-    "": ("report", "tiles", "chart"),
-    "diagnosis": ("report", "parity"),
-    "mismatch": ("report", "chart", "mismatch", "heatmap", "profiles", "slices"),
-    "weights": ("report", "weights", "chart", "points"),
-    "tokens": ("tokens",),
-    "compare": ("compare",),
-    "alerts": ("report", "rules", "door"),
-    "actions": ("report", "course", "door"),
-    "data": ("data", "report", "sql"),
-}
 _IMPORT: Final = re.compile(rb'^import [^"]*"\./([a-z_]+\.js)";', re.MULTILINE)
 
 
@@ -54,7 +44,7 @@ class Hints:
 def _page(scope: Scope) -> str:
     """The page that the address names, as `views/page.py` reads it."""
     asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("page", [""])[-1]
-    return asked if asked in _PANELS else ""
+    return asked if asked in BY_PATH else ""
 
 
 @cache
@@ -63,7 +53,7 @@ def link(page: str) -> str:
 
     Plotly.js as a module, too: so it is parsed before it is asked for.
     """
-    panels = (*_EVERYWHERE, *_PANELS[page])
+    panels = (*_EVERYWHERE, *BY_PATH[page].panels)
     names = [*([PLOTLY] if "chart" in panels else []), *sorted(set(_needed(f"{name}.js" for name in panels)))]
     return ", ".join(f'<{base_url()}/{name}>; rel="modulepreload"' for name in names)
 

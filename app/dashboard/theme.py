@@ -11,6 +11,9 @@ from typing import Final, Literal
 
 Mode = Literal["light", "dark"]
 
+# Of the lines of runs side by side: no two of neighbouring colour have the same one.
+RUN_DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
+
 
 @dataclass(frozen=True)
 class Theme:
@@ -26,16 +29,18 @@ class Theme:
     backend: str
     update: str
     total: str
+    reference: str
     neutral: str
     alarm: str  # where trouble began
     runs: tuple[str, ...]  # runs side by side, the first one first
 
     def color(self, role: str) -> str:
-        """Colour of a series' role: a pair (`backend`, `update`, `total`), a run (`run 0`, …); anything else is neutral."""
+        """Colour of a series' role: a pair (`backend`, …), a run (`run 0`, …); anything else is neutral."""
         name, _, at = role.partition(" ")
         if name == "run" and at.isdecimal():
             return self.runs[int(at) % len(self.runs)]
-        return {"backend": self.backend, "update": self.update, "total": self.total}.get(role, self.neutral)
+        pairs = {"backend": self.backend, "update": self.update, "total": self.total, "reference": self.reference}
+        return pairs.get(role, self.neutral)
 
 
 LIGHT: Final = Theme(
@@ -49,6 +54,7 @@ LIGHT: Final = Theme(
     backend="#0072b2",
     update="#d55e00",
     total="#a0508a",
+    reference="#007a5a",
     neutral="#475463",
     alarm="#b3261e",
     runs=("#0072b2", "#d55e00", "#007a5a", "#a0508a", "#8a6d00", "#475463"),
@@ -65,12 +71,13 @@ DARK: Final = Theme(
     backend="#56b4e9",
     update="#e69f00",
     total="#cc79a7",
+    reference="#2fc39a",
     neutral="#b4c0cc",
     alarm="#ff8a80",
     runs=("#56b4e9", "#e69f00", "#2fc39a", "#cc79a7", "#f0e442", "#b4c0cc"),
 )
 
-DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash"}
+DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash", "reference": "dashdot"}
 
 
 def theme_for(mode: str | None) -> Theme:

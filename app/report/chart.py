@@ -15,17 +15,17 @@ from typing import Final
 import numpy as np
 
 from logprobe.app.dashboard.charts.downsample import thin
+from logprobe.app.dashboard.charts.scales import wants_log
+from logprobe.app.dashboard.theme import RUN_DASHES
 from logprobe.app.numbers import number
 from logprobe.app.report.html import Markup, element, joined
 
 Points = Sequence[tuple[float, float]]
 
 COLOURS: Final = 6
-DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
 WIDTH, HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360.0, 190.0, 48.0, 8.0, 8.0, 22.0
 _MOST_POINTS: Final = 600
 _TICKS: Final = 5
-_DECADES: Final = 2.0  # spanned by positive values: from there on the axis is logarithmic
 _GAP: Final = 3.0  # usual distances without a value
 
 
@@ -102,7 +102,7 @@ def legend(labels: Mapping[str, int]) -> Markup:
 
 
 def _sample(colour: int) -> Markup:
-    stroke = element("path", d="M0 4H28", class_=f"line c{colour}", stroke_dasharray=DASHES[colour])
+    stroke = element("path", d="M0 4H28", class_=f"line c{colour}", stroke_dasharray=RUN_DASHES[colour])
     return element("svg", stroke, viewBox="0 0 28 8", aria_hidden="true")
 
 
@@ -116,11 +116,6 @@ def _frame(chart: Chart) -> _Frame | None:
     if log:
         y = np.log10(y[y > 0]) if (y > 0).any() else np.zeros(1)
     return _Frame(_padded(min(x), max(x), 0.0), _padded(float(y.min()), float(y.max()), 0.05), log)
-
-
-def wants_log(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
-    """Whether values span so many decades that a linear axis would hide the small ones."""
-    return bool((values > 0).all() and np.log10(values.max() / values.min()) >= _DECADES)
 
 
 def _padded(low: float, high: float, share: float) -> tuple[float, float]:
@@ -167,7 +162,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
         pen = "L"
     lonely = "dot" if len(words) == 1 else "line"  # a single value has no line
     drawn = "".join(words) + ("h0" if lonely == "dot" else "")
-    look = {"class_": f"{lonely} c{line.colour}", "stroke_dasharray": DASHES[line.colour]}
+    look = {"class_": f"{lonely} c{line.colour}", "stroke_dasharray": RUN_DASHES[line.colour]}
     if line.opacity < 1:  # what lies behind: no dashes, which many steps would blur
         look = {"class_": f"{lonely} c{line.colour}", "stroke_opacity": f"{line.opacity:g}"}
     return element("path", d=drawn, **look)

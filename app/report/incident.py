@@ -1,4 +1,4 @@
-"""The incident report of one run: what is wrong, since when, in which layer, what to do, and what that stands on. Pure."""
+"""The incident report of one run: what is wrong, since which step, in which layer, what to do, and what that stands on. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logprobe.app import tables
+from logprobe.app.proof_text import HEAD, arm_cells, headline
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
 from logprobe.app.report.incident_summary import listed, summary, timeline
@@ -27,19 +28,20 @@ _NEWEST: Final = 50  # rows of alerts, actions and updates
 class Incident:
     """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
 
-    `standing`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which one, None: none was
-    measured.
+    `current`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which one, None: none was
+    measured. `experiment`: the newest bisection; None: there is none.
     """
 
     diagnosis: Diagnosis
     headline: str
     history: History
-    standing: Sequence[Mapping[str, Any]] = ()
+    current: Sequence[Mapping[str, Any]] = ()
     alerts: Sequence[Mapping[str, Any]] = ()
     actions: Sequence[Mapping[str, Any]] = ()
     weights: Sequence[Mapping[str, Any]] = ()
     sequences: Sequence[Mapping[str, Any]] = ()
     step: int | None = None
+    experiment: Mapping[str, Any] | None = None
 
 
 def report(incident: Incident) -> str:
@@ -49,11 +51,12 @@ def report(incident: Incident) -> str:
         f"Incident report: {label}",
         badge(found.verdict.replace("_", " "), _TONES[found.verdict]),
         element("h1", incident.headline),
-        summary(found, incident.history, standing=incident.standing, actions=incident.actions),
+        summary(found, incident.history, current=incident.current, actions=incident.actions),
         section("What happened", timeline(found, alerts=incident.alerts, actions=incident.actions)),
         section("Findings", *_findings(found.findings)),
+        *_experiment(incident.experiment),
         section("Not measured", *_not_measured(found)),
-        section("Course", element("div", *_charts(incident), class_="charts")),
+        section("Trend", element("div", *_charts(incident), class_="charts")),
         section("Worst sequences", listed(incident.sequences, _SEQUENCES, _worst(incident.step), _NEWEST)),
         section("Records", *_records(incident)),
         section("Configuration", *_configuration(incident.history)),
@@ -107,9 +110,17 @@ def _evidence(name: str, value: Any) -> list[Any]:
     return [name.replace("_", " "), value, *held]
 
 
+def _experiment(document: Mapping[str, Any] | None) -> Iterator[Markup]:
+    """The newest bisection; no section where there is none."""
+    if document is not None:
+        rows = [arm_cells(arm, document["baseline"]) for arm in document["arms"]]
+        arms = [table("Arms, by the share of the gap that they remove", list(HEAD), rows)] if rows else []
+        yield section("Proof by experiment", element("p", headline(document)), *arms)
+
+
 def _not_measured(found: Diagnosis) -> Iterator[Markup]:
     if not found.not_measured:
-        yield element("p", "Everything that the diagnosis looks at was measured.")
+        yield element("p", "All inputs of the diagnosis were measured.")
         return
     yield listing(f"{item.what}: {item.why}; to measure it, {item.how}" for item in found.not_measured)
 
@@ -118,7 +129,7 @@ def _charts(incident: Incident) -> Iterator[Markup]:
     since = incident.diagnosis.since_step
     mark = None if since is None else (float(since), f"since step {since}")
     for key in CHARTS:
-        metric, points = declared(key), sorted(incident.history.course(key).items())
+        metric, points = declared(key), sorted(incident.history.trend(key).items())
         pair, dot, _ = key.partition(".")
         title = f"{metric.label} ({pair})" if dot else metric.label
         line = Line(incident.history.label, [(float(step), value) for step, value in points])
@@ -129,7 +140,7 @@ def _alt(title: str, points: Sequence[tuple[int, float]], since: int | None) -> 
     if not points:
         return f"{title}: not measured."
     (first, begin), (last, end) = points[0], points[-1]
-    marked = "" if since is None else f"; trouble is dated to step {since}"
+    marked = "" if since is None else f"; onset at step {since}"
     return f"{title} goes from {tables.cell(begin)} at step {first} to {tables.cell(end)} at step {last}{marked}."
 
 
@@ -142,7 +153,7 @@ def _records(incident: Incident) -> Iterator[Markup]:
             "observations of weight versions",
             incident.weights,
             _WEIGHTS,
-            "As trainer and engines saw them, newest first",
+            "As seen by trainer and engines, newest first",
         ),
     ):
         whole = listed(rows, columns, caption, _NEWEST)

@@ -1,11 +1,11 @@
-"""The first screen of an incident report: healthy or not, since when, how much, which layer, what to do, what was done. Pure."""
+"""The first screen of an incident report: healthy or not, since which step, how much, which layer, what to do, what was done. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from logprobe.app.diagnosis_words import ADVICE, LAYERS
+from logprobe.app.diagnosis_text import ADVICE, LAYERS
 from logprobe.app.numbers import duration, number
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, element, table
@@ -18,8 +18,8 @@ _FIRING: Final = frozenset({"firing", "recovering"})
 Rows = Sequence[Mapping[str, Any]]
 
 
-def summary(found: Diagnosis, history: History, *, standing: Rows, actions: Rows) -> Markup:
-    """Names and values beside the course of K3. `standing`: alerts as they are now; `actions`: of the correction, newest first."""
+def summary(found: Diagnosis, history: History, *, current: Rows, actions: Rows) -> Markup:
+    """Names and values beside K3 over time. `current`: alerts as they are now; `actions`: of the correction, newest first."""
     pairs = [
         ("since", _since(found, history)),
         ("how much", _extent(history)),
@@ -27,11 +27,11 @@ def summary(found: Diagnosis, history: History, *, standing: Rows, actions: Rows
         ("what to do", _remedy(found)),
         ("correction", f"{ADVICE[found.correction.advice]}: {found.correction.why}"),
         ("done about it", _done(actions)),
-        ("alerts", _alerts(standing)),
+        ("alerts", _alerts(current)),
         ("stands on", _span(history)),
     ]
     facts = [part for name, words in pairs if words for part in (element("dt", name), element("dd", words))]
-    return element("div", element("dl", *facts), figure(_course(found, history)), class_="first")
+    return element("div", element("dl", *facts), figure(_trend(found, history)), class_="first")
 
 
 def _since(found: Diagnosis, history: History) -> str:
@@ -57,20 +57,20 @@ def _remedy(found: Diagnosis) -> str:
     if first is not None:
         return f"{first.cause.replace('_', ' ')}: {first.fix}"
     if found.verdict in {"growing", "critical"}:
-        return "no credible cause was found: see what is not measured"
+        return "no credible cause found: see what is not measured"
     return "nothing" if found.verdict == "healthy" else ""
 
 
 def _done(actions: Rows) -> str:
     if not actions:
-        return "nothing was switched, suggested or refused"
+        return "nothing switched, suggested or refused"
     newest = actions[0]
     at = "" if newest["step"] is None else f" at step {newest['step']:,}"
     return f"{newest['name'].replace('_', ' ')}{at}: {newest['words']}"
 
 
-def _alerts(standing: Rows) -> str:
-    names = dict.fromkeys(row["rule"] for row in standing if row["phase"] in _FIRING)
+def _alerts(current: Rows) -> str:
+    names = dict.fromkeys(row["rule"] for row in current if row["phase"] in _FIRING)
     return ", ".join(f"{name} fires" for name in names) or "none fires"
 
 
@@ -81,15 +81,15 @@ def _span(history: History) -> str:
     return f"{len(history.steps):,} steps, {history.steps[0]:,} to {history.steps[-1]:,}; {tokens:,.0f} trained tokens"
 
 
-def _course(found: Diagnosis, history: History) -> Chart:
-    """K3 with the band that is no growth, and the step since when."""
-    points = [(float(step), value) for step, value in sorted(history.course(K3).items())]
+def _trend(found: Diagnosis, history: History) -> Chart:
+    """K3 with the band that is no growth, and the step of onset."""
+    points = [(float(step), value) for step, value in sorted(history.trend(K3).items())]
     base, within, since = history.growth.baseline, RULE.growing.short_ratio, found.since_step
     band = (
         [] if base is None or not points else [(x, base / within, base * within) for x in (points[0][0], points[-1][0])]
     )
     mark = None if since is None else (float(since), f"since step {since}")
-    alt = f"K3 over {len(points):,} steps" + ("" if since is None else f"; trouble is dated to step {since}")
+    alt = f"K3 over {len(points):,} steps" + ("" if since is None else f"; onset at step {since}")
     return Chart(
         "K3 and the band of its baseline", alt, [Line(history.label, points)], unit="nats", band=band, mark=mark
     )
@@ -99,13 +99,13 @@ def timeline(found: Diagnosis, *, alerts: Rows, actions: Rows) -> Markup:
     """What happened, in the order of steps; what belongs to no step comes last."""
     events = sorted(_events(found, alerts, actions), key=lambda event: (event[0] is None, event[0] or 0))
     if not events:
-        return element("p", "No alert fired, and nothing was done about the correction.")
-    return table("Alerts that fired or ended, and what became of the correction", ["step", "what", "words"], events)
+        return element("p", "No alerts fired, and no correction was switched.")
+    return table("Alerts that fired or resolved, and events of the correction", ["step", "what", "words"], events)
 
 
 def _events(found: Diagnosis, alerts: Rows, actions: Rows) -> Iterator[tuple[int | None, str, str | None]]:
     if found.since_step is not None:
-        yield found.since_step, "trouble begins", "as the diagnosis dates it"
+        yield found.since_step, "onset", "as dated by the diagnosis"
     for row in reversed(alerts):
         fired, was = row["after"] in _FIRING, row["before"] in _FIRING
         if fired != was:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from logprobe.app.report.chart import DASHES, HEIGHT, WIDTH, Chart, drawing
+from logprobe.app.dashboard.theme import RUN_DASHES
+from logprobe.app.report.chart import HEIGHT, WIDTH, Chart, drawing
 from logprobe.app.report.html import Markup, element, joined
 
 _TITLE, _LEGEND, _GAP, _MARGIN = 22.0, 26.0, 14.0, 10.0
@@ -44,7 +45,7 @@ def picture(alt: str, charts: Sequence[Chart], labels: Mapping[str, str], *, col
 def _legend(labels: Sequence[str]) -> Iterator[Markup]:
     x, y = _MARGIN, _MARGIN + 8
     for at, label in enumerate(labels):
-        yield element("path", d=f"M{x:g} {y - 4:g}h26", class_=f"line c{at}", stroke_dasharray=DASHES[at])
+        yield element("path", d=f"M{x:g} {y - 4:g}h26", class_=f"line c{at}", stroke_dasharray=RUN_DASHES[at])
         yield element("text", label, x=f"{x + 32:g}", y=f"{y:g}", class_="legend")
         x += 52 + _LETTER * len(label)
 

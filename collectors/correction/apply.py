@@ -20,7 +20,7 @@ from logprobe.collectors.correction.report import Report
 from logprobe.collectors.correction.summary import Outcome, sums_of
 from logprobe.collectors.correction.tokens import Tokens, tokens_of
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.kernel import SENTINEL
+from logprobe.collectors.kernel.arithmetic import SENTINEL
 
 _SMALLEST_MEAN = 1e-8  # weights whose mean is below are not normalized: there is nothing to divide by
 

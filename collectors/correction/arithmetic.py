@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 
-from logprobe.collectors.kernel import CLAMP, MAX_LOGPROB, SENTINEL
+from logprobe.collectors.kernel.arithmetic import CLAMP, MAX_LOGPROB, SENTINEL
 
 Array: TypeAlias = Any  # a numpy array or a torch tensor
 Namespace: TypeAlias = Any  # of the array API

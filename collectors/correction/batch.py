@@ -13,9 +13,9 @@ from typing import Any, Final
 import array_api_compat
 import numpy as np
 
-from logprobe.collectors.arrays import is_list, is_ragged
 from logprobe.collectors.correction.arithmetic import Array, Namespace
 from logprobe.collectors.errors import InputError
+from logprobe.collectors.recorder.arrays import is_list, is_ragged
 
 _PADDED: Final = 2  # dimensions of a padded batch
 
@@ -131,7 +131,7 @@ def _namespace(given: dict[str, Any], mask: Any, advantages: Any) -> Namespace:
                 found.setdefault(xp.__name__, (name, xp))
     if len(found) > 1:
         names = " and ".join(f"{name} is of {key.rpartition('.')[2]}" for key, (name, _) in found.items())
-        raise InputError(f"numpy arrays and torch tensors do not mix: {names}; convert one side")
+        raise InputError(f"numpy arrays and torch tensors cannot be mixed: {names}; convert one side")
     (only,) = found.values()
     return only[1]
 

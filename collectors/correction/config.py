@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Self, get_args
 
-from logprobe.collectors.documents import canonical_json, fingerprint
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.recorder.documents import canonical_json, fingerprint
 
 Level = Literal["token", "sequence", "geometric"]
 RejectionLevel = Literal["token", "sequence", "geometric", "max"]
@@ -22,7 +22,7 @@ Denominator = Literal["keep", "renormalize"]
 NormalizeBy = Literal["ratios", "weights"]
 Clamp = Literal["level", "token"]
 
-# What a field that is no number takes.
+# Values of fields that are not numbers.
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "is_level": (None, *get_args(Level)),
     "is_mode": get_args(Mode),
@@ -94,9 +94,7 @@ class CorrectionConfig:
         self._check_weights()
         self._check_rejection()
         if self.veto is not None and not 0 < self.veto < 1:
-            raise ConfigurationError(
-                f"veto={self.veto!r}: a ratio between 0 and 1, such as 1e-4, below which a token is absurd"
-            )
+            raise ConfigurationError(f"veto={self.veto!r}: expected a ratio between 0 and 1, such as 1e-4")
 
     def _check_weights(self) -> None:
         if self.is_level is None:
@@ -107,7 +105,7 @@ class CorrectionConfig:
         if self.is_upper is not None and self.is_upper == 0:
             raise ConfigurationError("is_upper=0: every weight would be 0; give a bound above 0, or None")
         if self.is_mode == "clip" and self.is_lower is None:
-            raise ConfigurationError("is_mode='clip' needs is_lower; 'truncate' limits weights from above alone")
+            raise ConfigurationError("is_mode='clip' needs is_lower; 'truncate' only limits weights from above")
         if self.is_mode != "truncate" and self.is_lower is None and self.is_upper is None:
             raise ConfigurationError(f"is_mode={self.is_mode!r} needs is_lower or is_upper")
 
@@ -166,7 +164,7 @@ class CorrectionConfig:
         for name in names:
             if name not in known:
                 close = difflib.get_close_matches(str(name), known, n=1)
-                meant = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}"
+                meant = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
                 raise ConfigurationError(f"a correction has no field {name!r}; {meant}")
 
 
@@ -185,12 +183,12 @@ def _finite(name: str, value: Any) -> float:
         with suppress(OverflowError):  # an int that no float can hold
             if math.isfinite(number := float(value)):
                 return number
-    raise ConfigurationError(f"{name}={value!r}: a finite number, or None for no such bound")
+    raise ConfigurationError(f"{name}={value!r}: a finite number, or None for no bound")
 
 
 def _check_bounds(low: str, lower: float | None, high: str, upper: float | None, *, signed: bool = False) -> None:
     for name, value in ((low, lower), (high, upper)):
         if value is not None and value < 0 and not signed:
-            raise ConfigurationError(f"{name}={value!r}: what it bounds is never below 0")
+            raise ConfigurationError(f"{name}={value!r}: it bounds something that is never below 0")
     if lower is not None and upper is not None and lower > upper:
         raise ConfigurationError(f"{low}={lower!r} is above {high}={upper!r}")

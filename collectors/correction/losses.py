@@ -1,7 +1,7 @@
 """Policy losses that corrections go with, with their clip statistics; differentiable in the log-probs of now.
 
 r: log-probs of the policy that sampled (rollout); t: of the trainer before the update (old, proximal); c: of the policy of now
-(current). A loss masks out tokens that are broken on either side, or whose advantage is no number, and counts them: `broken_tokens`.
+(current). A loss masks out tokens that are broken on either side, or whose advantage is NaN, and counts them: `broken_tokens`.
 
 Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
 """
@@ -206,7 +206,7 @@ def reinforce(
 ) -> Loss:
     """REINFORCE: −w·A·c with the weight w of c against r, which carries no gradient (PipelineRL, open-instruct).
 
-    The clip statistics are those of the configuration's bounds; more stands in the report of the correction.
+    The clip statistics are those of the configuration's bounds; the report of the correction has more.
 
     Args as of `ppo`, and:
         config: of the weights; None: plain REINFORCE, weight 1.

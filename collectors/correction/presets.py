@@ -43,7 +43,7 @@ def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
     means of log-ratios that are limited to ±20 one by one.
 
     Raises:
-        ConfigurationError: none of its four modes, or a threshold that is no number above 0.
+        ConfigurationError: none of its four modes, or a threshold that is not a number above 0.
     """
     modes: dict[str, dict[str, Any]] = {
         "token_truncate": {"is_level": "token", "is_upper": threshold},
@@ -58,7 +58,7 @@ def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
         },
     }
     if mode not in modes:
-        raise ConfigurationError(f"ms-swift has no mode {mode!r}; there is {', '.join(modes)}")
+        raise ConfigurationError(f"ms-swift has no mode {mode!r}; known are {', '.join(modes)}")
     return CorrectionConfig(**modes[mode])
 
 

@@ -200,10 +200,10 @@ def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def quotient(numerator: float, denominator: float) -> float | None:
-    """None where nothing is there to measure, or what is there is no number."""
+    """None where there is nothing to measure, or the value is NaN."""
     return finite(numerator / denominator) if denominator > 0 else None
 
 
 def finite(value: float) -> float | None:
-    """`value`, None where it is no number."""
+    """`value`, None where it is NaN."""
     return value if math.isfinite(value) else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
 from logprobe.collectors.correction.tokens import Tokens
-from logprobe.collectors.kernel import CLAMP
+from logprobe.collectors.kernel.arithmetic import CLAMP
 
 
 @dataclass(frozen=True, eq=False)

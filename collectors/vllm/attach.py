@@ -8,34 +8,41 @@ is built and the self-test finds everything as expected, `hooks` hooks this one 
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
 from logprobe.collectors.health import LOGGER, Guard, Health
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import MarkFile, home_and_run
-from logprobe.collectors.vllm import config
+from logprobe.collectors.vllm import config, front_end, worker
 from logprobe.collectors.vllm.capture import Capture
+from logprobe.collectors.vllm.effective import keep_arguments
 from logprobe.collectors.vllm.emitter import Emitter, Observed
-from logprobe.collectors.vllm.hooks import Hook, hook_engine_cores, hook_scheduler, wrap
+from logprobe.collectors.vllm.exchange import Exchange, folder_of
+from logprobe.collectors.vllm.hooks import Hook, hook_direct_loads, hook_engine_cores, hook_scheduler, wrap
 from logprobe.collectors.vllm.ids import sample_prefix
 from logprobe.collectors.vllm.selftest import self_test
 from logprobe.collectors.vllm.step_routes import returns_routes
 
+UNNAMED_RUN: Final = "(no run)"  # where an engine without a run name says that it is not recorded
 _CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this
 _LIVE: Final[weakref.WeakSet[Attachment]] = weakref.WeakSet()
+_EXECUTORS: Final[weakref.WeakSet[Any]] = (
+    weakref.WeakSet()
+)  # built in this process; an engine's exists before its scheduler
 
 
 class Attachment:
     """One watched engine: what is collected and what writes it."""
 
-    def __init__(self, recorder: Recorder, observed: Observed, marks: MarkFile) -> None:
+    def __init__(self, recorder: Recorder, observed: Observed, marks: MarkFile, exchange: Exchange) -> None:
         self.recorder = recorder
         self.observed = observed
         self.health = Health()
-        self.emitter = Emitter(observed, recorder, marks, self.health)
+        self.emitter = Emitter(observed, recorder, marks, self.health, exchange)
 
     def guard(self, where: str) -> Guard:
         """Context of our own work inside a call of vLLM: its errors are counted, never raised."""
@@ -54,10 +61,25 @@ def install() -> None:
         from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
 
         wrap(Scheduler, "__init__", _attaching)
+        from vllm.v1.executor.abstract import Executor  # noqa: PLC0415
+
+        wrap(Executor, "__init__", _remembering)
         from vllm.config import SchedulerConfig  # noqa: PLC0415
 
         if "get_scheduler_cls" in vars(SchedulerConfig):
             wrap(SchedulerConfig, "get_scheduler_cls", _choosing(Scheduler))
+    with Guard(health, "vllm_plugin.arguments"):
+        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415
+
+        wrap(EngineArgs, "create_engine_config", keep_arguments)
+    with Guard(health, "vllm_plugin.workers"):
+        from vllm.v1.worker.worker_base import WorkerBase  # noqa: PLC0415
+
+        wrap(
+            WorkerBase, "__init__", _watching_weights
+        )  # a process of its own loads plugins just before it makes its worker
+    with Guard(health, "vllm_plugin.front_end"):
+        front_end.install(wrap)
     _log(health)
 
 
@@ -76,6 +98,25 @@ def _attaching(original: Hook) -> Hook:
         health = Health()
         with Guard(health, "vllm_plugin.attach"):
             _attach(scheduler)
+        _log(health)
+
+    return construct
+
+
+def _remembering(original: Hook) -> Hook:
+    def construct(executor: Any, *args: Any, **kwargs: Any) -> None:
+        original(executor, *args, **kwargs)
+        _EXECUTORS.add(executor)
+
+    return construct
+
+
+def _watching_weights(original: Hook) -> Hook:
+    def construct(made: Any, *args: Any, **kwargs: Any) -> None:
+        original(made, *args, **kwargs)
+        health = Health()
+        with Guard(health, "vllm_plugin.watch_weights"):
+            worker.watch(made, made.vllm_config)
         _log(health)
 
     return construct
@@ -102,8 +143,17 @@ def _choosing(known: type) -> Callable[[Hook], Hook]:
 
 def _recorder(replica: str | None) -> Recorder:
     """Raises `ConfigurationError` when the environment does not say where and what to record."""
+    if not os.environ.get("LOGPROBE_RUN"):
+        _report_unnamed()
     home, run = home_and_run()
     return Recorder(home, run, component="vllm_plugin", replica=replica)
+
+
+def _report_unnamed() -> None:
+    """Leave a record in the home: the engine's log alone would be read by few."""
+    recorder = Recorder(os.environ["LOGPROBE_HOME"], UNNAMED_RUN, component="vllm_plugin")
+    recorder.report("no_run", "this engine is not recorded: LOGPROBE_RUN is not set", severity="error")
+    recorder.close(_CLOSE_SECONDS)
 
 
 def _attach(scheduler: Any) -> None:
@@ -122,11 +172,22 @@ def _attach(scheduler: Any) -> None:
 
 def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
     marks = MarkFile(*home_and_run())
-    attachment = Attachment(recorder, _observe(scheduler, recorder, replica), marks)
-    missing = hook_engine_cores()
+    exchange = Exchange(folder_of(scheduler.vllm_config))
+    attachment = Attachment(recorder, _observe(scheduler, recorder, replica, exchange), marks, exchange)
+    missing = hook_engine_cores() + _watch_loads(scheduler.vllm_config, attachment)
     hook_scheduler(scheduler, attachment)  # last: from here on something is collected
     _keep(attachment)
     _report_attached(attachment, missing)
+
+
+def _watch_loads(vllm_config: Any, attachment: Attachment) -> list[str]:
+    """Loads that pass by the engine core; → what of them cannot be observed."""
+    found = [executor for executor in _EXECUTORS if getattr(executor, "vllm_config", None) is vllm_config]
+    for executor in found:
+        with attachment.guard("vllm_plugin.loads"):
+            hook_direct_loads(executor, attachment)
+            return []
+    return ["loads that pass by the engine core"]
 
 
 def _keep(attachment: Attachment) -> None:
@@ -141,12 +202,13 @@ def _close_if_alive(reference: weakref.ref[Attachment]) -> None:
         attachment.close()
 
 
-def _observe(scheduler: Any, recorder: Recorder, replica: str | None) -> Observed:
+def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: Exchange) -> Observed:
     inject = os.environ.get("LOGPROBE_VLLM_INJECT", "") in {"1", "true", "yes"}
-    document = config.engine_document(scheduler.vllm_config, injected=inject)
+    document = config.engine_document(scheduler.vllm_config, injected=inject, effective=exchange.effective())
     return Observed(
         capture=Capture(inject=inject, routes=returns_routes(scheduler.vllm_config)),
         replica=replica,
+        names=frozenset({None, replica, os.environ.get("LOGPROBE_REPLICA") or None}),
         prefix=sample_prefix(),
         engine_config_id=recorder.config(document, kind="engine_config"),
         caches_prefixes=document["summary"]["enable_prefix_caching"],
@@ -154,18 +216,23 @@ def _observe(scheduler: Any, recorder: Recorder, replica: str | None) -> Observe
 
 
 def _replica(parallel_config: Any) -> str | None:
-    """`LOGPROBE_REPLICA`, with the data-parallel rank where there are several."""
+    """`LOGPROBE_REPLICA`, with the data-parallel rank where there are several.
+
+    vLLM runs the replicas of a dense model as engines that know of no other: size 1 and rank 0 again, before their scheduler exists. The
+    number stays in `data_parallel_index`; that there are others, with number 0, only in the name of the process.
+    """
     name = os.environ.get("LOGPROBE_REPLICA") or None
-    if getattr(parallel_config, "data_parallel_size", 1) > 1:
-        rank = f"dp{parallel_config.data_parallel_rank}"
-        return rank if name is None else f"{name}-{rank}"
-    return name
+    index = getattr(parallel_config, "data_parallel_index", getattr(parallel_config, "data_parallel_rank", 0))
+    several = getattr(parallel_config, "data_parallel_size", 1) > 1 or bool(index)
+    if not several and not multiprocessing.current_process().name.startswith("EngineCore_DP"):
+        return name
+    return f"dp{index}" if name is None else f"{name}-dp{index}"
 
 
 def _report_unknown(recorder: Recorder, problems: list[str]) -> None:
     recorder.report(
         "self_test",
-        "this vLLM is not as the plugin knows it, so the engine runs unwatched: " + "; ".join(problems),
+        "the plugin does not know this version of vLLM, so the engine is not recorded: " + "; ".join(problems),
         severity="error",
         details={"ok": False, "problems": problems},
     )
@@ -175,7 +242,7 @@ def _report_unknown(recorder: Recorder, problems: list[str]) -> None:
 def _report_attached(attachment: Attachment, missing: list[str]) -> None:
     attachment.recorder.report(
         "self_test",
-        "watching this engine" + (f"; not observable in this vLLM: {', '.join(missing)}" if missing else ""),
+        "recording this engine" + (f"; not observable in this vLLM version: {', '.join(missing)}" if missing else ""),
         details={"ok": True, "not_observable": missing, "inject": attachment.observed.capture.inject},
     )
 
@@ -183,4 +250,4 @@ def _report_attached(attachment: Attachment, missing: list[str]) -> None:
 def _log(health: Health) -> None:
     """Problems that came up before there was a recorder to write them."""
     for problem in health.due():
-        LOGGER.warning("this engine is not watched: %s", problem.message)
+        LOGGER.warning("this engine is not recorded: %s", problem.message)

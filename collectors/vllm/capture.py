@@ -16,8 +16,10 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Any, Final
 
+from logprobe.collectors.vllm.adapters import Adapters
 from logprobe.collectors.vllm.step_routes import routes_of_step
 
+PROBE: Final = "logprobe_probe"  # in a request's `extra_args`: the live probe sent it
 _NAN: Final = float("nan")
 _STEPS_IN_FLIGHT: Final = 64  # scheduled and not yet processed; more would mean that the engine lost some
 _MOST_ROUTE_BYTES: Final = 256 << 20  # of unfinished sequences; beyond that, routes of further tokens are not kept
@@ -28,6 +30,7 @@ class Sequence:
     """One request from its arrival to its end. 16 bytes per sampled token, and two per layer with routes."""
 
     __slots__ = (
+        "adapter",
         "cached",
         "external_id",
         "finish_reason",
@@ -45,6 +48,7 @@ class Sequence:
         "started",
         "times",
         "tokens",
+        "told",
         "turn",
     )
 
@@ -52,6 +56,7 @@ class Sequence:
         self.internal_id: str = request.request_id
         self.external_id: str | None = getattr(request, "logprobe_external_id", None)
         self.params = request.sampling_params  # as the caller sent them, resolved by the front-end
+        self.adapter = getattr(request, "lora_request", None)
         self.prompt: list[int] | None = request.prompt_token_ids
         self.prompt_length: int = request.num_prompt_tokens
         self.session = request if getattr(request, "resumable", False) else None  # a streaming session ends many times
@@ -62,9 +67,10 @@ class Sequence:
         self.cached: int | None = None
         self.finish_reason: str | None = None
         self.missing = 0  # tokens without a log-prob
+        self.told: int | None = None  # tokens that the caller got, where a stop string ended the request
         self.tokens = array("i")
         self.logprobs = array("f")
-        self.times = array("d")  # when the step that sampled the token was scheduled
+        self.times = array("d")  # when the step that sampled the token was scheduled, on the monotonic clock
         self.routes = bytearray()  # fingerprints (uint16) of the newest tokens, `layers` each
         self.layers = 0
 
@@ -79,6 +85,22 @@ class Sequence:
         else:
             self.logprobs.extend(rows.logprobs[:, 0].tolist())
 
+    def as_told(self) -> None:
+        """Cuts off what was sampled behind a stop string, which the caller never got."""
+        if self.told is None:
+            return
+        self.finish_reason = "stop"
+        surplus = len(self.tokens) - self.told
+        if self.routes and surplus:
+            del self.routes[-2 * self.layers * surplus :]  # uint16, the newest tokens last
+        del self.times[self.told :], self.tokens[self.told :], self.logprobs[self.told :]
+        if self.missing:
+            self.missing = sum(value != value for value in self.logprobs)  # noqa: PLR0124 - NaN
+
+    def waits_for_word(self) -> bool:
+        """Whether the front-end may still say that a stop string ended it before the engine did."""
+        return self.told is None and self.finish_reason != "abort" and bool(getattr(self.params, "stop", None))
+
     def goes_on(self) -> bool:
         """Whether this was one turn of a streaming session that waits for its next input."""
         return self.session is not None and not self.session.is_finished()
@@ -89,15 +111,21 @@ def asks_for_logprobs(params: Any) -> bool:
     return params.logprobs is not None or bool(getattr(params, "logprob_token_ids", None))
 
 
+def _is_probe(params: Any) -> bool:
+    return PROBE in (getattr(params, "extra_args", None) or ())
+
+
 class Capture:
     """State of one engine. Every method is called from the engine's thread, except `take_finished`."""
 
-    def __init__(self, *, inject: bool = False, routes: bool = False) -> None:
+    def __init__(self, *, inject: bool = False, routes: bool = False, adapters: Adapters | None = None) -> None:
         self.inject = inject
+        self.adapters = Adapters() if adapters is None else adapters
         self.routes = routes  # the engine returns routed experts
         self._route_bytes = 0
         self.open: dict[str, Sequence] = {}
         self.finished: deque[Sequence] = deque()
+        self.waiting: dict[str, Sequence] = {}  # finished, and the front-end may still say that it was earlier
         self.counts: Counter[str] = Counter()  # sequences (of routes_given_up: engines) affected, by problem
         self.last_scheduled = 0.0
         self._injected: set[str] = set()  # outlives `open` when capture fails: stripping must not
@@ -105,7 +133,7 @@ class Capture:
 
     def add(self, request: Any) -> None:
         """A request arrives at the scheduler; with `inject` its log-probs are turned on."""
-        if request.sampling_params is None:  # pooling
+        if request.sampling_params is None or _is_probe(request.sampling_params):  # pooling, or not a rollout
             return
         if request.request_id not in self.open:  # else the next input of a streaming session
             self.open[request.request_id] = Sequence(request)
@@ -122,7 +150,7 @@ class Capture:
 
     def scheduled(self, step: Any, now: float) -> None:
         """A step begins at `now`; its tokens will be sampled by the weights of this moment."""
-        self.last_scheduled = now = max(now, self.last_scheduled)  # the wall clock may be set back
+        self.last_scheduled = now
         if len(self._scheduled_at) >= _STEPS_IN_FLIGHT:
             self._scheduled_at.clear()
             self.counts["lost_steps"] += 1
@@ -177,7 +205,7 @@ class Capture:
                 self._route_bytes += marks.nbytes
 
     def give_up_routes(self) -> None:
-        """After an error nobody knows which routes are missing, and the next would seem to be those of other tokens."""
+        """After an error it is unknown which routes are missing, and the next would seem to be those of other tokens."""
         self.routes = False
         self.counts["routes_given_up"] += 1
         for sequence in self.open.values():
@@ -196,6 +224,13 @@ class Capture:
         if output.finish_reason is not None:
             self._finish(sequence, str(output.finish_reason))
 
+    def stopped(self, told: dict[str, int]) -> None:
+        """The front-end found stop strings: request id → tokens that its caller got."""
+        for name, count in told.items():
+            sequence = self.open.get(name) or self.waiting.get(name)
+            if sequence is not None and count <= len(sequence.tokens):
+                sequence.told = count
+
     def ended(self, requests: Iterable[Any]) -> None:
         """Requests that ended without a last output: aborted by the caller, or failed."""
         for request in requests:
@@ -207,6 +242,8 @@ class Capture:
 
     def _finish(self, sequence: Sequence, reason: str) -> None:
         sequence.finish_reason = reason
+        if sequence.adapter is not None:
+            self.adapters.ended(sequence.adapter, self.last_scheduled)
         self._route_bytes -= len(sequence.routes)
         if sequence.session is not None and sequence.prompt is not None:
             sequence.prompt = sequence.prompt[: sequence.prompt_length]  # the next turn grows this very list
@@ -219,10 +256,12 @@ class Capture:
         if len(self.finished) >= _MOST_FINISHED:
             self.finished.popleft()
             self.counts["overflow"] += 1
+        if sequence.waits_for_word():
+            self.waiting[sequence.internal_id] = sequence
         self.finished.append(sequence)
 
     def give_up(self) -> None:
-        """After an error some open sequences may lack tokens, and nobody knows which: drop them, go on with new ones."""
+        """After an error some open sequences may lack tokens, and it is unknown which: drop them, continue with new ones."""
         self.counts["given_up"] += len(self.open)
         self.open.clear()
         self._route_bytes = 0

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
+from logprobe.collectors.vllm.effective import arguments
+
 _SUMMARY: Final = {
     "model": "model_config.model",
     "tokenizer": "model_config.tokenizer",
@@ -47,6 +49,7 @@ _SUMMARY: Final = {
     "weight_transfer_backend": "weight_transfer_config.backend",
     "load_format": "load_config.load_format",
 }
+_CHOSEN: Final = ("attention_backend", "head_dtype", "compilation_mode", "cudagraph_mode")
 _PACKAGES: Final = ("vllm", "torch", "transformers", "flash-attn", "flashinfer-python", "triton", "logprobe")
 _SECRET: Final = re.compile(r"key|token(?!s|ize)|secret|passw|credential|auth", re.IGNORECASE)
 # Different in every start of the same engine; they would give every start its own fingerprint.
@@ -69,18 +72,24 @@ _SAMPLING: Final = (
 )  # fmt: skip
 
 
-def engine_document(vllm_config: Any, *, injected: bool) -> dict[str, Any]:
+def engine_document(vllm_config: Any, *, injected: bool, effective: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The engine configuration as a JSON-ready document.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
         injected: whether the plugin turns log-probs on for requests that did not ask.
+        effective: what a worker chose, see `effective`. Where the configuration leaves a choice open (the attention backend), the
+            summary has what was chosen.
     """
     summary = {name: _plain(_look_up(vllm_config, path), 2) for name, path in _SUMMARY.items()}
     summary["architectures"] = _plain(_look_up(vllm_config, "model_config.hf_config.architectures"), 2)
     summary["checkpoint_dtype"] = _plain(_look_up(vllm_config, "model_config.hf_config.dtype"), 2)
+    chosen = dict(effective or {})
+    summary |= {name: chosen[name] for name in _CHOSEN if summary[name] is None and chosen.get(name) is not None}
     return {
         "summary": summary,
+        "effective": chosen,
+        "arguments": _plain(arguments(vllm_config), 3),
         "versions": {name: _version(name) for name in _PACKAGES},
         "environment": environment(os.environ),
         "logprobe": {"injected_logprobs": injected},

@@ -7,9 +7,11 @@ the engine must not.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,24 +19,48 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.health import Guard, Health
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.capture import StepTimes
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.routes import NO_ROUTE
-from logprobe.collectors.versions import Mark, MarkFile, Timeline
+from logprobe.collectors.versions import Decision, Mark, MarkFile, Timeline
+from logprobe.collectors.vllm.adapters import Adapters
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.config import sampling_document, sampling_settings
-from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal
+from logprobe.collectors.vllm.exchange import Exchange
+from logprobe.collectors.vllm.fingerprints import Fingerprints
+from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal, trajectory
+from logprobe.collectors.vllm.prompts import PromptSample, prompt_share
+from logprobe.collectors.vllm.unwritten import Unwritten
 from logprobe.collectors.vllm.updates import Update, UpdateObserver
 
 TICK_SECONDS: Final = 0.1
+_WORD_SECONDS: Final = 2.0  # a stop string that a busy front-end found is known to the engine by then
+_ON_DISK_SECONDS: Final = 1.5  # the recorder writes once a second
+_FLUSH_SECONDS: Final = 1.0  # this thread waits for the disk; the engine does not
+_FRESH_SECONDS: Final = 5.0  # a mark is read at most so long after it was made, where clocks agree
+_NEVER: Final = (1 << 63) - 1  # no mark is made later
 _BATCH: Final = 256  # sequences a `Recorder.rollout` call
 _PROBLEMS: Final = {
-    "lost_steps": "steps were scheduled whose output never came",
-    "routes_full": "routes of experts were dropped, those of unfinished sequences take too much memory",
-    "routes_given_up": "routes of experts are not as the plugin knows them; they are not recorded any more",
-    "overflow": "finished sequences were dropped, the emitter could not keep up",
+    "lost_steps": "outputs of scheduled steps never arrived",
+    "routes_full": "expert routes were dropped: those of unfinished sequences take too much memory",
+    "routes_given_up": "expert routes have an unknown form; they are no longer recorded",
+    "overflow": "finished sequences were dropped: the emitter could not keep up",
     "given_up": "unfinished sequences were dropped after an error in capture",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OurMark:
+    """A mark as this engine reads it; `moment` is on its monotonic clock."""
+
+    version: str
+    applied_at: float
+    step: int | None
+    replica: str | None
+    adapter: str | None
+    moment: float
 
 
 @dataclass
@@ -44,23 +70,45 @@ class Observed:
     capture: Capture
     updates: UpdateObserver = field(default_factory=UpdateObserver)
     timeline: Timeline = field(default_factory=Timeline)
-    started: float = field(default_factory=time.time)  # marks made before belong to an earlier engine
+    clock: Clock = field(default_factory=Clock)
+    started: float = field(default_factory=time.monotonic)  # marks made before belong to an earlier engine
     replica: str | None = None
+    names: frozenset[str | None] = frozenset(
+        {None}
+    )  # by which marks call it; a group of replicas shares `LOGPROBE_REPLICA`
     prefix: str = ""  # of sample ids
     engine_config_id: str | None = None
     caches_prefixes: bool | None = None
+
+    @property
+    def adapters(self) -> Adapters:
+        """The engine's LoRA adapters."""
+        return self.capture.adapters
 
 
 class Emitter:
     """Writes the records of one engine. `start` it once; `close` it before the recorder."""
 
-    def __init__(self, observed: Observed, recorder: Recorder, marks: MarkFile, health: Health) -> None:
+    def __init__(
+        self,
+        observed: Observed,
+        recorder: Recorder,
+        marks: MarkFile,
+        health: Health,
+        exchange: Exchange | None = None,
+    ) -> None:
         self._observed = observed
+        self._fingerprints = Fingerprints(exchange, observed.timeline, observed.adapters, observed.clock)
         self._recorder = recorder
         self._marks = marks
         self._health = health
-        self._unplaced: list[Mark] = []  # marks whose next step has not come
-        self._marked: dict[str, Mark] = {}  # the last mark of each version
+        self._prompts = PromptSample(prompt_share(health))
+        self._unplaced: list[OurMark] = []  # marks whose next step has not come
+        self._marked: dict[str, OurMark] = {}  # the last mark of each version
+        self._foreign_marks = False  # some were made on another machine
+        self._held: list[tuple[Sequence, float]] = []  # finished, until when they wait for the front-end
+        self._unwritten = Unwritten()  # as it was last said
+        self._handed: deque[tuple[float, list[Sequence]]] = deque()  # to the recorder, and when
         self._reported: dict[str, int] = {}
         self._written = {"sequences": 0, "tokens": 0}
         self._last_sampling: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
@@ -71,6 +119,7 @@ class Emitter:
 
     def start(self) -> None:
         """Begin to write in the background."""
+        self._ask("check")
         self._thread.start()
 
     def drain(self) -> None:
@@ -83,10 +132,12 @@ class Emitter:
         if self._closing.is_set() or os.getpid() != self._process:
             return
         self._closing.set()
-        self._observed.updates.end(time.time())
+        self._observed.updates.end(time.monotonic())
         self.drain()
         with Guard(self._health, "vllm_plugin.close", cost=False):
             self._place_marks(float("inf"), [])
+            self._write_fingerprints(everything=True)
+            self._fingerprints.end()
             self._report_cost()
             self._forward_health(everything=True)
 
@@ -105,16 +156,55 @@ class Emitter:
     def _tick(self) -> bool:
         """One round; whether there may be more to do."""
         with self._one_at_a_time, Guard(self._health, "vllm_plugin.emit", cost=False):
+            self._look_at_clock()
             newest_step = self._observed.capture.last_scheduled
-            self._read_marks()
-            # After the marks: whatever finished by now was scheduled before, so its marks have been read.
+            # Before the marks: whatever has finished by now was scheduled before, so every mark about it is read below.
             sequences = self._observed.capture.take_finished(_BATCH)
+            self._read_marks()
             self._place_marks(newest_step, self._write_updates())
-            self._write(sequences)
+            self._write_fingerprints()
+            self._write(self._told(sequences))
             self._report_counts()
             self._forward_health()
+            self._make_durable(wrote=bool(sequences))
             return len(sequences) == _BATCH
         return False
+
+    def _make_durable(self, *, wrote: bool) -> None:
+        """Says what a sudden end would cost, before; an engine that has nothing to do leaves nothing behind that could be lost."""
+        capture = self._observed.capture
+        running = [*list(capture.open.values()), *list(capture.finished), *(held for held, _ in self._held)]
+        left = Unwritten.of([*running, *self._on_their_way()])
+        news = left.instead_of(self._unwritten)
+        if news is not None:
+            self._unwritten = news
+            details = {"sequences": news.sequences, "tokens": news.tokens}
+            self._recorder.state("unwritten", "upper bound on losses if this process is killed now", details)
+        if (news is not None or wrote) and not running and self._recorder.flush(_FLUSH_SECONDS):
+            self._handed.clear()
+        elif news is not None:
+            self._recorder.flush(_FLUSH_SECONDS)
+
+    def _on_their_way(self) -> list[Sequence]:
+        """Sequences that the recorder has and the disk may not have yet."""
+        while self._handed and self._handed[0][0] < time.monotonic() - _ON_DISK_SECONDS:
+            self._handed.popleft()
+        return [sequence for _, sequences in self._handed for sequence in sequences]
+
+    def _told(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Sequences as their callers got them; those that a stop string may have ended earlier wait until that would be known."""
+        now, waiting = time.monotonic(), self._observed.capture.waiting
+        self._held += [(sequence, now + _WORD_SECONDS) for sequence in sequences]
+        ready = [
+            sequence
+            for sequence, until in self._held
+            if self._closing.is_set() or now >= until or not sequence.waits_for_word()
+        ]
+        self._held = [held for held in self._held if held[0] not in ready] if len(ready) < len(self._held) else []
+        for sequence in ready:
+            waiting.pop(sequence.internal_id, None)
+            sequence.as_told()
+        return ready
 
     def _read_marks(self) -> None:
         try:
@@ -122,11 +212,52 @@ class Emitter:
         except OSError as error:
             self._health.report("marks_unreadable", f"weight versions are unknown: {error}")
             return
-        for mark in marks:
-            if mark.applied_at >= self._observed.started and mark.replica in (None, self._observed.replica):
-                self._observed.timeline.set(mark.applied_at, mark.version)
-                self._unplaced.append(mark)
-                self._marked[mark.version] = mark
+        for mark in map(self._on_our_clock, marks):
+            if mark.moment >= self._observed.started and mark.replica in self._observed.names:
+                self._take_mark(mark)
+
+    def _take_mark(self, mark: OurMark) -> None:
+        if mark.adapter is not None:
+            self._observed.adapters.timeline(mark.adapter).set(mark.moment, mark.version)
+            return
+        self._observed.timeline.set(mark.moment, mark.version)
+        self._fingerprints.marked(mark.moment)
+        self._ask("mark")
+        self._unplaced.append(mark)
+        self._marked[mark.version] = mark
+
+    def _on_our_clock(self, mark: Mark) -> OurMark:
+        """A mark of another machine is placed by the wall clocks. Once ours was set, only one that was just made can be."""
+        clock, moment, read = self._observed.clock, mark.moment, time.monotonic()
+        if moment is None or mark.machine is None or mark.machine != machine():
+            moment = clock.moment(mark.applied_at)
+            self._foreign_marks = True
+            if clock.jumped_at is not None and not max(clock.jumped_at, read - _FRESH_SECONDS) <= moment <= read:
+                self._health.report(
+                    "mark_misplaced",
+                    f"the mark of version {mark.version} was made {read - moment:+.1f} s ago by a clock that was adjusted; it is not used",
+                )
+                moment = -math.inf
+        return OurMark(mark.version, mark.applied_at, mark.step, mark.replica, mark.adapter, moment)
+
+    def _look_at_clock(self) -> None:
+        """On one machine nothing depends on the wall clock; marks of other machines cannot be placed across a jump."""
+        jump = self._observed.clock.jump()
+        if not jump:
+            return
+        unknown = self._foreign_marks
+        if unknown:
+            self._observed.timeline.set(time.monotonic(), None)
+            self._observed.adapters.weights_changed(time.monotonic())
+        self._health.report(
+            "clock_jump",
+            f"the wall clock was adjusted by {jump:+.1f} s; "
+            + (
+                "weight versions are unknown until the next mark"
+                if unknown
+                else "weight versions do not depend on it: their marks are made on this machine"
+            ),
+        )
 
     def _write(self, sequences: list[Sequence]) -> None:
         rows: list[dict[str, Any]] = []
@@ -136,25 +267,45 @@ class Emitter:
         if rows:
             columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
             columns["engine_config_id"] = self._observed.engine_config_id
+            columns["steps"] = StepTimes(
+                columns.pop("times"),
+                columns.pop("decisions"),
+                machine(),
+                _micros(self._observed.clock.offset),
+                _micros(self._observed.started),
+            )
             self._recorder.rollout(**columns)  # the replica is the recorder's own
+            self._handed.append((time.monotonic(), sequences))
         if len(rows) < len(sequences):
             lost = len(sequences) - len(rows)
-            self._health.report("sequences_lost", "sequences were not understood and dropped", sequences=lost)
+            self._health.report("sequences_lost", "sequences of unknown form were dropped", sequences=lost)
         self._written["sequences"] += len(rows)
         self._written["tokens"] += sum(len(row["token_ids"]) for row in rows)
         self._report_missing(sequences)
 
     def _described(self, sequence: Sequence) -> dict[str, Any]:
         """Arguments of `Recorder.rollout` for one sequence."""
+        adapter, times = sequence.adapter, sequence.times
+        hashed = None if sequence.prompt is None else prompt_hash(sequence.prompt)
+        if adapter is None:
+            spans, decisions = self._observed.timeline.spans(times), self._observed.timeline.decisions(times)
+        else:
+            spans, decisions = self._observed.adapters.spans(adapter, times)
         return {
             "sample_ids": self._sample_id(sequence),
             "request_ids": sequence.internal_id,
+            "trajectories": trajectory(sequence.params, sequence.internal_id, sequence.external_id),
             "token_ids": np.frombuffer(sequence.tokens, dtype=np.int32),
             "logprobs": _logprobs(sequence),
-            "weight_version": self._observed.timeline.spans(sequence.times),
+            "weight_version": spans,
+            "decisions": [_decided(decision) for decision in decisions],
+            "times": np.rint(np.frombuffer(times) * 1e6).astype(np.int64),
+            "adapters": None if adapter is None else adapter.lora_name,
+            "adapter_ids": None if adapter is None else adapter.lora_int_id,
             "cached_prefix_tokens": sequence.cached,
             "prompt_lengths": sequence.prompt_length,
-            "prompt_hashes": None if sequence.prompt is None else prompt_hash(sequence.prompt),
+            "prompt_hashes": hashed,
+            "prompt_token_ids": None if hashed is None else self._prompts.ids(sequence.prompt or (), hashed),
             "finish_reasons": sequence.finish_reason,
             "sampling": self._sampling(sequence.params),
             "routes": _routes(sequence),
@@ -177,7 +328,7 @@ class Emitter:
         if silent:
             self._health.report(
                 "logprobs_missing",
-                "requests did not ask for log-probs, so what the engine sampled with is unknown; "
+                "requests did not ask for log-probs, so the engine's log-probs are unknown; "
                 "sample with logprobs=0 or set LOGPROBE_VLLM_INJECT=1",
                 sequences=len(silent),
                 tokens=sum(sequence.missing for sequence in silent),
@@ -186,7 +337,7 @@ class Emitter:
         if foreign:
             self._health.report(
                 "foreign_columns",
-                "column 0 of the log-probs was not the sampled token; this vLLM is not understood, its log-probs are left out",
+                "column 0 of the log-probs was not the sampled token; this vLLM version is not supported, its log-probs are left out",
                 severity="error",
                 sequences=len(foreign),
                 tokens=sum(len(sequence.tokens) for sequence in foreign),
@@ -218,7 +369,18 @@ class Emitter:
             update = self._observed.updates.closed.popleft()
             updates.append(update)
             self._write_update(update)
+            if update.touched_weights or update.resumed_at is not None:
+                self._ask("load" if update.calls else "mark" if update.labelled else "resume")
         return updates
+
+    def _ask(self, reason: str) -> None:
+        """Have the weights' fingerprint taken."""
+        with Guard(self._health, "vllm_plugin.fingerprints", cost=False):
+            self._fingerprints.ask(reason)
+
+    def _write_fingerprints(self, *, everything: bool = False) -> None:
+        with Guard(self._health, "vllm_plugin.fingerprints", cost=False):
+            self._fingerprints.write(self._recorder, self._health, self._observed.replica, everything=everything)
 
     def _write_update(self, update: Update) -> None:
         timeline = self._observed.timeline
@@ -227,39 +389,47 @@ class Emitter:
             what = "generation was paused" if update.pause_mode else "the prefix cache was reset"
             self._health.report("no_update", f"{what} without new weights", severity="info")
             return
+        if version is None and update.calls:
+            self._report_unknown(update)
         mark = self._marked.get(version or "")
         self._recorder.weights(
             version,
             step=None if mark is None else mark.step,
             source="engine",
             replica=self._observed.replica,
-            requested_at=_moment(update.requested_at),
-            started_at=_moment(update.started_at),
-            applied_at=_moment(
-                mark.applied_at if update.applied_at is None and mark is not None else update.applied_at
-            ),
-            resumed_at=_moment(update.resumed_at),
+            requested_at=self._wall(update.requested_at),
+            started_at=self._wall(update.started_at),
+            applied_at=self._wall(mark.moment if update.applied_at is None and mark is not None else update.applied_at),
+            resumed_at=self._wall(update.resumed_at),
             pause_mode=update.pause_mode,
             cache_cleared=self._cache_cleared(reset=update.cache_reset),
             tensors=update.tensors,
+        )
+
+    def _report_unknown(self, update: Update) -> None:
+        calls = ", ".join(sorted(update.calls))
+        self._health.report(
+            "weights_unknown",
+            f"{calls} may have changed the weights, so their version is unknown: call logprobe.collectors.weights.mark(version) after it, "
+            "or list it in LOGPROBE_VLLM_HARMLESS if it leaves them unchanged",
         )
 
     def _place_marks(self, newest_step: float, updates: list[Update]) -> None:
         """A mark outside of every observed update is an update of its own, of which only the version is known."""
         waiting = []
         for mark in self._unplaced:
-            if any(update.encloses(mark.applied_at) for update in updates):
+            if any(update.encloses(mark.moment) for update in updates):
                 continue
             update = self._observed.updates.open
-            if mark.applied_at > newest_step or (update is not None and update.after < mark.applied_at):
+            if mark.moment > newest_step or (update is not None and update.after < mark.moment):
                 waiting.append(mark)
             else:
                 self._write_mark(mark)
         self._unplaced = waiting
 
-    def _write_mark(self, mark: Mark) -> None:
+    def _write_mark(self, mark: OurMark) -> None:
         timeline = self._observed.timeline
-        before = timeline.at(np.nextafter(mark.applied_at, 0))
+        before = timeline.at(np.nextafter(mark.moment, -math.inf))
         if before == mark.version:
             return
         # The first version names weights that were there before; whether their loading cleared a cache is not known.
@@ -269,9 +439,12 @@ class Emitter:
             step=mark.step,
             source="engine",
             replica=self._observed.replica,
-            applied_at=_moment(mark.applied_at),
+            applied_at=self._wall(mark.moment),
             cache_cleared=cleared,
         )
+
+    def _wall(self, moment: float | None) -> datetime | None:
+        return None if moment is None else datetime.fromtimestamp(self._observed.clock.wall(moment), UTC)
 
     def _cache_cleared(self, *, reset: bool | None) -> bool | None:
         """Whether cached prefixes of old weights are gone; None without a prefix cache, where there are none."""
@@ -297,5 +470,12 @@ def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
     return np.concatenate([unknown, marks]) if len(unknown) else marks
 
 
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+def _decided(decision: Decision) -> tuple[int, int | None, int]:
+    at = decision.at
+    if at is None or at == -math.inf:
+        return decision.end, None, _micros(decision.last)
+    return decision.end, _NEVER if at == math.inf else _micros(at), _micros(decision.last)
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1e6)

@@ -16,7 +16,9 @@ from typing import Any, Final, Protocol
 
 from logprobe.collectors.health import Guard
 from logprobe.collectors.vllm.emitter import Observed
-from logprobe.collectors.vllm.updates import count_tensors, loads_weights, method_name
+from logprobe.collectors.vllm.front_end import split_words
+from logprobe.collectors.vllm.loads import ADAPTER_CALLS, may_change_weights
+from logprobe.collectors.vllm.updates import count_tensors, method_name
 
 Hook = Callable[..., Any]
 _ATTRIBUTE: Final = "logprobe"  # of a scheduler that is watched: its `Watch`
@@ -56,7 +58,7 @@ def _schedule(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
     guard, capture, updates = watch.guard, watch.observed.capture, watch.observed.updates
 
     def schedule(*args: Any, **kwargs: Any) -> Any:
-        now = time.time()
+        now = time.monotonic()
         step = original(*args, **kwargs)
         with guard("vllm_plugin.schedule"):
             capture.scheduled(step, now)
@@ -100,6 +102,8 @@ def _add_request(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
     def add_request(request: Any, *args: Any, **kwargs: Any) -> Any:
         with guard("vllm_plugin.add_request"):
             capture.add(request)
+            if getattr(request, "lora_request", None) is not None:
+                watch.observed.adapters.used(request.lora_request, time.monotonic())
         return original(request, *args, **kwargs)
 
     return add_request
@@ -111,7 +115,8 @@ def _finish_requests(original: Hook, scheduler: Any, watch: Watch) -> Hook:
     def finish_requests(request_ids: Any, *args: Any, **kwargs: Any) -> Any:
         ending: list[Any] = []
         if request_ids is not None and not isinstance(request_ids, str):
-            request_ids = list(request_ids)  # it may be an iterator, which two cannot read
+            request_ids, told = split_words(request_ids)  # a list: it may be an iterator, which two cannot read
+            capture.stopped(told)
         with guard("vllm_plugin.finish_requests"):
             ending = _requests(scheduler, request_ids)
         result = original(request_ids, *args, **kwargs)
@@ -174,7 +179,7 @@ def _pause_scheduler(original: Hook) -> Hook:
         watch = _watch(engine)
         if watch is not None:
             with watch.guard("vllm_plugin.pause_scheduler"):
-                watch.observed.updates.paused(time.time(), str(mode))
+                watch.observed.updates.paused(time.monotonic(), str(mode))
         return original(engine, mode, *args, **kwargs)
 
     return pause_scheduler
@@ -186,7 +191,7 @@ def _resume_scheduler(original: Hook) -> Hook:
         watch = _watch(engine)
         if watch is not None:
             with watch.guard("vllm_plugin.resume_scheduler"):
-                watch.observed.updates.resumed(time.time())
+                watch.observed.updates.resumed(time.monotonic())
         return result
 
     return resume_scheduler
@@ -195,22 +200,78 @@ def _resume_scheduler(original: Hook) -> Hook:
 def _collective_rpc(original: Hook) -> Hook:
     def collective_rpc(engine: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
         watch = _watch(engine)
-        if watch is None or not loads_weights(method):
+        passed = kwargs.get("kwargs", args[2] if len(args) > 2 else None)  # noqa: PLR2004 - (timeout, args, kwargs)
+        if watch is None or not may_change_weights(method, passed):
             return original(engine, method, *args, **kwargs)
-        started = time.time()
+        started = time.monotonic()
         try:
             return original(engine, method, *args, **kwargs)
         finally:  # after a failed load the weights are unknown as well
             with watch.guard("vllm_plugin.collective_rpc"):
-                passed = kwargs.get("kwargs", args[2] if len(args) > 2 else None)  # noqa: PLR2004 - (timeout, args, kwargs)
-                _loaded(watch, method, started, count_tensors(passed))
+                loaded(watch, method, started, count_tensors(passed))
 
     return collective_rpc
 
 
-def _loaded(watch: Watch, method: Any, started: float, tensors: int | None) -> None:
-    watch.observed.timeline.set(started, None)  # other weights; which, only a label or a mark can say
-    watch.observed.updates.loaded(method_name(method), started, time.time(), tensors)
+def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None) -> None:
+    """`method`, which may have changed the weights, ran from `started` until now: which they are, only a label or a mark can say."""
+    now = time.monotonic()
+    watch.observed.timeline.set(started, None)
+    watch.observed.adapters.weights_changed(started)
+    watch.observed.adapters.weights_changed(now)
+    # A mark made before the load returned says nothing about what the load left behind.
+    watch.observed.timeline.set(now, None)
+    watch.observed.updates.loaded(method_name(method), started, now, tensors)
+
+
+def hook_direct_loads(executor: Any, watch: Watch) -> None:
+    """Notice calls that reach the workers or the model of this engine's process without passing its core.
+
+    A colocated trainer holds the executor, the worker or the model itself. Workers in other processes are reached by `collective_rpc` only.
+    """
+    executor.collective_rpc = _noticed(executor.collective_rpc, watch, "collective_rpc")
+    worker = getattr(getattr(executor, "driver_worker", None), "worker", None)
+    if worker is not None:
+        _notice(worker, ("load_model", "reload_weights", "update_weights", "reset_weights", "apply_model"), watch)
+        for model in (worker.get_model(), *_draft_model(worker)):
+            _notice(model, ("load_weights", "load_state_dict"), watch)
+
+
+def _adapter_called(watch: Watch, method: str, args: tuple[Any, ...]) -> None:
+    with watch.guard("vllm_plugin.adapters"):
+        adapters = watch.observed.adapters
+        (adapters.loaded if method == "add_lora" else adapters.removed)(args[0], time.monotonic())
+
+
+def _draft_model(worker: Any) -> list[Any]:
+    found = getattr(worker, "get_draft_model", lambda: None)()
+    return [] if found is None else [found]
+
+
+def _notice(owner: Any, names: tuple[str, ...], watch: Watch) -> None:
+    for name in names:
+        if callable(getattr(owner, name, None)):
+            setattr(owner, name, _noticed(getattr(owner, name), watch, name))
+
+
+def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
+    """`original`, a bound method; as ``collective_rpc`` it is called at every step of the engine, so what is harmless costs a look-up."""
+    by_name = name == "collective_rpc"
+
+    def noticed(*args: Any, **kwargs: Any) -> Any:
+        method = (args[0] if args else kwargs.get("method")) if by_name else name
+        if by_name and not may_change_weights(method, kwargs.get("kwargs")):
+            if method in ADAPTER_CALLS:
+                _adapter_called(watch, method, kwargs.get("args", ()))
+            return original(*args, **kwargs)
+        started = time.monotonic()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            with watch.guard("vllm_plugin.loads"):
+                loaded(watch, method, started)
+
+    return functools.wraps(original)(noticed)
 
 
 def _sleep(original: Hook) -> Hook:
@@ -218,7 +279,7 @@ def _sleep(original: Hook) -> Hook:
         watch = _watch(engine)
         if watch is not None and level > 1:  # level 1 brings the same weights back
             with watch.guard("vllm_plugin.sleep"):
-                _loaded(watch, "sleep", time.time(), None)
+                loaded(watch, "sleep", time.monotonic())
         return original(engine, level, *args, **kwargs)
 
     return sleep
@@ -241,8 +302,8 @@ def _set_weight_version(original: Hook) -> Hook:
         watch = _watch(engine)
         if watch is not None:
             with watch.guard("vllm_plugin.set_weight_version"):
-                now = time.time()
-                # "default" is what vLLM says when nobody told it anything.
+                now = time.monotonic()
+                # "default" is what vLLM reports when it was not set.
                 watch.observed.timeline.set(now, None if weight_version == "default" else str(weight_version))
                 watch.observed.updates.labelled(now)
         return result

@@ -7,8 +7,9 @@ caller sees it and the index of the completion, so that is what names a sample::
     sample id = [prefix +] "<request id>/<completion index>"
 
 The caller's request id is ``RequestOutput.request_id`` in Python and derived from the ``id`` of an HTTP response. `LLM` numbers
-its requests from 0 in every process: when several of them write into one run (data-parallel ranks, an engine that is
-started again) give each its own prefix with ``LOGPROBE_SAMPLE_PREFIX``, in the engine's environment and here.
+its requests from 0 in every process, so ranks (``RANK``, ``WORLD_SIZE``) with an engine each have a prefix by default. For others that
+write into one run (an engine that is started again) set ``LOGPROBE_SAMPLE_PREFIX``, in the engine's environment and here; set it to
+nothing where ranks name samples of an engine elsewhere.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Final
 from logprobe.collectors.errors import InputError
 
 PREFIX_VARIABLE: Final = "LOGPROBE_SAMPLE_PREFIX"
+TRAJECTORY_KEY: Final = "logprobe_sample"  # in `SamplingParams.extra_args`
 _RANDOM: Final = re.compile(r"-[0-9a-f]{8}")
 _CHILD: Final = re.compile(r"(\d+)_(.*)", re.DOTALL)
 
@@ -34,7 +36,7 @@ def sample_id(request_output: Any, completion_index: int = 0, *, prefix: str | N
         request_output: a vLLM `RequestOutput`, or the request id (a string) that was given to `AsyncLLM.generate` or
             `LLMEngine.add_request`.
         completion_index: `CompletionOutput.index`.
-        prefix: default: `LOGPROBE_SAMPLE_PREFIX` of this process, which must then equal the engine's.
+        prefix: default: `sample_prefix` of this process, which must then equal the engine's.
 
     >>> sample_id("rollout-17", 3, prefix="")
     'rollout-17/3'
@@ -58,13 +60,14 @@ def response_sample_id(
         choice_index: the ``index`` of the choice.
         n: the ``n`` of the request.
         prompts: number of prompts in the request; only ``/v1/completions`` takes more than one.
-        prefix: as in `sample_id`.
+        prefix: default: `LOGPROBE_SAMPLE_PREFIX` of this process; ids of answers differ between servers, so ranks add nothing.
 
     >>> response_sample_id("chatcmpl-x", 1, n=2, prefix="")
     'chatcmpl-x/1'
     >>> response_sample_id("cmpl-x", 3, n=2, prompts=2, prefix="")
     'cmpl-x-1/1'
     """
+    prefix = os.environ.get(PREFIX_VARIABLE, "") if prefix is None else prefix
     if not 0 <= choice_index < n * prompts:
         raise InputError(f"choice {choice_index} of a request with {prompts} prompts and n={n}: out of range")
     if not response_id.startswith("cmpl-"):
@@ -74,8 +77,15 @@ def response_sample_id(
 
 
 def sample_prefix() -> str:
-    """`LOGPROBE_SAMPLE_PREFIX` of this process, or nothing."""
-    return os.environ.get(PREFIX_VARIABLE, "")
+    """`LOGPROBE_SAMPLE_PREFIX` of this process; without it ``rank<RANK>-`` where ``WORLD_SIZE`` says that there are several, else nothing.
+
+    Ranks with an engine each number their requests from 0.
+    """
+    prefix, rank = os.environ.get(PREFIX_VARIABLE), os.environ.get("RANK", "")
+    if prefix is not None:
+        return prefix
+    several = rank.isdigit() and os.environ.get("WORLD_SIZE", "1") not in {"", "1"}
+    return f"rank{rank}-" if several else ""
 
 
 def split_internal(internal_id: str, external_id: str | None) -> tuple[str, int]:
@@ -105,6 +115,19 @@ def _child_index(internal_id: str, external_id: str) -> int:
     # The parent's id carries the random part unless VLLM_DISABLE_REQUEST_ID_RANDOMIZATION is set.
     ours = rest == external_id or (rest.startswith(external_id) and _RANDOM.fullmatch(rest[len(external_id) :]))
     return int(index) if index.isdigit() and ours else 0
+
+
+def trajectory(params: Any, internal_id: str, external_id: str | None) -> str | None:
+    """The name that the caller gave the sequence which a request is a part of: ``SamplingParams.extra_args["logprobe_sample"]``.
+
+    Over HTTP it comes in ``vllm_xargs``. Of a request with ``n > 1`` each completion is a sequence: ``<name>/<completion index>``.
+    """
+    name = (getattr(params, "extra_args", None) or {}).get(TRAJECTORY_KEY)
+    if name is None:
+        return None
+    _, index = split_internal(internal_id, external_id)
+    is_child = index > 0 or (external_id is not None and internal_id.startswith(f"0_{external_id}-"))
+    return f"{name}/{index}" if is_child else str(name)
 
 
 def prompt_hash(token_ids: Iterable[int]) -> str:

@@ -9,6 +9,8 @@ servers and other front-ends are all served alike.
 ``LOGPROBE_RUN``           the run
 ``LOGPROBE_REPLICA``       name of this engine where there are several
 ``LOGPROBE_SAMPLE_PREFIX`` put in front of sample ids, see `ids`
+``LOGPROBE_VLLM_HARMLESS`` calls on workers that leave the weights alone, see `loads`
+``LOGPROBE_VLLM_PROMPTS``  share of distinct prompts whose token ids are recorded, 0 … 1; default 0, see `prompts`
 ``LOGPROBE_VLLM_INJECT``   1: compute sampled-token log-probs for requests that did not ask; their callers never see them
 =========================  =======================================================================================
 """
@@ -29,7 +31,7 @@ def register() -> None:
 
         attach.install()
     except Exception:  # vLLM lets errors of plugins end its process; a broken installation of ours must not
-        logging.getLogger("logprobe").exception("the vLLM plugin could not start; this process runs unwatched")
+        logging.getLogger("logprobe").exception("the vLLM plugin could not start; this process is not recorded")
 
 
 def flush(timeout: float = 10.0) -> bool:

@@ -43,9 +43,9 @@ def _unknown_methods(scheduler: Any) -> list[str]:
         if not callable(method):
             problems.append(f"{type(scheduler).__name__} has no {name}")
         elif not _takes(method, arguments):
-            problems.append(f"{type(scheduler).__name__}.{name}{inspect.signature(method)} has another signature")
+            problems.append(f"{type(scheduler).__name__}.{name}{inspect.signature(method)} has a different signature")
     if not isinstance(getattr(scheduler, "requests", None), dict):
-        problems.append(f"{type(scheduler).__name__}.requests is no dict of requests")
+        problems.append(f"{type(scheduler).__name__}.requests is not a dict of requests")
     return problems
 
 

@@ -2,21 +2,15 @@
 
 An update is a window between two scheduled steps in which something happened to the weights: a pause, calls that load
 weights, a reset of the prefix cache, a new label, a wake-up. It opens with the first such call and closes with the first
-step after it (and after the resume, when there was a pause). Pure: times come in as arguments, in seconds since the epoch.
+step after it (and after the resume, when there was a pause). Pure: times come in as arguments, in seconds of
+the monotonic clock.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-# `collective_rpc` carries whatever a framework calls on its workers; these names load weights in vLLM or in a known framework.
-_LOADS: Final = re.compile(
-    r"(load|update|sync|receive|recv|set|reload|swap|finish|start)_?(\w*_)?(weights?|named_params?|params?|model)"
-)
-_NO_LOADS: Final = re.compile(r"version|checksum|init_|shutdown|destroy|group|get_|add_lora|config|tokenizer")
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -108,16 +102,6 @@ class UpdateObserver:
             self.open.closed_at = now
             self.closed.append(self.open)
             self.open = None
-
-
-def loads_weights(method: Any) -> bool:
-    """Whether a `collective_rpc` method (a name or a function) loads weights, judged by its name.
-
-    >>> [loads_weights(name) for name in ("reload_weights", "update_weights_from_ipc", "compute_weight_checksums")]
-    [True, True, False]
-    """
-    name = method_name(method)
-    return bool(_LOADS.search(name)) and not _NO_LOADS.search(name)
 
 
 def method_name(method: Any) -> str:

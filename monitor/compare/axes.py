@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare.history import History
-from logprobe.monitor.diagnosis.parity_trajectories import Course
+from logprobe.monitor.diagnosis.parity_trajectories import Trend
 
 Axis = Literal["step", "tokens", "time", "onset"]
 
@@ -58,14 +58,14 @@ def cell_width(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
     return max(_spacing(ours), _spacing(theirs)) or 1.0
 
 
-def placed(course: Course, at: Mapping[int, float], width: float = 1.0) -> dict[int, float]:
-    """`course` by cell of the axis instead of by step; steps without a position are left out.
+def placed(trend: Trend, at: Mapping[int, float], width: float = 1.0) -> dict[int, float]:
+    """`trend` by cell of the axis instead of by step; steps without a position are left out.
 
     >>> placed({0: 1.0, 1: 3.0, 2: 5.0, 3: 9.0}, {0: 10.0, 1: 19.0, 2: 20.0}, 10.0)
     {1: 2.0, 2: 5.0}
     """
     cells: dict[int, list[float]] = {}
-    for step, value in course.items():
+    for step, value in trend.items():
         if step in at:
             cells.setdefault(math.floor(at[step] / width), []).append(value)
     return {cell: fmean(values) for cell, values in sorted(cells.items())}

@@ -14,10 +14,10 @@ from logprobe.monitor.compare.history import K3, History, history
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.compare.verdicts import METRICS, MetricVerdict, judge_metric
 from logprobe.monitor.diagnosis import parity_recipe
-from logprobe.monitor.diagnosis.onset import Growth
 from logprobe.monitor.diagnosis.parity import Setting, differing
 from logprobe.monitor.diagnosis.parity_recipe import Recipe
-from logprobe.monitor.diagnosis.parity_trajectories import Course
+from logprobe.monitor.diagnosis.parity_trajectories import Trend
+from logprobe.monitor.diagnosis.result import Growth
 
 _MISSING: Final = 3.0  # usual distances between steps: from there on some are missing
 
@@ -34,7 +34,7 @@ class Pairing:
         growth: its own K3 over its own past: verdict, onset, doubling.
         metrics: in the order asked for.
         relevant: settings that parity depends on and that differ.
-        differences: other settings that differ.
+        differences: other differing settings.
     """
 
     run: str
@@ -131,8 +131,8 @@ def pair(
     """One run against the baseline. Pure; raises as `compare` does."""
     at, reference_at = positions(run, axis), positions(reference, axis)
 
-    def both(metric: str) -> tuple[Course, Course]:
-        return placed(run.course(metric), at, width), placed(reference.course(metric), reference_at, width)
+    def both(metric: str) -> tuple[Trend, Trend]:
+        return placed(run.trend(metric), at, width), placed(reference.trend(metric), reference_at, width)
 
     verdicts = tuple(judge_metric(metric, *both(metric), recipe=recipe, width=width, axis=axis) for metric in metrics)
     gap = next((item for item in verdicts if item.metric == K3), None) or judge_metric(K3, *both(K3), recipe=recipe)
@@ -160,7 +160,7 @@ def _width(run: History, reference: History, axis: Axis) -> float:
 
 def _points(run: History, metric: str, axis: Axis) -> list[tuple[float, float]]:
     at: Mapping[int, float] = positions(run, axis)
-    known = [(step, value) for step, value in sorted(run.course(metric).items()) if step in at]
+    known = [(step, value) for step, value in sorted(run.trend(metric).items()) if step in at]
     usual = _MISSING * median(later - step for (step, _), (later, _) in pairwise(known)) if len(known) > 1 else 0.0
     points: list[tuple[float, float]] = []
     for place, (step, value) in enumerate(known):

@@ -10,10 +10,11 @@ from typing import Final
 import pyarrow as pa
 
 from logprobe.monitor.compare.places import Place
-from logprobe.monitor.diagnosis.onset import Growth, judge
-from logprobe.monitor.diagnosis.parity import courses
+from logprobe.monitor.diagnosis.growth import growth_of
+from logprobe.monitor.diagnosis.parity import trends
 from logprobe.monitor.diagnosis.parity_facts import Facts, facts_of
-from logprobe.monitor.diagnosis.parity_trajectories import Course
+from logprobe.monitor.diagnosis.parity_trajectories import Trend
+from logprobe.monitor.diagnosis.result import Growth
 
 K3: Final = "backend.k3_kl"
 
@@ -27,7 +28,7 @@ class History:
         steps: all of its steps, ascending.
         tokens: trained up to and including each step.
         seconds: since the end of the first step; steps without a time are left out.
-        courses: by metric.
+        trends: by metric.
         growth: the verdict on K3 by the run's own past.
         facts: of its configuration.
     """
@@ -36,29 +37,28 @@ class History:
     steps: tuple[int, ...] = ()
     tokens: Mapping[int, float] = field(default_factory=dict)
     seconds: Mapping[int, float] = field(default_factory=dict)
-    courses: Mapping[str, Course] = field(default_factory=dict)
+    trends: Mapping[str, Trend] = field(default_factory=dict)
     growth: Growth = field(default_factory=lambda: Growth("no_data"))
     facts: Facts = field(default_factory=dict)
 
-    def course(self, metric: str) -> Course:
+    def trend(self, metric: str) -> Trend:
         """Values of `metric`; empty when it was never measured."""
-        return self.courses.get(metric, {})
+        return self.trends.get(metric, {})
 
 
 def history(place: Place, metrics: Iterable[str]) -> History:
     """Reads one run. Raises `QueryError` as the source does."""
     rows = place.source.read("app_steps", run=place.run, since=-1)
     steps = tuple(rows["step"].to_pylist())
-    found = courses(place.source, place.run, {*metrics, K3})
-    changes = place.source.read("diagnosis_config_changes", run=place.run)["step"].to_pylist()
+    found = trends(place.source, place.run, {*metrics, K3})
     known = found.get(K3, {})
     return History(
         label=place.label,
         steps=steps,
         tokens=dict(zip(steps, accumulate(float(tokens or 0) for tokens in rows["tokens"].to_pylist()), strict=True)),
         seconds=_seconds(steps, rows["time"]),
-        courses=found,
-        growth=judge(steps, [known.get(step) for step in steps], config_changes=changes),
+        trends=found,
+        growth=growth_of(place.source, place.run, steps, map(known.get, steps)),
         facts=facts_of(place.source, place.run),
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.parity_recipe import Band
-from logprobe.monitor.diagnosis.parity_trajectories import Course, in_blocks, margin, scaled
+from logprobe.monitor.diagnosis.parity_trajectories import Trend, in_blocks, margin, scaled
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class Level:
     factor: bool = False
 
 
-def level(band: Band, run: Course, reference: Course) -> Level | None:
+def level(band: Band, run: Trend, reference: Trend) -> Level | None:
     """The two levels over the steps that both have measured; None with too few of them."""
     blocked = in_blocks(run, reference)
     if blocked is None:

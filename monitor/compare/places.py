@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.recorded import MANIFEST
-from logprobe.monitor.slices import Source
 
 _BUNDLE: Final = ".logprobe"
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.formats import named
+from logprobe.monitor.importers.formats import RECORDED, named
 from logprobe.monitor.importers.importing import Importer
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
+from logprobe.monitor.importers.reading import Reading
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 def folder(path: Path, scratch: Path) -> tuple[str, Store]:
     """Name and store of the recorded run in `path`. Raises `SegmentError` when it cannot be trusted."""
-    recorded = RecordedRun(path)
-    writer = SpoolWriter(scratch, recorded.run, "recorded")
-    for kind in recorded.kinds:
-        writer.write(kind, recorded.table(kind))
+    with Reading(RECORDED) as reading:
+        recorded = RecordedRun(path, reading.table)
+        writer = SpoolWriter(scratch, recorded.run, "recorded")
+        for kind in recorded.kinds:
+            writer.write(kind, recorded.table(kind))
     return recorded.run, _computed(Store.open(Home(scratch)))
 
 

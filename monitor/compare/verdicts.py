@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from logprobe.monitor.compare.axes import Axis, where
 from logprobe.monitor.compare.level import Level, level
 from logprobe.monitor.diagnosis.parity_recipe import Band, Recipe
-from logprobe.monitor.diagnosis.parity_trajectories import Course, Trajectory, follow
+from logprobe.monitor.diagnosis.parity_trajectories import Trajectory, Trend, follow
 from logprobe.monitor.metrics.catalog import metric as declared
 from logprobe.monitor.metrics.definition import Metric, Worse
 
@@ -77,7 +77,7 @@ class MetricVerdict:
 
 
 def judge_metric(
-    key: str, run: Course, reference: Course, *, recipe: Recipe, width: float = 1.0, axis: Axis = "step"
+    key: str, run: Trend, reference: Trend, *, recipe: Recipe, width: float = 1.0, axis: Axis = "step"
 ) -> MetricVerdict:
     """The verdict on one metric.
 
@@ -93,7 +93,7 @@ def judge_metric(
         ConfigurationError: no such metric.
     """
     metric, band = declared(key), _band(key, recipe)
-    ours, theirs = (badness(course, metric) for course in (run, reference))
+    ours, theirs = (badness(trend, metric) for trend in (run, reference))
     found, trajectory = level(band, ours, theirs), follow(band, ours, theirs)
     side = _side(found, trajectory)
     verdict = "unknown" if found is None else _verdict(metric, side)
@@ -113,10 +113,10 @@ def judge_metric(
     )
 
 
-def badness(course: Course, metric: Metric) -> Course:
+def badness(trend: Trend, metric: Metric) -> Trend:
     """Distances from where the metric should be; unchanged where it should be as low, or as high, as it can be."""
     target = _target(metric)
-    return course if target is None else {cell: abs(value - target) for cell, value in course.items()}
+    return trend if target is None else {cell: abs(value - target) for cell, value in trend.items()}
 
 
 def _target(metric: Metric) -> float | None:
@@ -186,6 +186,6 @@ def _figure(value: float, sign: str = "") -> str:
     return f"{value:{sign},.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:{sign}.3g}"
 
 
-def _final(course: Course) -> float | None:
-    cells = sorted(course)
-    return median(course[cell] for cell in cells[-max(1, len(cells) // _LAST) :]) if cells else None
+def _final(trend: Trend) -> float | None:
+    cells = sorted(trend)
+    return median(trend[cell] for cell in cells[-max(1, len(cells) // _LAST) :]) if cells else None

@@ -6,8 +6,9 @@ with open_reader(home) as reader:
     print(diagnose(reader, "my-run").document())
 """
 
+from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.diagnose import diagnose
-from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, NotMeasured
+from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, Level, NotMeasured
 
-__all__ = ["CAUSES", "Correction", "Diagnosis", "Finding", "NotMeasured", "diagnose"]
+__all__ = ["CAUSES", "Acceptance", "Correction", "Diagnosis", "Finding", "Level", "NotMeasured", "diagnose"]

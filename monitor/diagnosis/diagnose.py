@@ -2,64 +2,120 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
+from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
-from logprobe.monitor.diagnosis.evidence import HEALTHY, SLIGHT, Evidence
+from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.evidence import HIDING, SLIGHT, Evidence
 from logprobe.monitor.diagnosis.gather import gather
+from logprobe.monitor.diagnosis.levels import level_of
 from logprobe.monitor.diagnosis.measures import SIGNIFICANT
-from logprobe.monitor.diagnosis.result import LAYERS, Correction, Diagnosis, Finding, Layer, Verdict
+from logprobe.monitor.diagnosis.proven import with_experiment
+from logprobe.monitor.diagnosis.result import LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
+from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
 from logprobe.monitor.diagnosis.unmeasured import not_measured
-from logprobe.monitor.slices import Source, Steps
+from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed
+from logprobe.monitor.proof.latest import latest
 
-CREDIBLE: Final = 0.5  # confidence from which a finding decides the layer
-_MINOR: Final = 0.5  # effect up to which a semantic finding changes no verdict
+_GROWS: Final = ("growing", "critical")
 _FEWEST: Final = 200  # tokens without which nothing can be called healthy
 
 
-def diagnose(source: Source, run: str, *, steps: Steps = (None, None)) -> Diagnosis:
+def diagnose(
+    source: Source, run: str, *, steps: Steps = (None, None), accepted: Sequence[Acceptance] = ()
+) -> Diagnosis:
     """What is wrong with a run.
 
     Args:
         source: a `Reader` or a `Store`.
         run: which run.
         steps: first and last, both included; None: no bound.
+        accepted: causes that people live with.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    return conclude(gather(source, run, steps=steps))
+    found = conclude(gather(source, run, steps=steps), accepted)
+    return with_experiment(found, latest(source, run, "bisect"))
 
 
-def conclude(evidence: Evidence) -> Diagnosis:
-    """The diagnosis that follows from evidence. Pure."""
-    findings = find(evidence)
-    layer = _layer(evidence, findings)
+def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnosis:
+    """The diagnosis that follows from evidence, and from what people have accepted. Pure."""
+    found = _explained(evidence)
+    semantic = {each.finding.cause: each.fraction for each in found if each.finding.layer == "semantic"}
+    shares, unexplained = shares_of(evidence, [each.finding for each in found], semantic)
+    level = level_of(evidence)
+    findings = sorted(weighed(_ordered(found), shares, level, accepted, trend=evidence.growth.verdict), key=_rank)
+    layer = _layer(evidence, findings, level)
     verdict = _verdict(evidence, findings)
-    growth = evidence.growth
     return Diagnosis(
         run=evidence.run,
         verdict=verdict,
         since_step=_since(evidence, findings),
-        doubling_steps=growth.doubling_steps,
+        doubling_steps=evidence.growth.doubling_steps,
         layer=layer,
         findings=tuple(findings),
         not_measured=not_measured(evidence, findings),
-        correction=_correction(evidence, findings, layer, verdict),
+        correction=_correction(findings, layer, verdict),
+        unexplained=unexplained,
+        level=level,
+        growth=evidence.growth,
     )
+
+
+def _rank(finding: Finding) -> tuple[bool, int]:
+    """What has to be fixed before anything is corrected comes first, then what asks for something; within that, the order by confidence × effect stays."""
+    return not finding.vetoes, ("act", "watch", "informational").index(finding.urgency)
 
 
 def find(evidence: Evidence) -> list[Finding]:
     """All findings, ordered by confidence × effect. Within a layer the strongest is explained first, then what is left is looked at."""
-    findings: list[Finding] = []
+    return _ordered(_explained(evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """A finding, and the fraction of the gap that explaining it leaves nothing of."""
+
+    finding: Finding
+    fraction: float
+
+
+def _explained(evidence: Evidence) -> list[_Explained]:
+    """All findings in the order in which they are explained."""
+    found: list[_Explained] = []
     for layer in LAYERS:
         if evidence.hidden:
             break
         while (best := _strongest(evidence, layer)) is not None:
-            findings.append(best)
-            evidence = BY_NAME[best.cause].without(evidence)
-    return sorted(findings, key=lambda finding: -finding.weight)
+            left = BY_NAME[best.cause].without(evidence)
+            found.append(_Explained(best, _fraction(evidence, left, best)))
+            evidence = left
+    return found
+
+
+def _ordered(found: Sequence[_Explained]) -> list[Finding]:
+    return sorted((each.finding for each in found), key=lambda finding: -finding.weight)
+
+
+def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
+    """By the tokens that are left, or by the finding's effect where none are; 0 where tokens are left out of means anyway."""
+    if finding.cause in HIDING:
+        return 1.0
+    if finding.cause == "miscalibrated_logprobs":
+        deviation, k3 = finding.evidence["ratio_deviation"], finding.evidence["k3_kl"]
+        return float(min(max((deviation - math.log1p(max(deviation, -0.99))) / k3, 0.0), 1.0))
+    if before.tokens is None or not len(before.tokens):
+        return finding.effect if after.scaled and not before.scaled else 0.0
+    if after.tokens is before.tokens or after.tokens is None or not len(after.tokens):
+        return 0.0
+    whole = float(before.tokens.k3.sum()) / len(before.tokens)
+    return min(max(1 - float(after.tokens.k3.mean()) / whole, 0.0), 1.0) if whole > 0 else 0.0
 
 
 def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
@@ -68,64 +124,67 @@ def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
     return max(found, key=lambda finding: finding.weight, default=None)
 
 
+def _deciding(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that decide something: credible, and neither normal for the set-up nor accepted."""
+    return [f for f in findings if f.confidence >= CREDIBLE and f.urgency != "informational"]
+
+
 def _since(evidence: Evidence, findings: Sequence[Finding]) -> int | None:
-    """Where the first credible finding says, or where growth began."""
-    return next(
-        (f.since_step for f in findings if f.since_step is not None and f.confidence >= CREDIBLE),
-        evidence.growth.since_step,
-    )
+    """Where the first finding that decides something says, or where growth began."""
+    return next((f.since_step for f in _deciding(findings) if f.since_step is not None), evidence.growth.since_step)
 
 
 def _layer(
-    evidence: Evidence, findings: Sequence[Finding]
+    evidence: Evidence, findings: Sequence[Finding], level: Level | None
 ) -> Literal["semantic", "inference_path", "objective", "none", "unknown"]:
-    credible = {finding.layer for finding in findings if finding.confidence >= CREDIBLE}
-    first = next((layer for layer in LAYERS if layer in credible), None)
+    deciding = _deciding(findings)
+    deciding = [f for f in deciding if f.vetoes] or [f for f in deciding if f.urgency == "act"] or deciding
+    first = next((layer for layer in LAYERS if any(f.layer == layer for f in deciding)), None)
     if first is not None:
         return first
-    return "unknown" if findings or _unexplained(evidence) else "none"
+    watched = any(finding.urgency != "informational" for finding in findings)
+    return "unknown" if watched or _unexplained(evidence, findings, level) else "none"
 
 
-def _unexplained(evidence: Evidence) -> bool:
+def _unexplained(evidence: Evidence, findings: Sequence[Finding], level: Level | None) -> bool:
     """Whether there is too little to tell, or something is off that no rule has a name for."""
     gap = evidence.gap
     off = abs(gap.ratio.z) > SIGNIFICANT and abs(gap.ratio.value) > gap.k3 > SLIGHT
-    return gap.n < _FEWEST or gap.k3 > HEALTHY or off or evidence.growth.verdict in {"growing", "critical"}
+    high = level is not None and level.status in {"above", "far above"} and not findings
+    return gap.n < _FEWEST or high or off or (evidence.growth.verdict in _GROWS and not _lived_with(findings))
+
+
+def _lived_with(findings: Sequence[Finding]) -> bool:
+    """Whether most of the growth is accepted."""
+    return sum(f.growth_share or 0.0 for f in findings if f.accepted is not None) >= 1 - STANDARDS.material
 
 
 def _verdict(evidence: Evidence, findings: Sequence[Finding]) -> Verdict:
-    """The course of K3, unless something is wrong that was there before any baseline."""
-    course = evidence.growth.verdict
-    if course in {"growing", "critical", "no_data"}:
-        return course
-    wrong = [
-        f
-        for f in findings
-        if f.confidence >= CREDIBLE and ((f.layer == "semantic" and f.effect > _MINOR) or evidence.gap.k3 > HEALTHY)
-    ]
-    if any(finding.layer != "objective" for finding in wrong):
+    """K3 over time, unless something was wrong before any baseline."""
+    trend = evidence.growth.verdict
+    if trend in _GROWS and _lived_with(findings):
+        trend = "healthy"
+    if trend in {*_GROWS, "no_data"}:
+        return trend
+    acting = [finding for finding in _deciding(findings) if finding.urgency == "act"]
+    if any(finding.layer != "objective" for finding in acting):
         return "critical"
-    return "growing" if {"late_growth", "step_jump"} & {finding.cause for finding in wrong} else course
+    return "growing" if set(GROWTH) & {finding.cause for finding in acting} else trend
 
 
-def _correction(evidence: Evidence, findings: Sequence[Finding], layer: str, verdict: Verdict) -> Correction:
-    if layer in {"semantic", "inference_path"} and not _harmless(evidence, layer):
-        first = next(f for f in findings if f.layer == layer and f.confidence >= CREDIBLE)
+def _correction(findings: Sequence[Finding], layer: str, verdict: Verdict) -> Correction:
+    vetoing = [finding for finding in findings if finding.vetoes]
+    if vetoing:
+        first = min(vetoing, key=lambda finding: LAYERS.index(finding.layer))
         return Correction("do_not_enable", f"fix {first.cause} first: a correction would hide it. {first.fix}")
+    if any(finding.layer == "objective" and finding.urgency == "act" for finding in _deciding(findings)):
+        return Correction(
+            "enable", "engine and trainer compute the same and the policies differ: what importance sampling corrects"
+        )
     if layer == "unknown":
         return Correction(
             "do_not_enable", "semantic and inference-path faults could not be ruled out; see not_measured"
         )
-    if layer == "objective" and (verdict in {"growing", "critical"} or evidence.gap.k3 > HEALTHY):
-        return Correction(
-            "enable", "engine and trainer compute the same and the policies differ: what importance sampling corrects"
-        )
-    return Correction("not_needed", "the gap is within what is reported as healthy")
-
-
-def _harmless(evidence: Evidence, layer: str) -> bool:
-    return (
-        layer == "inference_path"
-        and evidence.gap.k3 <= HEALTHY
-        and evidence.growth.verdict in {"healthy", "calibrating"}
-    )
+    if verdict in _GROWS:
+        return Correction("do_not_enable", "what was found is no off-policyness, which importance sampling corrects")
+    return Correction("not_needed", "the gap is what this set-up has, and it does not grow")

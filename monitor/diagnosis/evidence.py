@@ -15,13 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.measures import Floats, Mean, from_sums
-from logprobe.monitor.diagnosis.onset import Growth
+from logprobe.monitor.diagnosis.probes import Probes
+from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.diagnosis.setup import Setup
+from logprobe.monitor.diagnosis.siblings import on_grid
+from logprobe.monitor.diagnosis.strata import Strata
 from logprobe.monitor.diagnosis.tokens import Tokens
+from logprobe.monitor.diagnosis.weight_readings import Readings
 
 ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
 SLIGHT: Final = 1e-5  # lower end of what is reported as healthy for dense models (slime)
-HEALTHY: Final = 1e-3  # its upper end
+WINDOW: Final = 40  # steps of the run's beginning and of today that are compared
+_START_UP: Final = 20  # steps before the beginning, where there are enough
+_LONG: Final = 120  # steps from which on there are
+_QUARTER: Final = 4
+_TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))  # tried where unknown
 _MOST: Final = 0.5
 HIDING: Final = frozenset({"misaligned_tokens", "unnormalized_logits"})  # causes that hide whatever else is wrong
 
@@ -53,6 +61,11 @@ class Series:
     def total(self, name: str) -> float:
         """Sum over all steps, nulls left out."""
         return float(np.nansum(self[name]))
+
+    def within(self, steps: NDArray[np.int64]) -> Series:
+        """Some steps."""
+        keep = np.isin(self.step, steps)
+        return Series({name: values[keep] for name, values in self.columns.items()})
 
     def between(self, first: int, last: int) -> Series:
         """Steps `first` to `last`, both included."""
@@ -134,7 +147,7 @@ def _share(part: float, whole: float) -> float:
 
 @dataclass(frozen=True)
 class Slice:
-    """One row of ``diagnosis_slices``: tokens that have these in common; None: nobody said."""
+    """One row of ``diagnosis_slices``: tokens that have these in common; None: unknown."""
 
     replica: str | None
     cached: bool | None
@@ -185,6 +198,52 @@ class Slices:
         )
 
 
+def windows(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Steps of a run's beginning, less its start-up, and of today; of short runs a quarter each.
+
+    >>> [window.tolist() for window in windows(np.arange(9))]
+    [[0, 1], [7, 8]]
+    """
+    length = max(min(len(steps) // _QUARTER, WINDOW), min(len(steps), 1))
+    begin = _START_UP if len(steps) >= _LONG else 0
+    return steps[begin : begin + length], steps[len(steps) - length :]
+
+
+def strata_of(series: Series) -> Strata:
+    """Steps of which only their sums are known."""
+    known = series["n"] > 0
+    unknown = np.full(int(known.sum()), -1, np.int64)
+
+    def column(name: str) -> Floats:
+        return np.nan_to_num(series[name][known].astype(np.float64))
+
+    return Strata(
+        step=series.step[known],
+        lag=np.full(len(unknown), np.nan),
+        cached=unknown,
+        in_flight=unknown,
+        replica=np.full(len(unknown), None, np.object_),
+        sequences=column("compared"),
+        tokens=column("n"),
+        sum_k3=column("k3"),
+        sum_abs_d=column("abs_d"),
+        c_nn=column("c_nn"),
+        c_aa=column("c_aa"),
+        c_an=column("c_an"),
+    )
+
+
+@dataclass(frozen=True)
+class VersionConflicts:
+    """What engine and trainer both say about tokens' weight versions, in tokens: a row of ``version_conflicts``."""
+
+    compared: int
+    differing: int
+    engine_older: int
+    engine_newer: int
+    first_step: int | None
+
+
 @dataclass(frozen=True)
 class Joins:
     """Whether the two sides are of the same tokens; counts of sequences unless they say tokens."""
@@ -201,6 +260,7 @@ class Joins:
     received_differs: int = 0
     reduced: int = 0
     versioned: int = 0
+    conflicts: VersionConflicts | None = None
 
 
 @dataclass(frozen=True)
@@ -218,6 +278,9 @@ class WeightRecord:
     checksum: str | None
 
 
+_HABIT: Final = 3  # updates that say how updates are made
+
+
 @dataclass(frozen=True)
 class Weights:
     """What trainer and engines said of weight versions, oldest first."""
@@ -232,8 +295,20 @@ class Weights:
     @cached_property
     def kept_cache(self) -> float:
         """Share of the engines' updates after which the prefix cache was not cleared; NaN without an update."""
-        known = [record for record in self.updates if record.loaded or record.cache_cleared is not None]
-        return _share(sum(not record.cache_cleared for record in known), len(known))
+        return _share(sum(not record.cache_cleared for record in self._seen), len(self._seen))
+
+    @cached_property
+    def kept_since(self) -> int | None:
+        """Step of the first update since which none cleared the cache any more, where those before did; None: there is none."""
+        cleared = [index for index, record in enumerate(self._seen) if record.cache_cleared]
+        kept = self._seen[cleared[-1] + 1 :] if len(cleared) >= _HABIT else ()
+        before = self._seen[: cleared[-1] + 1] if kept else ()
+        habit = sum(bool(record.cache_cleared) for record in before) > len(before) / 2
+        return kept[0].step if len(kept) >= _HABIT and habit else None
+
+    @cached_property
+    def _seen(self) -> tuple[WeightRecord, ...]:
+        return tuple(record for record in self.updates if record.loaded or record.cache_cleared is not None)
 
 
 @dataclass(frozen=True)
@@ -247,13 +322,17 @@ class Evidence:
         joins: whether both sides are of the same tokens.
         setup: configuration.
         weights: weight versions.
-        growth: the verdict on the course of K3 over the whole run.
+        readings: fingerprints of weights.
+        growth: the verdict on K3 over the whole run.
         tokens: a sample of raw tokens with a usable log-ratio, less what findings have explained; None: none are kept.
         recorded: the same sample, as it was recorded, broken and missing ones included.
         update: K3 of the pair "update" per step (step → value), where the trainer recorded current log-probs.
         scaled: whether a finding has explained that r and t are of different distributions: what is left of d is approximate.
+        history: the series from the run's first step to the end of the window; None: the window begins with the run.
+        strata: the gap by step, lag, cache, update in flight and replica, of the run's beginning, of today and of some steps between; None: not known.
         blurred: whether that was done without repeated contexts, by a mean at each r.
         explained: causes that have been taken out so far.
+        probes: what the live probe recorded.
     """
 
     run: str
@@ -262,13 +341,17 @@ class Evidence:
     joins: Joins = field(default_factory=Joins)
     setup: Setup = field(default_factory=Setup)
     weights: Weights = field(default_factory=Weights)
+    readings: Readings = field(default_factory=Readings)
     growth: Growth = field(default_factory=lambda: Growth("no_data"))
     tokens: Tokens | None = None
     recorded: Tokens | None = None
     update: Mapping[int, float] = field(default_factory=dict)
     scaled: bool = False
     blurred: bool = False
+    history: Series | None = None
+    strata: Strata | None = None
     explained: frozenset[str] = frozenset()
+    probes: Probes = field(default_factory=Probes)
 
     @property
     def hidden(self) -> bool:
@@ -296,14 +379,68 @@ class Evidence:
         """The gap of the window as it was measured, whatever has been explained."""
         return gap_of(self.series)
 
+    @property
+    def whole(self) -> Series:
+        """All steps from the run's first to the end of the window."""
+        return self.series if self.history is None else self.history
+
+    @cached_property
+    def first(self) -> Strata:
+        """The gap of the run's beginning."""
+        return self._strata.within(windows(self._measured)[0])
+
+    @cached_property
+    def now(self) -> Strata:
+        """The gap of today: the end of the window."""
+        return self._strata.within(windows(self._measured)[1])
+
+    @cached_property
+    def _strata(self) -> Strata:
+        return strata_of(self.whole) if self.strata is None else self.strata
+
+    @cached_property
+    def lately(self) -> Strata:
+        """The gap since it began to grow; of today where it does not, or began later than that."""
+        since = self.growth.since_step
+        return self.now if since is None else self._strata.where(self._strata.step >= since)
+
+    @cached_property
+    def own(self) -> Strata | None:
+        """The gap of tokens not known to be of older weights, within the window; None where the series says the same.
+
+        It says the same where no token is known to be older and no finding has taken some out.
+        """
+        if self.strata is None or not ((self.strata.lag > 0).any() or self.explained):
+            return None
+        return self.strata.where(~(self.strata.lag > 0)).within(self.series.step)
+
+    @property
+    def _measured(self) -> NDArray[np.int64]:
+        return self.whole.step[self.whole["n"] > 0]
+
+    @cached_property
+    def grids(self) -> tuple[float, float]:
+        """Shares of 16-bit logits at engine and trainer; NaN where it is unknown."""
+        if self.recorded is None or not len(self.recorded.valid):
+            return math.nan, math.nan
+        usable, temperatures = self.recorded.valid, {1.0, *(self.setup.temperatures or _TEMPERATURES)}
+        return on_grid(usable, usable.r, temperatures), on_grid(usable, usable.t, temperatures)
+
     def left(
-        self, cause: str, *, tokens: Tokens | None = None, slices: Slices | None = None, scaled: bool = False
+        self,
+        cause: str,
+        *,
+        tokens: Tokens | None = None,
+        slices: Slices | None = None,
+        strata: Strata | None = None,
+        scaled: bool = False,
     ) -> Evidence:
         """What is left to look at once `cause` has explained its part."""
         return replace(
             self,
             tokens=self.tokens if tokens is None else tokens,
             slices=self.slices if slices is None else slices,
+            strata=self.strata if strata is None else strata,
             scaled=self.scaled or scaled,
             explained=self.explained | {cause},
         )

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logprobe.monitor.diagnosis.evidence import HEALTHY
 from logprobe.monitor.diagnosis.growth_rule import RULE
 from logprobe.monitor.diagnosis.measures import SIGNIFICANT
 
@@ -40,9 +39,6 @@ _EXPECTED: Final[Mapping[str, Expected]] = {
     "calibration_z": _STANDARD_ERRORS,
     "inverse_calibration_z": _STANDARD_ERRORS,
     "z": _STANDARD_ERRORS,
-    "k3_kl": Expected(f"at most {HEALTHY:g} (dense models)", high=HEALTHY),
-    "k3_lagging": Expected(f"at most {HEALTHY:g} (dense models)", high=HEALTHY),
-    "k3_fresh": Expected(f"at most {HEALTHY:g} (dense models)", high=HEALTHY),
     "ratio_to_baseline": Expected(f"at most {RULE.growing.short_ratio:g}", high=RULE.growing.short_ratio),
     "correlation": Expected("near 1", 0.9, 1.0),
     "updates_without_clearing": _NONE,

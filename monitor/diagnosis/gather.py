@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series, Slice, Slices, WeightRecord, Weights
-from logprobe.monitor.diagnosis.onset import Growth, judge
-from logprobe.monitor.diagnosis.setup import from_documents
+from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor.diagnosis.evidence import (
+    Evidence,
+    Joins,
+    Series,
+    Slice,
+    Slices,
+    VersionConflicts,
+    WeightRecord,
+    Weights,
+    windows,
+)
+from logprobe.monitor.diagnosis.growth import growth_of
+from logprobe.monitor.diagnosis.probes import Probed, Probes
+from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.diagnosis.setup import from_documents, parsed
+from logprobe.monitor.diagnosis.strata import Strata
 from logprobe.monitor.diagnosis.tokens import Tokens, from_table
+from logprobe.monitor.diagnosis.weight_readings import Readings, from_rows
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.lag import WeightRecord as Label
-from logprobe.monitor.slices import Source, Steps
 
 SAMPLE_TOKENS: Final = 200_000
 _READ_TOKENS: Final = 2_000_000  # raw tokens of the sampled steps, which are decoded to find the sample
 _FEWEST_STEPS: Final = 8
+_STRATA_STEPS: Final = 400  # that are looked at one by one, besides the beginning and today
+_STRATA: Final = {
+    "sequences": "sequences",
+    "tokens": "n",
+    "sum_k3": "k3",
+    "sum_abs_d": "abs_d",
+    "c_nn": "c_nn",
+    "c_aa": "c_aa",
+    "c_an": "c_an",
+}
 
 
 def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence:
@@ -38,35 +62,81 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
     series = Series(_columns(source.read("diagnosis_steps", **window)))
     weights = source.read("diagnosis_weights", run=run).to_pylist()
     configs = source.read("diagnosis_configs", run=run).to_pylist()
+    history = series if steps[0] is None else _history(source, run, series)
     recorded = _sample(source, run, series, _versions(weights))
     return Evidence(
         run=run,
         series=series,
-        slices=Slices(tuple(Slice(**row) for row in source.read("diagnosis_slices", **window).to_pylist())),
-        joins=_joins(source.read("diagnosis_joins", **window).to_pylist()),
+        slices=_slices(source.read("diagnosis_slices", **window, steps=None)),
+        joins=_joins(
+            source.read("diagnosis_joins", **window).to_pylist(), source.read("version_conflicts", **window).to_pylist()
+        ),
         setup=from_documents(configs),
         weights=Weights(tuple(_weight_record(row) for row in weights)),
-        growth=_growth(source, run, series, first=steps[0], configs=configs),
+        readings=_readings(source, run),
+        growth=_growth(source, run, history, configs=configs),
         tokens=None if recorded is None else recorded.valid,
         recorded=recorded,
         update=_update(source, **window),
+        history=history,
+        strata=_strata(source, run, history),
+        probes=_probes(source, **window),
     )
+
+
+def _probes(source: Source, **window: Any) -> Probes:
+    looks = tuple(Probed(**row) for row in source.read("diagnosis_probe", **window).to_pylist())
+    noted = source.read("diagnosis_probe_silence", run=window["run"]).to_pylist()
+    silent = noted and (noted[0]["event"] == "probe_engine" if looks else noted[0]["event"] != "probe_works")
+    return Probes(looks, noted[0]["message"] if silent else None)
 
 
 def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
 
 
-def _growth(source: Source, run: str, series: Series, *, first: int | None, configs: list[dict[str, Any]]) -> Growth:
-    """The course of K3 up to the end of the window: a run's normal is that of its beginning, wherever the window begins."""
+def _history(source: Source, run: str, series: Series) -> Series:
+    """All steps up to the end of the window: a run's normal is that of its beginning, wherever the window begins."""
     if not len(series):
-        return judge([], [])
-    if first is not None:
-        series = Series(_columns(source.read("diagnosis_steps", run=run, first=None, last=int(series.step[-1]))))
+        return series
+    return Series(_columns(source.read("diagnosis_steps", run=run, first=None, last=int(series.step[-1]))))
+
+
+def _growth(source: Source, run: str, series: Series, *, configs: list[dict[str, Any]]) -> Growth:
+    """K3 over time up to the end of the window."""
     engines = sum(row["kind"] == "engine_config" and row["sequences"] > 0 for row in configs)
-    changes = source.read("diagnosis_config_changes", run=run)["step"].to_pylist() if engines > 1 else []
-    k3 = [value if math.isfinite(value) else None for value in series.k3.tolist()]
-    return judge(series.step.tolist(), k3, config_changes=changes)
+    return growth_of(
+        source, run, series.step.tolist(), series.k3.tolist(), reconfigured=engines > 1 and len(series) > 0
+    )
+
+
+def _slices(table: pa.Table) -> Slices:
+    return Slices(tuple(Slice(**row) for row in table.drop_columns(["step"]).to_pylist()))
+
+
+def _strata(source: Source, run: str, series: Series) -> Strata | None:
+    """The gap step by step: of the run's beginning, of today, and of steps evenly between; None without any."""
+    measured = series.step[series["n"] > 0]
+    if not len(measured):
+        return None
+    first, now = windows(measured)
+    between = measured[np.linspace(0, len(measured) - 1, min(len(measured), _STRATA_STEPS)).round().astype(np.int64)]
+    steps = np.unique(np.concatenate([first, now, between])).tolist()
+    table = source.read("diagnosis_slices", run=run, first=steps[0], last=steps[-1], steps=steps)
+    return Strata(
+        step=table["step"].to_numpy().astype(np.int64),
+        lag=table["lag"].cast(pa.float64()).fill_null(np.nan).to_numpy(),
+        cached=_code(table["cached"]),
+        in_flight=_code(table["in_flight"]),
+        replica=np.array(table["replica"].to_pylist(), np.object_),
+        **{ours: table[theirs].to_numpy().astype(np.float64) for ours, theirs in _STRATA.items()},
+    )
+
+
+def _code(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """1, 0 and −1 for true, false and null."""
+    codes: NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy()
+    return codes
 
 
 def _update(source: Source, **window: Any) -> dict[int, float]:
@@ -74,7 +144,7 @@ def _update(source: Source, **window: Any) -> dict[int, float]:
     return {row["step"]: row["k3"] for row in rows}
 
 
-def _joins(rows: list[dict[str, Any]]) -> Joins:
+def _joins(rows: list[dict[str, Any]], stated: list[dict[str, Any]]) -> Joins:
     rows = [row for row in rows if not row["pending"]]
 
     def count(column: str, **where: Any) -> int:
@@ -93,7 +163,16 @@ def _joins(rows: list[dict[str, Any]]) -> Joins:
         received_differs=count("received_differs"),
         reduced=count("reduced"),
         versioned=count("versioned"),
+        conflicts=VersionConflicts(**{f.name: stated[0][f.name] for f in fields(VersionConflicts)}) if stated else None,
     )
+
+
+def _readings(source: Source, run: str) -> Readings:
+    rows = source.read("diagnosis_weight_readings", run=run).to_pylist()
+    if not rows:
+        return Readings()
+    layouts = source.read("diagnosis_weight_layouts", run=run).to_pylist()
+    return from_rows(rows, {row["fingerprint"]: tuple(parsed(row["document"]).get("tensors", ())) for row in layouts})
 
 
 def _weight_record(row: Mapping[str, Any]) -> WeightRecord:

@@ -1,25 +1,30 @@
 """The diagnosis job: diagnoses runs that got new steps, keeps the latest diagnosis of each, and notes when it becomes another.
 
 A tick without new steps is one small query. A diagnosis looks at the whole run and takes the longer the longer that is; a run is
-therefore left alone for a multiple of the time it took, so that this job never takes more than a small share of a core from ingest.
+therefore left alone for a multiple of the time it took. With a `share`, all runs together take no more than that of a core from
+ingest, and those that were not diagnosed for longest come first.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from logprobe.monitor.diagnosis.diagnose import CREDIBLE, diagnose
+from logprobe.monitor.diagnosis.acceptance import Acceptance
+from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.result import Diagnosis
-from logprobe.monitor.flight import encode, finite
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.flight import encode, finite
+from logprobe.monitor.store.store import Store
 
 _REST: Final = 10.0  # times as long as a diagnosis took
+BURST: Final = 20.0  # seconds of work that may come first, before `share` holds: at the start, and after a quiet time
 _AFTER_FAILURE: Final = 60.0  # seconds; one run that cannot be diagnosed keeps no other waiting
 
 
@@ -43,43 +48,67 @@ class DiagnosisJob:
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        accepted: Callable[[str], Sequence[Acceptance]] = lambda _run: (),
+        share: float | None = None,
     ) -> None:
-        """`stopping`: when set, work ends after the run in hand. `clock`: seconds, for pacing; `now`: for the record."""
+        """`stopping`: when set, work ends after the run in hand. `clock`: seconds, for pacing; `now`: for the record.
+
+        `accepted`: what people have accepted of a run. `share`: of the time that this job may work, after `BURST`; None: all of it.
+        """
         self._store = store
         self._stopping = stopping or threading.Event()
         self._clock = clock
         self._now = now
+        self._accepted = accepted
         self._rest_until: dict[str, float] = {}
+        self._finished: dict[str, float] = {}
+        self._share = share
+        self._worked_until = -math.inf  # the clock, if this job had worked at its share throughout
 
     def run_once(self) -> DiagnosisReport:
         """Diagnoses the runs that are due. Raises `StoreError` and `QueryError`; what was not written stays due."""
         begun = self._clock()
         due = self._store.read("diagnosis_due").to_pylist()
-        ready = [row for row in due if self._rest_until.get(row["run"], begun) <= begun]
+        ready = [row for row in due if row["decided"] or self._rest_until.get(row["run"], begun) <= begun]
         runs = changes = 0
-        for row in ready:
-            if self._stopping.is_set():
+        for row in sorted(ready, key=self._turn):
+            if self._stopping.is_set() or (self._has_had_its_share() and not row["decided"]):
                 break
-            changes += self._look_at(row)
+            changes += self._diagnose(row)
             runs += 1
         return DiagnosisReport(runs, changes, len(due) - runs, self._clock() - begun)
 
-    def _look_at(self, row: Mapping[str, Any]) -> bool:
+    def _turn(self, row: Mapping[str, Any]) -> tuple[bool, float]:
+        """What somebody waits for comes first, then what was not looked at for longest."""
+        return not row["decided"], self._finished.get(row["run"], -math.inf)
+
+    def _has_had_its_share(self) -> bool:
+        return self._worked_until > self._clock()
+
+    def _account(self, begun: float, finished: float) -> None:
+        if self._share is not None:
+            earliest = begun - BURST / self._share
+            self._worked_until = max(self._worked_until, earliest) + (finished - begun) / self._share
+
+    def _diagnose(self, row: Mapping[str, Any]) -> bool:
         """Diagnoses and writes; says whether it is another diagnosis than before."""
-        run, begun = row["run"], self._clock()
+        run, begun, at = row["run"], self._clock(), self._now()  # what is accepted from now on is not in it
         self._rest_until[run] = begun + _AFTER_FAILURE
-        found = diagnose(self._store, run)
+        found = diagnose(self._store, run, accepted=self._accepted(run))
         document = found.document()
         changed = row["document"] is None or essence(json.loads(row["document"])) != essence(document)
         with self._store.transaction() as cursor:
-            self._store.execute(cursor, "diagnosis_write", **self._columns(row, found, document))
+            self._store.execute(cursor, "diagnosis_write", **self._columns(row, found, document, at))
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
-        finished = self._clock()
+        finished = self._finished[run] = self._clock()
         self._rest_until[run] = finished + _REST * (finished - begun)
+        self._account(begun, finished)
         return changed
 
-    def _columns(self, row: Mapping[str, Any], found: Diagnosis, document: Mapping[str, Any]) -> dict[str, Any]:
+    def _columns(
+        self, row: Mapping[str, Any], found: Diagnosis, document: Mapping[str, Any], at: datetime
+    ) -> dict[str, Any]:
         return {
             "run": row["run"],
             "step": row["step"],
@@ -89,11 +118,11 @@ class DiagnosisJob:
             "since_step": found.since_step,
             "causes": [finding.cause for finding in found.findings],
             "document": encode(finite(document)).decode(),
-            "diagnosed_at": self._now(),
+            "diagnosed_at": at,
         }
 
 
-def essence(document: Mapping[str, Any]) -> tuple[str, str, frozenset[str]]:
-    """What makes a diagnosis another one: verdict, layer and credible causes. Numbers move with every step."""
-    causes = (f["cause"] for f in document["findings"] if f["confidence"] >= CREDIBLE)
+def essence(document: Mapping[str, Any]) -> tuple[str, str, frozenset[tuple[str, bool]]]:
+    """What makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move with every step."""
+    causes = ((f["cause"], f.get("accepted") is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
     return document["verdict"], document["layer"], frozenset(causes)

@@ -21,7 +21,7 @@ SIGNIFICANT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over tokens and its standard error clustered by sequence; NaN where it cannot be told.
+    """A mean over tokens and its standard error clustered by sequence; NaN where it is unknown.
 
     >>> Mean(0.5, 0.1, 100).z
     5.0

@@ -19,13 +19,12 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.growth_rule import RULE, GrowthRule, Threshold
-from logprobe.monitor.diagnosis.result import Verdict
+from logprobe.monitor.diagnosis.result import Growth, Verdict
 from logprobe.monitor.diagnosis.trend import bend, theil_sen
 
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
 _FEWEST_BLOCKS: Final = 4  # for a trend
-_LATE: Final = 64  # steps: records that come late, or again, belong to the newest ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +40,6 @@ class Point:
     since_step: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The verdict on a series.
-
-    Attributes:
-        verdict: as of the last step.
-        since_step: where growth began, as estimated when it was found; None unless growing or critical.
-        baseline: K3 of the run's own normal; None while calibrating.
-        ratio: the last short median over the baseline.
-        doubling_steps: steps in which K3 doubles at present; None when it is not growing, or that cannot be told.
-        doubling_interval: 95 % interval of it; the upper end is None when growth may have stopped.
-        reasons: the verdict in words.
-    """
-
-    verdict: Verdict
-    since_step: int | None = None
-    baseline: float | None = None
-    ratio: float | None = None
-    doubling_steps: float | None = None
-    doubling_interval: tuple[float, float | None] | None = None
-    reasons: tuple[str, ...] = ()
-
-
 def judge(
     steps: Sequence[int],
     values: Sequence[float | None],
@@ -76,55 +52,13 @@ def judge(
     Args:
         steps: any order; of a step that comes twice the later value counts.
         values: K3 of each step; None or NaN where it was not measured.
-        config_changes: steps from which on another configuration was declared; the baseline starts anew there.
+        config_changes: steps from which on another configuration was declared; the baseline starts over there.
         rule: windows and thresholds.
     """
     tracker = Tracker(rule)
     series = sorted(dict(zip(steps, values, strict=True)).items())
     tracker.follow([step for step, _ in series], [value for _, value in series], sorted(config_changes))
     return tracker.verdict()
-
-
-class Follower:
-    """`judge` of a run that grows, at the cost of what is new. Not to be shared between threads."""
-
-    def __init__(self, rule: GrowthRule = RULE) -> None:
-        self._rule = rule
-        self._steps: Sequence[int] = ()
-        self._values: Sequence[float | None] = ()
-        self._changes: Sequence[int] = ()
-        self._kept: tuple[int, Mapping[str, Any] | None] = (0, None)  # what a tracker knew after so many steps
-
-    def judge(
-        self, steps: Sequence[int], values: Sequence[float | None], *, config_changes: Collection[int] = ()
-    ) -> Growth:
-        """As `judge`, of the same run each time; `steps` ascending, each once, None where a step was not measured.
-
-        Whatever changed since the last time counts, old values and configurations, too; changes of the newest steps cost least.
-        """
-        changes = sorted(config_changes)
-        start, state = self._kept
-        if not self._unchanged(start, steps, values, changes):
-            start, state = 0, None
-        early = max(start, len(steps) - _LATE)
-        tracker = Tracker(self._rule, state)
-        last = steps[start - 1] if start else -math.inf
-        tracker.follow(steps[start:early], values[start:early], [change for change in changes if change > last])
-        self._steps, self._values, self._changes = steps, values, changes
-        self._kept = early, tracker.state()
-        last = steps[early - 1] if early else -math.inf
-        tracker.follow(steps[early:], values[early:], [change for change in changes if change > last])
-        return tracker.verdict()
-
-    def _unchanged(
-        self, count: int, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[int]
-    ) -> bool:
-        return (
-            len(steps) >= count
-            and self._changes == changes
-            and self._steps[:count] == steps[:count]
-            and self._values[:count] == values[:count]
-        )
 
 
 @dataclass(slots=True)
@@ -349,7 +283,7 @@ def _pace(interval: tuple[float, float | None] | None) -> str:
     if interval is None:
         return "it has stopped growing, and has not come back"
     if interval[1] is None:
-        return "whether it still grows cannot be told from the noise"
+        return "growth is indistinguishable from noise"
     return f"it doubles every {interval[0]:.0f} to {interval[1]:.0f} steps"
 
 

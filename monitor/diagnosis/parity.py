@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis import parity_recipe
 from logprobe.monitor.diagnosis.parity_defaults import provenance
 from logprobe.monitor.diagnosis.parity_facts import Facts, facts_of
 from logprobe.monitor.diagnosis.parity_recipe import Outcome, Recipe, Requirement
-from logprobe.monitor.diagnosis.parity_trajectories import Course, Trajectory, follow
+from logprobe.monitor.diagnosis.parity_trajectories import Trajectory, Trend, follow
 from logprobe.monitor.diagnosis.result import Layer
-from logprobe.monitor.slices import Source
 
 Verdict: TypeAlias = Literal["at_parity", "not_at_parity", "unknown"]
 
@@ -86,7 +86,7 @@ class Parity:
         reasons: why not, most relevant first; empty at parity.
         checks: requirements, then facts that must be the same, in the recipe's order.
         trajectories: of metrics; empty without a reference run.
-        differences: other settings that differ.
+        differences: other differing settings.
     """
 
     run: str
@@ -171,7 +171,12 @@ def _setting(fact: str, ours: Facts, theirs: Facts | None) -> Setting:
 
 def _side(fact: str, facts: Facts) -> tuple[bool, Any, str | None]:
     value = _values(fact, facts)
-    return fact in facts, value, provenance(fact, value, _version(facts)) if fact in facts else None
+    return fact in facts, value, provenance(fact, value, _version(facts), _given(facts)) if fact in facts else None
+
+
+def _given(facts: Facts) -> frozenset[str] | None:
+    """Arguments that the engine was started with; None: not recorded. Every engine is given a model."""
+    return frozenset(name.removeprefix("arguments.") for name in facts if name.startswith("arguments.")) or None
 
 
 def _values(fact: str, facts: Facts) -> Any:
@@ -187,12 +192,12 @@ def _version(facts: Facts) -> str | None:
 
 def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> Iterable[Trajectory]:
     metrics = [band.metric for band in recipe.trajectories]
-    ours, theirs = courses(source, run, metrics), courses(source, reference, metrics)
+    ours, theirs = trends(source, run, metrics), trends(source, reference, metrics)
     for band in recipe.trajectories:
         yield follow(band, ours.get(band.metric, {}), theirs.get(band.metric, {}))
 
 
-def courses(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Course]:
+def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Trend]:
     """What was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
     found: dict[str, dict[int, float]] = {}
     rows = source.read("app_points", run=run, since=-1, metrics=list(metrics))
@@ -216,7 +221,7 @@ def _verdict(checks: tuple[Check, ...], trajectories: tuple[Trajectory, ...]) ->
         return "not_at_parity", (*map(_reason, worst), *left)
     silent = [f"{item.label}: {item.reason}" for item in trajectories if item.verdict == "unknown"]
     if open_ or (silent and len(silent) == len(trajectories)):
-        return "unknown", (*(f"not known: {_reason(check)}" for check in open_), *silent)
+        return "unknown", (*(f"unknown: {_reason(check)}" for check in open_), *silent)
     return "at_parity", ()
 
 

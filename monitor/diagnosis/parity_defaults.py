@@ -1,4 +1,4 @@
-"""What vLLM does when nobody says anything: defaults by version, as ``vllm_defaults.yaml`` beside this file has them.
+"""What vLLM does when nothing is set: defaults by version, as ``vllm_defaults.yaml`` beside this file has them.
 
     python -m logprobe.monitor.diagnosis.parity_defaults        # adds the installed vLLM's to the file
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -53,22 +53,37 @@ def _table() -> Mapping[str, Mapping[str, Any]]:
     return dict(yaml.safe_load(files("logprobe.monitor.diagnosis").joinpath(_FILE).read_text(encoding="utf-8")))
 
 
-def provenance(fact: str, value: Any, version: str | None) -> str | None:
+def provenance(fact: str, value: Any, version: str | None, given: Collection[str] | None = None) -> str | None:
     """Whether somebody set it: "unset: default of vLLM 0.32.0", "set; …"; None for what is no setting of vLLM.
 
-    An engine does not record what was written on its command line: a value equal to the default counts as the default.
+    Args:
+        fact: see `parity_facts`.
+        value: what it is.
+        version: of vLLM.
+        given: arguments that the engine was started with, where that was recorded; None: a value equal to the default counts as
+            the default.
     """
     if fact not in _FIELDS:
         return None
     defaults = _table().get(version or "")
+    if given is not None:
+        default = None if defaults is None else defaults[fact]
+        return _recorded(given=_FIELDS[fact] in given, value=value, default=default, version=version)
     if defaults is None:
-        return f"default of vLLM {version or 'of unknown version'} not known"
+        return f"default of vLLM {version or 'of unknown version'} unknown"
     default = defaults[fact]
     if value == default:
         return f"unset: default of vLLM {version}"
     if default in {None, "auto"}:
         return f"set, or chosen by vLLM {version}"
     return f"set; default of vLLM {version}: {default}"
+
+
+def _recorded(*, given: bool, value: Any, default: Any, version: str | None) -> str:
+    """Where it is known what was given; a default of None or "auto" leaves the choice to vLLM."""
+    if given:
+        return "set" if default in {None, "auto"} else f"set; default of vLLM {version}: {default}"
+    return f"unset: {'default of' if value == default else 'chosen by'} vLLM {version or 'of unknown version'}"
 
 
 def installed() -> tuple[str, dict[str, Any]]:

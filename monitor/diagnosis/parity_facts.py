@@ -1,6 +1,8 @@
 """What is known of how a run was set up, as flat facts: the words that a parity recipe speaks in.
 
     engine.<setting>       of the engines, by names that stay the same over versions of vLLM (`logprobe.collectors.vllm.config`)
+    effective.<setting>    what a worker chose: attention backend, dtypes, kernels (`logprobe.collectors.vllm.effective`)
+    arguments.<argument>   what somebody set to another value than vLLM's default
     config.<section>.<…>   the rest of vLLM's own configuration
     versions.<package>, environment.<variable>
     sampling.<parameter>   effective sampling params of the requests
@@ -17,14 +19,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.evidence import WeightRecord, Weights
 from logprobe.monitor.diagnosis.setup import flat, parsed
-from logprobe.monitor.slices import Source
 
 Facts = Mapping[str, tuple[Any, ...]]
 
 _PREFIX: Final = {"sampling_params": "sampling", "trainer_config": "trainer"}
-_ENGINE: Final = {"summary": "engine", "config": "config", "versions": "versions", "environment": "environment"}
+_ENGINE: Final = {
+    "summary": "engine",
+    "effective": "effective",
+    "arguments": "arguments",
+    "config": "config",
+    "versions": "versions",
+    "environment": "environment",
+}
 _DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
 # Where trainers keep the dtype of their output layer; without any of them it has the dtype of the model.
 _TRAINER_HEAD: Final = ("trainer.lm_head_dtype", "trainer.head_dtype")
@@ -70,7 +79,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _heads(facts: Facts) -> dict[str, tuple[Any, ...]]:
-    """The dtype of the output layer, on both sides: the model's where nobody says otherwise."""
+    """The dtype of the output layer, on both sides: the model's unless set otherwise."""
     trainer = next((facts[name] for name in _TRAINER_HEAD if name in facts), facts.get("trainer.dtype"))
     engine = facts.get("engine.head_dtype")
     if engine in {None, (None,)} and facts.get("engine.dtype") == ("float32",):

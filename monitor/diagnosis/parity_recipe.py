@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits, yaml_text
 from logprobe.monitor.diagnosis.parity_facts import Facts
 from logprobe.monitor.diagnosis.result import Layer
 
@@ -98,7 +99,7 @@ def shipped() -> Recipe:
 def read(path: Path) -> Recipe:
     """A recipe of one's own. Raises `ConfigurationError` when it cannot be read or says something else than a recipe."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = limits.read_text(path, limits.SETTINGS)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read the recipe {path}: {error}") from error
     return _parsed(text, str(path))
@@ -106,13 +107,15 @@ def read(path: Path) -> Recipe:
 
 def _parsed(text: str, name: str) -> Recipe:
     try:
-        recipe = Recipe.model_validate(yaml.safe_load(text))
+        recipe = Recipe.model_validate(yaml_text.plain(text, name))
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{name} is invalid YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its top"
-        raise ConfigurationError(f"{name} is no parity recipe: {place}: {first['msg']}; see docs/parity.md") from error
+        raise ConfigurationError(
+            f"{name} is not a parity recipe: {place}: {first['msg']}; see docs/parity.md"
+        ) from error
     for band in recipe.trajectories:
         if (band.factor is None) == (band.fraction is None):
             raise ConfigurationError(f"{name}: {band.metric} needs either factor or fraction; see docs/parity.md")

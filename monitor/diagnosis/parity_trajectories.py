@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.diagnosis.parity_recipe import Band
 
 Floats: TypeAlias = NDArray[np.float64]
-Course: TypeAlias = Mapping[int, float]  # step → value; steps without one are left out
+Trend: TypeAlias = Mapping[int, float]  # step → value; steps without one are left out
 
 _SHORTEST: Final = 10  # steps of a block
 _BLOCKS: Final = 15  # wished for
@@ -71,7 +71,7 @@ class Trajectory:
         return asdict(self)
 
 
-def follow(band: Band, run: Course, reference: Course) -> Trajectory:
+def follow(band: Band, run: Trend, reference: Trend) -> Trajectory:
     """Compares one metric of two runs at the steps that both have measured."""
     blocked = in_blocks(run, reference)
     if blocked is None:
@@ -91,7 +91,7 @@ def follow(band: Band, run: Course, reference: Course) -> Trajectory:
     return _judged(band, outside_B, blocks)
 
 
-def in_blocks(run: Course, reference: Course) -> tuple[NDArray[np.int64], Floats, Floats] | None:
+def in_blocks(run: Trend, reference: Trend) -> tuple[NDArray[np.int64], Floats, Floats] | None:
     """The common steps in blocks [B, T], and both runs' values there; None: too few. What is left over at the end is left out."""
     steps = np.array(sorted(run.keys() & reference.keys()), np.int64)
     length = max(_SHORTEST, len(steps) // _BLOCKS)
@@ -100,7 +100,7 @@ def in_blocks(run: Course, reference: Course) -> tuple[NDArray[np.int64], Floats
         return None
     steps_BT = steps[: count * length].reshape(count, length)
     ours, theirs = (
-        np.array([[course[step] for step in row] for row in steps_BT.tolist()]) for course in (run, reference)
+        np.array([[trend[step] for step in row] for row in steps_BT.tolist()]) for trend in (run, reference)
     )
     return steps_BT, ours, theirs
 

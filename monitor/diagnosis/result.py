@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
+
+from logprobe.monitor.diagnosis.acceptance import Acceptance
 
 Layer = Literal["semantic", "inference_path", "objective"]
 Verdict = Literal["healthy", "growing", "critical", "calibrating", "no_data"]
 Advice = Literal["enable", "do_not_enable", "not_needed"]
+Urgency = Literal["informational", "watch", "act"]
+LevelStatus = Literal["as expected", "above", "far above", "unknown set-up", "not measured"]
 
 # The order in which layers are ruled out: a fault in one makes judgements about the later ones uncertain.
 LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
@@ -30,6 +34,12 @@ class Finding:
         explanation: what happened, for somebody who has not read the code.
         fix: the flag, setting or line to change.
         since_step: first step concerned; None: not known.
+        share: of today's K3 gap that it explains; None: not known.
+        share_interval: 95 % interval of it.
+        growth_share: of the growth since the run's beginning that it explains; None: nothing grew, or not known.
+        urgency: "informational": explained, stable, no action; "watch": look at it; "act".
+        vetoes: whether it forbids a correction.
+        accepted: by whom and why it was accepted, where it still is.
     """
 
     cause: str
@@ -40,6 +50,12 @@ class Finding:
     explanation: str
     fix: str
     since_step: int | None = None
+    share: float | None = None
+    share_interval: tuple[float, float] | None = None
+    growth_share: float | None = None
+    urgency: Urgency = "act"
+    vetoes: bool = False
+    accepted: Acceptance | None = None
 
     @property
     def weight(self) -> float:
@@ -56,6 +72,103 @@ class Finding:
             "explanation": self.explanation,
             "fix": self.fix,
             "since_step": self.since_step,
+            "share": {
+                "now": _rounded(self.share),
+                "interval": None if self.share_interval is None else [_rounded(end) for end in self.share_interval],
+                "growth": _rounded(self.growth_share),
+            },
+            "urgency": self.urgency,
+            "vetoes": self.vetoes,
+            "accepted": None if self.accepted is None else self.accepted.document(),
+        }
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
+
+
+def _significant(value: float | None) -> float | None:
+    """With the digits that sums over tokens keep, in whatever order a database adds them."""
+    return None if value is None else float(f"{value:.9g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The verdict on K3 over time.
+
+    Attributes:
+        verdict: as of the last step.
+        since_step: where growth began, as estimated when it was found; None unless growing or critical.
+        baseline: K3 of the run's own normal; None while calibrating.
+        ratio: the last short median over the baseline.
+        doubling_steps: steps in which K3 doubles at present; None when it is not growing, or that is unknown.
+        doubling_interval: 95 % interval of it; the upper end is None when growth may have stopped.
+        reasons: the verdict in words.
+    """
+
+    verdict: Verdict
+    since_step: int | None = None
+    baseline: float | None = None
+    ratio: float | None = None
+    doubling_steps: float | None = None
+    doubling_interval: tuple[float, float | None] | None = None
+    reasons: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        interval = self.doubling_interval
+        return {
+            "verdict": self.verdict,
+            "since_step": self.since_step,
+            "baseline": _significant(self.baseline),
+            "ratio": _significant(self.ratio),
+            "doubling_steps": self.doubling_steps,
+            "doubling_interval": None if interval is None else list(interval),
+            "reasons": list(self.reasons),
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """From its JSON-ready form."""
+        interval = document["doubling_interval"]
+        given = {**document, "doubling_interval": interval and tuple(interval), "reasons": tuple(document["reasons"])}
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Whether the gap has the size that this set-up should give. Growth is another question.
+
+    Attributes:
+        k3: today's K3, all tokens.
+        numerics: what of it is judged: K3 of tokens that the trainer's own weights sampled, before any growth; None: there are none.
+        low: lower end of what is expected of `numerics`; None: not known.
+        high: upper end.
+        setup: what is known of the set-up: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null where not known.
+        source: who reports the expected range.
+        status: of `numerics` against the range.
+        first: K3 of the run's own first steps; None: not measured.
+    """
+
+    k3: float
+    numerics: float | None
+    low: float | None
+    high: float | None
+    setup: Mapping[str, str | None]
+    source: str
+    status: LevelStatus
+    first: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {
+            "k3": _significant(self.k3),
+            "numerics": _significant(self.numerics),
+            "expected": {"low": self.low, "high": self.high},
+            "setup": dict(self.setup),
+            "source": self.source,
+            "status": self.status,
+            "first": _significant(self.first),
         }
 
 
@@ -86,17 +199,20 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong with a run, since when, in which layer, and what to do about it.
+    """What is wrong with a run, since which step, in which layer, and what to do about it.
 
     Attributes:
         run: name of the run.
-        verdict: of the gap's course and of what was found.
+        verdict: of the gap's trend and of what was found.
         since_step: where the trouble began; None: nothing is wrong, or not known.
         doubling_steps: in how many steps K3 doubles; None: it does not grow, or not known.
         layer: the first layer with a credible finding; "none": looked at and healthy; "unknown": not enough to tell.
-        findings: ordered by confidence × effect.
+        findings: those to act on first, informational ones last; within that ordered by confidence × effect.
         not_measured: what could not be looked at.
         correction: whether to switch an importance-sampling correction on.
+        unexplained: share of today's K3 gap that no finding explains; None: not known.
+        level: whether the gap has the size that the set-up should give; None: no gap was measured.
+        growth: of K3 over time, by the run's own past.
     """
 
     run: str
@@ -107,6 +223,9 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     not_measured: tuple[NotMeasured, ...]
     correction: Correction = field(default_factory=lambda: Correction("not_needed", "nothing was found"))
+    unexplained: float | None = None
+    level: Level | None = None
+    growth: Growth = field(default_factory=lambda: Growth("no_data"))
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe diagnose --json`` prints and the store keeps."""
@@ -119,4 +238,7 @@ class Diagnosis:
             "findings": [finding.document() for finding in self.findings],
             "not_measured": [item.document() for item in self.not_measured],
             "correction": self.correction.document(),
+            "unexplained": _rounded(self.unexplained),
+            "level": None if self.level is None else self.level.document(),
+            "growth": self.growth.document(),
         }

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any, Final
 
 LOW_DTYPES: Final = ("bfloat16", "bf16", "float16", "fp16", "half")
-_FULL_DTYPES: Final = ("float32", "fp32", "float", "32", "32-true")
+HALF_DTYPES: Final = ("float16", "fp16", "half")
+FULL_DTYPES: Final = ("float32", "fp32", "float", "32", "32-true")
 _TRAINER_DTYPE: Final = ("logprob_dtype", "compute_dtype", "dtype", "torch_dtype", "precision", "mixed_precision")
 _PENALTIES: Final = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
 
@@ -100,9 +101,14 @@ class Setup:
         return next((str(trainer[key]).lower() for key in _TRAINER_DTYPE if trainer.get(key)), None)
 
     @property
+    def head_dtype(self) -> str | None:
+        """Dtype of the engine's last matrix product; None: not recorded."""
+        return next((str(dtype).lower() for dtype in self.engine("head_dtype")), None)
+
+    @property
     def trainer_full_precision(self) -> bool | None:
         """Whether the trainer computes in float32; None: not recorded."""
-        return None if self.trainer_dtype is None else self.trainer_dtype in _FULL_DTYPES
+        return None if self.trainer_dtype is None else self.trainer_dtype in FULL_DTYPES
 
     @property
     def quantizations(self) -> Mapping[str, str]:

@@ -26,7 +26,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Tokens under the mask, in the order of their sequences; arrays [N]. Codes are −1 where nobody said.
+    """Tokens under the mask, in the order of their sequences; arrays [N]. Codes are −1 where unknown.
 
     Attributes:
         step: optimizer step.

@@ -2,30 +2,33 @@
 
 A ZIP archive with ``MANIFEST.json`` (format, schema, run, what is in it with its SHA-256, what could not be), ``records/<kind>.parquet``
 (what the collectors wrote, as the wire contract names it), ``metrics.parquet`` (the steps as computed here) and what was said of the
-run: ``diagnosis.json``, ``alerts.json``, ``actions.json``. Importing it brings the records, and computes the rest anew.
+run: ``diagnosis.json``, ``alerts.json``, ``actions.json``. Importing it brings the records, and recomputes the rest.
 
-Reading trusts nothing: only members that the manifest names, of known kinds, are opened; none is unpacked under a name of its own, none
-beyond the size that the manifest states.
+Reading trusts nothing: only members that the manifest names, of known kinds, are opened. None is unpacked: bundles are not compressed,
+so a member is read where it lies, and its size is part of the file's own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import struct
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.schema import SCHEMA_VERSION, SCHEMAS
+from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
 from logprobe.monitor.exporters.table_files import replaced, steps_of
 from logprobe.monitor.importers.rows import Row
-from logprobe.monitor.importers.source import Place, Unit
+from logprobe.monitor.importers.source import Place, Unit, small_batches
 from logprobe.monitor.reader import Reader
 
 FORMAT: Final = 1
@@ -34,6 +37,18 @@ _RECORDS: Final = {"step": "step", "weights": "weight", "config": "config", "hea
 _SEGMENTS: Final = 64  # read at a time
 _MANIFEST_BYTES: Final = 1 << 20
 _BLOCK: Final = 1 << 20
+_HEAD: Final = (
+    30  # bytes of a member's own header before its name; the last four are the lengths of name and extra field
+)
+_UNREADABLE: Final = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RecursionError,
+    zipfile.BadZipFile,
+    NotImplementedError,
+)
 
 
 def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> dict[str, Any]:
@@ -126,32 +141,37 @@ def _add(archive: zipfile.ZipFile, manifest: dict[str, Any], name: str, content:
 def read_manifest(path: Path) -> dict[str, Any]:
     """What a bundle says of itself. Raises `ConfigurationError` when it is none, or of a newer logprobe."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(MANIFEST) as member:
-            manifest = dict(json.loads(member.read(_MANIFEST_BYTES)))
+        with _opened(path) as archive:
+            archive.getinfo(MANIFEST)
+            with _member(path, archive, MANIFEST) as member:
+                content = member.read(_MANIFEST_BYTES)
+            manifest = dict(json.loads(content))
             files, newer = dict(manifest["files"]), manifest["format"] > FORMAT or manifest["schema"] > SCHEMA_VERSION
             run = manifest["run"]
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise ConfigurationError(f"{path}: no bundle of logprobe ({type(error).__name__}: {error})") from error
+    except ConfigurationError:
+        raise
+    except _UNREADABLE as error:
+        raise ConfigurationError(f"{path}: not a logprobe bundle ({type(error).__name__}: {error})") from error
     if newer:
         raise ConfigurationError(f"{path}: written by a newer logprobe; upgrade")
     if not isinstance(run, str) or not run or not files:
-        raise ConfigurationError(f"{path}: no bundle of logprobe (it names no run)")
+        raise ConfigurationError(f"{path}: not a logprobe bundle (it has no run name)")
     return manifest
 
 
 def records(path: Path) -> Iterator[Unit]:
     """A unit per record. Raises `ConfigurationError` when a member is missing or not what the manifest says."""
     files = read_manifest(path)["files"]
-    with zipfile.ZipFile(path) as archive:
+    with _opened(path) as archive:
         for kind, schema in SCHEMAS.items():
             name = f"records/{kind}.parquet"
             if name not in files:
                 continue
-            with tempfile.TemporaryFile() as copy:
-                _copy(path, archive, name, files[name], copy)
+            with _member(path, archive, name) as member:
+                _check(path, name, files[name], member)
                 mark = str(files[name]["sha256"]).encode()
                 try:
-                    yield from (Unit(mark, (kind, row)) for row in _rows(copy, schema))
+                    yield from (Unit(mark, (kind, row)) for row in _rows(member, schema))
                 except pa.ArrowException as error:
                     raise ConfigurationError(f"{path}: {name} cannot be read as Parquet ({error})") from error
 
@@ -162,21 +182,72 @@ def record(value: tuple[str, dict[str, Any]], place: Place) -> Iterable[Row]:
     yield value
 
 
-def _copy(path: Path, archive: zipfile.ZipFile, name: str, stated: dict[str, Any], copy: IO[bytes]) -> None:
-    digest, left = hashlib.sha256(), int(stated["bytes"]) + 1  # one more shows that there is more
+class _Part(io.RawIOBase):
+    """The bytes [start, start + size) of a file; closes it. No single read may take more than `most` bytes."""
+
+    def __init__(self, file: BinaryIO, start: int, size: int, most: int | None = None) -> None:
+        self._file, self._start, self._size, self._place, self._most = file, start, size, 0, most
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._place = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence])
+        return self._place
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._size - self._place)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if self._most is not None and wanted > self._most:
+            raise zipfile.BadZipFile("its table of contents is too large")
+        self._file.seek(self._start + self._place)
+        content = self._file.read(wanted)
+        self._place += len(content)
+        return content
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; its list of members is read whole, so it may not be longer than a manifest."""
+    with _Part(path.open("rb"), 0, path.stat().st_size, _MANIFEST_BYTES) as file, zipfile.ZipFile(file) as archive:
+        yield archive
+
+
+def _member(path: Path, archive: zipfile.ZipFile, name: str) -> _Part:
+    """A member where it lies. Raises `ConfigurationError` when it is packed, or not there."""
     try:
-        with archive.open(name) as member:
-            while left and (block := member.read(min(_BLOCK, left))):
-                digest.update(block)
-                copy.write(block)
-                left -= len(block)
-    except (KeyError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
+        info = archive.getinfo(name)
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.file_size != info.compress_size:
+            raise ConfigurationError(f"{path}: {name} is compressed, which bundles never are; export the run again")
+        file = path.open("rb")
+        file.seek(info.header_offset)
+        head = file.read(_HEAD)
+        start = info.header_offset + _HEAD + sum(struct.unpack("<HH", head[-4:]))
+        return _Part(file, start, info.file_size)
+    except (KeyError, OSError, struct.error) as error:
         raise ConfigurationError(f"{path}: {name} cannot be read ({error}); copy the file again") from error
+
+
+def _check(path: Path, name: str, stated: dict[str, Any], member: _Part) -> None:
+    digest = hashlib.sha256()
+    while block := member.read(_BLOCK):
+        digest.update(block)
     if digest.hexdigest() != stated["sha256"]:
-        raise ConfigurationError(f"{path}: {name} is not what the manifest says (SHA-256); copy the file again")
+        raise ConfigurationError(f"{path}: {name} does not match the manifest (SHA-256); copy the file again")
 
 
-def _rows(copy: IO[bytes], schema: pa.Schema) -> Iterator[dict[str, Any]]:
-    with pq.ParquetFile(copy) as file:
-        for batch in file.iter_batches(batch_size=256):
+def _rows(member: _Part, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    with pq.ParquetFile(member) as file:
+        for batch in small_batches(file):
             yield from _conform(pa.Table.from_batches([batch]), schema).to_pylist()

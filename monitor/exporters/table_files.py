@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.plain_text import CONTROL_RE2, FORMULA, INSTEAD, NUMBER, csv_cell
 from logprobe.monitor.reader import Reader
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
@@ -26,19 +29,22 @@ class _Writer(Protocol):
     def close(self) -> None: ...
 
 
-def export_table(reader: Reader, run: str, what: str, path: Path) -> int:
+def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool = False) -> int:
     """Writes ``metrics`` (one row per step: metrics and scalars) or ``tokens`` of `run`; returns the number of rows.
+
+    CSV gets texts as `plain_text.csv_cell` has them, with `raw` as they are.
 
     Raises `ConfigurationError` when the run is not known or the suffix none of `SUFFIXES`.
     """
     if path.suffix not in SUFFIXES:
-        raise ConfigurationError(f"{path}: which format? end the name in {', '.join(SUFFIXES)} or .logprobe")
+        raise ConfigurationError(f"{path}: unknown format; use a name that ends in {', '.join(SUFFIXES)} or .logprobe")
     steps = steps_of(reader, run)
     parts = [steps] if what == "metrics" else _tokens(reader, run, steps["step"].to_pylist())
     rows = 0
     with replaced(path) as file:
         writer: _Writer | None = None
-        for part in parts:
+        for exact in parts:
+            part = _csv_table(exact) if path.suffix == ".csv" and not raw else exact
             writer = writer or _writer(file, path.suffix, part.schema)
             writer.write_table(part)
             rows += part.num_rows
@@ -66,9 +72,9 @@ def _tokens(reader: Reader, run: str, steps: Iterable[int]) -> Iterator[pa.Table
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name as a whole, or not at all. Raises `ConfigurationError` when it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:  # never through a link that somebody else put there
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -88,6 +94,23 @@ def _writer(file: BinaryIO, suffix: str, schema: pa.Schema) -> _Writer:
         pq.ParquetWriter(file, schema, compression="zstd") if suffix == ".parquet" else csv.CSVWriter(file, schema)
     )
     return columnar
+
+
+def _csv_table(table: pa.Table) -> pa.Table:
+    """`table` with `csv_cell` of all of its texts and names of columns; numbers stay as they are."""
+    columns = [_csv_column(column) for column in table.columns]
+    return pa.Table.from_arrays(columns, [csv_cell(name) for name in table.column_names])
+
+
+def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    formula = pc.and_not(pc.match_substring_regex(column, FORMULA), pc.match_substring_regex(column, NUMBER))
+    steered = pc.replace_substring_regex(column, CONTROL_RE2, INSTEAD)
+    quote = pa.scalar("'", column.type)
+    return pc.if_else(formula, pc.binary_join_element_wise(quote, steered, pa.scalar("", column.type)), steered)
 
 
 class _JsonLines:

@@ -8,12 +8,13 @@ from typing import Any, Final
 _VARINT, _FIXED64, _FIXED32 = 0, 1, 5
 _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 _MORE: Final = 0x80  # set in every byte of a varint but the last
+_LONGEST: Final = 70  # bits: 64 in groups of 7
 
 
 def fields(content: bytes) -> Iterator[tuple[int, Any]]:
     """Numbers and contents of a message's fields: an `int` for a varint, `bytes` for everything else.
 
-    Raises `IndexError` when the message ends within a varint.
+    Raises `IndexError` when the message ends within a varint, `ValueError` when a varint has no end.
     """
     place = 0
     while place < len(content):
@@ -43,3 +44,5 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
         place, shift = place + 1, shift + 7
         if byte < _MORE:
             return value, place
+        if shift >= _LONGEST:
+            raise ValueError("a number of more than 10 bytes")

@@ -61,7 +61,7 @@ def scalars(step: Any, values: Mapping[str, Any], time: Any = None) -> Row:
     """A step row with the numbers among `values`. Raises `BadRowError` when there is none."""
     found = {name: float(value) for name, value in values.items() if type(value) in {int, float}}
     if not found:
-        raise BadRowError("no numbers in it")
+        raise BadRowError("contains no numbers")
     return "step", {"step": whole("step", step), "time": moment(time), "scalars": list(found.items())}
 
 

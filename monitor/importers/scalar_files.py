@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 from logprobe.monitor.importers.rows import BadRowError, Row, scalars
 from logprobe.monitor.importers.source import Place, Unit, file_digest, json_lines
 
@@ -50,26 +51,39 @@ def log_entries(path: Path) -> Iterator[Unit]:
 
 
 def _trainer_state(path: Path) -> Iterator[Unit]:
+    """A ``trainer_state.json``, or the bare list of its ``log_history``."""
     try:
-        history = json.loads(path.read_bytes())["log_history"]
+        document = json.loads(path.read_bytes())
+        history = document if isinstance(document, list) else document["log_history"]
+        entries = [dict(entry) for entry in history]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"{path}: no trainer_state.json (it has no log_history)") from error
-    for entry in history:
-        # Not the file: it is written anew at every checkpoint, with the old entries in front.
+        raise ConfigurationError(
+            f"{path}: neither a trainer_state.json nor its log_history, a list of objects"
+        ) from error
+    for entry in entries:
+        # Not the file: it is rewritten at every checkpoint, with the old entries in front.
         yield Unit(json.dumps(entry, sort_keys=True).encode(), entry)
 
 
 def _csv_rows(path: Path) -> Iterator[Unit]:
     mark = file_digest(path)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        for row in csv.DictReader(file):
+    with path.open("rb") as file:
+        for row in csv.DictReader(_texts(path, file)):
             yield Unit(mark, {name: _number(text) for name, text in row.items() if name and not _EXTREMES.search(name)})
+
+
+def _texts(path: Path, file: BinaryIO) -> Iterator[str]:
+    for number, (line, wrong) in enumerate(limits.lines(file)):
+        if wrong is not None:
+            raise ConfigurationError(f"{path}:{number + 1}: {wrong}")
+        yield line.decode("utf-8" if number else "utf-8-sig")
 
 
 def _console_lines(path: Path) -> Iterator[Unit]:
     """Only what a console logger wrote; other lines of a program's output are no units. A last line without an end is still being written."""
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        for line in file:
+    with path.open("rb") as file:
+        for content, _ in limits.lines(file):
+            line = content.decode(errors="replace")
             found = _CONSOLE.search(line)
             if found and line.endswith("\n"):
                 parts = (part.rpartition(":") for part in found[2].strip().split(" - "))

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 from logprobe.monitor.importers.rows import Row
+
+_SLICE_BYTES: Final = 16 << 20  # of Arrow data that becomes Python values at once
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One piece of a source file. `content`: what its identity hangs on; `error`: why it has no value."""
+    """One piece of a source file. `content`: what its identity hangs on; `error`: why it has no value; `size`: in bytes, about; `end`: of a line, in bytes from the file's start."""
 
     content: bytes
     value: Any = None
     error: str | None = None
+    size: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,22 @@ class Place:
         return f"{self.file}:{self.position + 1}"
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a file's metadata say of its content: size in bytes, time of the last change in nanoseconds."""
+
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Stamp:
+        """Of what `stat` found."""
+        return cls(found.st_size, found.st_mtime_ns)
+
+
 Read: TypeAlias = Callable[[Path], Iterator[Unit]]
+# From a position in bytes, and whether the file has ended: what is left at its end is then taken as it is.
+ReadOn: TypeAlias = Callable[[Path, int, bool], Iterator[Unit]]
 Parse: TypeAlias = Callable[[Any, Place], Iterable[Row]]
 
 
@@ -53,6 +75,9 @@ class Format:
     patterns: tuple[str, ...]
     read: Read
     parse: Parse
+    read_on: ReadOn | None = None  # of files that grow by lines
+    in_parts: bool = False  # `read` leaves out an end that is still being written
+    complete: Callable[[Path], str | None] = lambda _: None  # why a file must not be followed yet
 
 
 def files(root: Path, patterns: Sequence[str], *, without: Path) -> list[tuple[Path, str]]:
@@ -61,28 +86,50 @@ def files(root: Path, patterns: Sequence[str], *, without: Path) -> list[tuple[P
         return [(root, root.name)]
     found = {path for pattern in patterns for path in root.rglob(pattern) if path.is_file()}
     found = {path for path in found if not path.resolve().is_relative_to(without)}
+    if len(found) > limits.IMPORT_FILES.value:
+        raise limits.IMPORT_FILES.exceeded(f"{root} holds {len(found):,} files to import")
     if not found:
         raise ConfigurationError(f"{root}: no file named {' or '.join(patterns)} there; check FORMAT and PATH")
-    return sorted(((path, path.relative_to(root).as_posix()) for path in found), key=lambda item: _natural(item[1]))
+    return sorted(((path, path.relative_to(root).as_posix()) for path in found), key=lambda item: natural(item[1]))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which step 2 comes before step 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def json_lines(path: Path) -> Iterator[Unit]:
-    """A unit per line. A last line without an end that is no JSON yet is still being written, and no unit."""
+def json_lines(path: Path, start: int = 0, ended: bool = True) -> Iterator[Unit]:  # noqa: FBT001, FBT002 - as `ReadOn`
+    """A unit per line from byte `start` on. A last line without an end that is not complete JSON yet is still being written, and no unit.
+
+    Unless the file has `ended`, neither is one that is whole, nor a line with zeros: network file systems show these before the data.
+    """
     with path.open("rb") as file:
-        for line in file:
-            content = line.strip()
-            try:
-                value = json.loads(content)
-            except (ValueError, RecursionError) as error:
-                if line.endswith(b"\n"):
-                    yield Unit(content, error=f"no JSON ({error})" if content else "an empty line")
-                continue
-            is_object = isinstance(value, dict)
-            yield Unit(content, value if is_object else None, None if is_object else "no JSON object")
+        _seek_line(file, start)
+        for line, wrong in limits.lines(file):
+            has_end = line.endswith(b"\n")
+            if not ended and (not has_end or b"\0" in line):
+                return
+            unit = _json_line(line.strip(), wrong)
+            if has_end or unit.error is None:
+                yield replace(unit, end=file.tell())
+
+
+def _seek_line(file: BinaryIO, start: int) -> None:
+    """To `start`, or beyond the end of a line that was taken without it."""
+    file.seek(max(0, start - 1))
+    if start and file.read(1) != b"\n" and file.read(1) != b"\n":
+        file.seek(start)
+
+
+def _json_line(content: bytes, wrong: str | None) -> Unit:
+    if wrong is not None:
+        return Unit(content, error=wrong)
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        return Unit(content, error=f"invalid JSON ({error})" if content else "an empty line")
+    is_object = isinstance(value, dict)
+    return Unit(content, value if is_object else None, None if is_object else "not a JSON object")
 
 
 def parquet_rows(path: Path) -> Iterator[Unit]:
@@ -90,11 +137,40 @@ def parquet_rows(path: Path) -> Iterator[Unit]:
     mark = file_digest(path)
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256):
+            for batch in small_batches(file):
                 for row in batch.to_pylist():
                     yield Unit(mark, row)
     except (pa.ArrowException, OSError) as error:
         raise ConfigurationError(f"{path}: cannot be read as Parquet ({error})") from error
+
+
+def small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, few at a time where they are long."""
+    for batch in file.iter_batches(batch_size=256):
+        rows = max(1, _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes))
+        yield from (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
+
+
+def recorded_batches(path: Path) -> Iterator[Unit]:
+    """The rows of a recorded run's file, as Arrow IPC streams. Raises `ConfigurationError` when the file is no Parquet."""
+    try:
+        with pq.ParquetFile(path) as file:
+            empty = pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
+            for batch in map(_decoded, itertools.chain(small_batches(file), [empty])):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, batch.schema) as writer:
+                    writer.write_batch(batch)
+                yield Unit(b"", sink.getvalue().to_pybytes())
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigurationError(f"{path}: cannot be read as Parquet ({error})") from error
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without dictionaries, in which one text can stand for millions until somebody looks."""
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def file_digest(path: Path) -> bytes:

@@ -7,11 +7,13 @@ Sources: TensorFlow's record_writer.h, event.proto, summary.proto and tensor.pro
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from logprobe.monitor import limits
 from logprobe.monitor.importers.protobuf import fields
 from logprobe.monitor.importers.rows import Row, scalars
 from logprobe.monitor.importers.source import Place, Unit
@@ -25,10 +27,17 @@ def records(path: Path) -> Iterator[Unit]:
     """A unit per record. A last one cut short is still being written; after a damaged length nothing can be found any more."""
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:  # noqa: PLR2004 - length and its checksum
+            start = file.tell()
             (length,) = struct.unpack("<Q", head[:8])
             if masked_crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
-                yield Unit(head, error="the length of a record is damaged; what follows cannot be read")
+                yield Unit(head, error="the length of a record is damaged; the rest cannot be read")
                 return
+            if length > limits.IMPORT_UNIT.value:
+                if file.seek(0, io.SEEK_END) < (end := start + length + 4):
+                    return
+                yield Unit(head, error=str(limits.IMPORT_UNIT.exceeded(f"a record of {length:,} bytes")))
+                file.seek(end)
+                continue
             content, check = file.read(length), file.read(4)
             if len(check) < 4:  # noqa: PLR2004
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from logprobe.monitor.importers.rows import FLOAT_LISTS, BadRowError, Row, integers, rollout, training
@@ -36,7 +37,7 @@ def nemo_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
         raise BadRowError("the step is not in the file's name (train_data_step<N>.jsonl)")
     row = {name: _single(entry) for name, entry in value.items()}
     if "token_ids" not in row:
-        raise BadRowError("no token_ids: written by a NeMo-RL that logs no tokens")
+        raise BadRowError("no token_ids: written by a NeMo-RL version that does not log tokens")
     length = row.get("input_lengths", len(row["token_ids"]))
     mask = _cut(row.get("token_loss_mask"), length)
     if mask is not None and row.get("sample_loss_mask") == 0:
@@ -63,7 +64,7 @@ def prime_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
         step=step,
         sample_id=_or(value.get("sample_id"), f"{step}:{place.sample_id}"),
         token_ids=_needed(value, "token_ids"),
-        mask=_needed(value, "loss_mask"),
+        mask=_prime_mask(value),
         rollout_logprobs=value.get("inference_logprobs"),
         trainer_logprobs=value.get("trainer_logprobs"),
         entropy=value.get("entropy"),
@@ -72,6 +73,24 @@ def prime_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
         rank=value.get("rank"),
         tags=None if not environment else [("environment", str(environment))],
     )
+
+
+def prime_unstable(path: Path) -> str | None:
+    """Why a file of ``token_exports/step_<N>`` must not be taken yet: prime-rl marks steps that every rank has written."""
+    return None if (path.parent / "STABLE").exists() else "prime-rl has not marked its step STABLE"
+
+
+def _prime_mask(value: Mapping[str, Any]) -> list[bool]:
+    """Trained tokens that the policy sampled. Tokens of a cross-entropy loss are somebody else's: they have no sampling log-prob.
+
+    A weight stream that is absent, or null throughout, has its default: reinforcement learning on all tokens of the mask.
+    """
+    mask = _needed(value, "loss_mask")
+    streams = [value.get(name) for name in ("rl_weights", "ref_kl_weights")]
+    given = [stream for stream in streams if isinstance(stream, list) and any(w is not None for w in stream)]
+    if streams[0] not in given:
+        return list(mask)
+    return [bool(flag) and any(weights) for flag, *weights in zip(mask, *given, strict=True)]
 
 
 def open_instruct(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
@@ -130,7 +149,7 @@ def _slime_rollout(value: Mapping[str, Any], name: str, tokens: list[int], mask:
         sample_id=name,
         token_ids=[tokens[place] for place in kept],
         logprobs=None if logprobs is None else [logprobs[place] for place in kept],
-        version=str(versions.pop()) if len(versions) == 1 else None,  # of several, nobody says which token had which
+        version=str(versions.pop()) if len(versions) == 1 else None,  # of several, it is unknown which token had which
         group_id=None if group is None else str(group),
     )
 

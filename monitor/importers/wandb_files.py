@@ -3,7 +3,7 @@
 The file begins with ``:W&B``, a magic number and a version. Then come blocks of 32 KiB with pieces of records, as in LevelDB's log: each
 piece has a CRC-32 of its type and content, a length, and a type (whole, first, middle, last); a block's last bytes are 0 when no header
 fits. A record is a protobuf ``Record``; its ``history`` (2) holds items (1) with a key (1) or the parts of a nested one (2), and a value
-as JSON (16) or, in newer files, typed (5 integer, 6 number). The step stands in the item ``_step`` or in the history's own
+as JSON (16) or, in newer files, typed (5 integer, 6 number). The step is in the item ``_step`` or in the history's own
 ``step`` (2). Sources: LevelDB's log_format.md; wandb_internal.proto and datastore.py of wandb, checked against files of wandb 0.31.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 from logprobe.monitor.importers.protobuf import fields, signed
 from logprobe.monitor.importers.rows import BadRowError, Row, scalars
 from logprobe.monitor.importers.source import Place, Unit
@@ -38,18 +39,21 @@ def records(path: Path) -> Iterator[Unit]:
     """
     with path.open("rb") as file:
         _check(path, file.read(_HEADER.size))
-        begun: bytes | None = None  # of a record whose end has not come; None: nothing, or a beginning that is lost
+        begun: bytearray | None = None  # of a record whose end has not come; None: nothing, or a beginning that is lost
         for kind, content in _pieces(file):
             if kind == 0:
                 begun = None
-                yield Unit(content, error="a record is damaged (checksum); what follows in its block cannot be read")
+                yield Unit(content, error="a record is damaged (checksum); the rest of its block cannot be read")
                 continue
             if kind in {_WHOLE, _FIRST}:
-                begun = content
+                begun = bytearray(content)
             elif begun is not None:
                 begun += content
+            if begun is not None and len(begun) > limits.IMPORT_UNIT.value:
+                yield Unit(bytes(begun[:_BLOCK]), error=str(limits.IMPORT_UNIT.exceeded("a record is too long")))
+                begun = None
             if kind in {_WHOLE, _LAST} and begun is not None:
-                found, begun = dict(_top(begun)).get(_HISTORY), None
+                found, begun = dict(_top(bytes(begun))).get(_HISTORY), None
                 if found is not None:
                     yield Unit(found, found)
 
@@ -65,7 +69,7 @@ def history(value: bytes, place: Place) -> Iterable[Row]:
 
 
 def steps(path: Path) -> Iterator[int]:
-    """The steps that stand in the file. Raises `ConfigurationError` as `records` does."""
+    """The steps in the file. Raises `ConfigurationError` as `records` does."""
     for unit in records(path):
         if unit.error is None and (step := _step(unit.value)[0]) is not None:
             yield step
@@ -117,7 +121,7 @@ def _top(content: bytes) -> Iterator[tuple[int, Any]]:
     """The fields of a record, as far as they can be read: only the history matters, and other kinds may be of any shape."""
     try:
         yield from fields(content)
-    except IndexError:
+    except (IndexError, ValueError):
         return
 
 

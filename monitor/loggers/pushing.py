@@ -1,7 +1,7 @@
 """Computed metrics → a target, each step once.
 
-The target is asked what it has, so a process that was killed goes on behind the last step that arrived, and a second one adds nothing.
-Steps only go forward, because none of the targets can take one back: what is computed anew after it was pushed stays as it was, and a
+The target is asked what it has, so a process that was killed resumes after the last step that arrived, and a second one adds nothing.
+Steps only go forward, because none of the targets can take one back: what is recomputed after it was pushed stays as it was, and a
 step that appears late, below the last one, is left out.
 """
 
@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.loggers.target import Target
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.slices import Source
 
 PREFIX: Final = "logprobe/"
 SETTLE_STEPS: Final = (

@@ -17,7 +17,7 @@ def require(name: str) -> None:
 
 
 def open_target(settings: Logger, run: str, home: Home) -> Target:
-    """Goes on where an earlier one stopped. Raises `MissingExtraError`, and whatever the target raises when it cannot be reached."""
+    """Resumes where an earlier one stopped. Raises `MissingExtraError`, and whatever the target raises when it cannot be reached."""
     require(settings.to)
     if isinstance(settings, TensorBoardSettings):
         from logprobe.monitor.loggers.tensorboard_target import TensorBoardTarget  # noqa: PLC0415 - an extra

@@ -6,7 +6,7 @@ values = metrics.compute(rollout_logprobs, trainer_logprobs, mask)
 values["backend.k3_kl"]
 """
 
-from logprobe.collectors.statistics import Bounds
+from logprobe.collectors.kernel.statistics import Bounds
 from logprobe.monitor.metrics.batch import compute, statistics
 from logprobe.monitor.metrics.catalog import CATALOG, KEYS, metric
 from logprobe.monitor.metrics.definition import Metric

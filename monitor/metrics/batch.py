@@ -12,9 +12,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors import arrays
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.statistics import DEFAULT_BOUNDS, Bounds, Statistics, sequence_statistics
+from logprobe.collectors.kernel.statistics import (
+    DEFAULT_BOUNDS,
+    SIDES,
+    ZERO_IS_PLACEHOLDER,
+    Bounds,
+    Statistics,
+    sequence_statistics,
+)
+from logprobe.collectors.recorder import arrays
 from logprobe.monitor.metrics.parts import one_group, step_values, uncompared
 from logprobe.monitor.metrics.sums import Floats, StepSums
 
@@ -42,13 +49,14 @@ class _Batch:
 
     lengths: NDArray[np.int64]
     mask: _Ragged
-    sides: Mapping[str, _Ragged]  # "rollout", "trainer", "current" where given
+    sides: Mapping[str, _Ragged]  # "rollout", "trainer", "current", "reference" where given
     advantages: _Ragged | None
     entropy: _Ragged | None
     rewards: Floats | None
 
-    def pair(self, behaviour: str, policy: str, bounds: Bounds) -> Statistics | None:
+    def pair(self, pair: str, bounds: Bounds) -> Statistics | None:
         """Statistics [S]; without a valid token where the two sides differ in length, None where one is missing throughout."""
+        behaviour, policy = _SIDES[pair]
         if behaviour not in self.sides or policy not in self.sides:
             return None
         first, second = self.sides[behaviour], self.sides[policy]
@@ -60,6 +68,7 @@ class _Batch:
             arrays.offsets_of(self.lengths[keep]),
             bounds=bounds,
             advantages_N=None if self.advantages is None else self.advantages.of(keep),
+            zero_is_placeholder=pair in ZERO_IS_PLACEHOLDER,
         )
         if keep.all():
             return compared
@@ -83,7 +92,7 @@ class _Batch:
         return np.where(count > 0, np.bincount(sequence, values_N[use], minlength=len(self.lengths)), np.nan)
 
 
-_SIDES: Final = {"backend": ("rollout", "trainer"), "update": ("trainer", "current"), "total": ("rollout", "current")}
+_SIDES: Final = {pair: tuple(name.removesuffix("_logprobs") for name in sides) for pair, sides in SIDES.items()}
 
 
 def compute(
@@ -92,6 +101,7 @@ def compute(
     mask: Any = None,
     *,
     current_logprobs: Any = None,
+    reference_logprobs: Any = None,
     advantages: Any = None,
     entropy: Any = None,
     rewards: Any = None,
@@ -107,6 +117,7 @@ def compute(
         trainer_logprobs: t, recomputed by the trainer before the update; same layout.
         mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
         current_logprobs: c, under the policy of now; without it the pairs `update` and `total` are null.
+        reference_logprobs: under the reference policy; without it the pair `reference` is null.
         advantages: per token, or one per sequence.
         entropy: per token.
         rewards: one per sequence.
@@ -121,7 +132,12 @@ def compute(
         InputError: the arrays do not fit together.
     """
     batch = _flatten(
-        {"rollout": rollout_logprobs, "trainer": trainer_logprobs, "current": current_logprobs},
+        {
+            "rollout": rollout_logprobs,
+            "trainer": trainer_logprobs,
+            "current": current_logprobs,
+            "reference": reference_logprobs,
+        },
         mask=mask,
         advantages=advantages,
         entropy=entropy,
@@ -137,6 +153,7 @@ def statistics(
     mask: Any = None,
     *,
     current_logprobs: Any = None,
+    reference_logprobs: Any = None,
     advantages: Any = None,
     cu_seqlens: Any = None,
     bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
@@ -144,14 +161,19 @@ def statistics(
     """Sufficient statistics per sequence, by pair: for `merge` and `from_statistics`. Arguments as in `compute`.
 
     Returns:
-        Pair → `logprobe.collectors.statistics.COLUMNS` → array [sequences]; only pairs that have both sides. A sequence whose two
+        Pair → `logprobe.collectors.kernel.statistics.COLUMNS` → array [sequences]; only pairs that have both sides. A sequence whose two
         sides differ in length has its number of tokens under the mask, `n_expected`, and NaN as `min_d`.
 
     Raises:
         InputError: the arrays do not fit together.
     """
     batch = _flatten(
-        {"rollout": rollout_logprobs, "trainer": trainer_logprobs, "current": current_logprobs},
+        {
+            "rollout": rollout_logprobs,
+            "trainer": trainer_logprobs,
+            "current": current_logprobs,
+            "reference": reference_logprobs,
+        },
         mask=mask,
         advantages=advantages,
         cu_seqlens=cu_seqlens,
@@ -162,9 +184,9 @@ def statistics(
 def _pairs(batch: _Batch, bounds: Mapping[str, Bounds]) -> dict[str, Statistics]:
     unknown = bounds.keys() - _SIDES.keys()
     if unknown:
-        raise InputError(f"bounds: there is no pair {min(unknown)!r}; there is {', '.join(_SIDES)}")
+        raise InputError(f"bounds: there is no pair {min(unknown)!r}; known are {', '.join(_SIDES)}")
     limits = {**DEFAULT_BOUNDS, **bounds}
-    computed = {pair: batch.pair(*sides, limits[pair]) for pair, sides in _SIDES.items()}
+    computed = {pair: batch.pair(pair, limits[pair]) for pair in _SIDES}
     return {pair: columns for pair, columns in computed.items() if columns is not None}
 
 
@@ -226,7 +248,7 @@ def _reference_lengths(given: Mapping[str, _Ragged]) -> NDArray[np.int64]:
     if len(sizes) > 1:
         raise InputError(f"log-probs must have the same number of sequences, not {sorted(sizes)}")
     lengths = np.full(sizes.pop(), -1, np.int64)
-    for name in ("trainer", "current", "rollout"):
+    for name in ("trainer", "current", "reference", "rollout"):
         if name in given:
             lengths = np.where(lengths < 0, given[name].lengths, lengths)
     return np.maximum(lengths, 0)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.collectors.kernel.statistics import SIDES
 from logprobe.monitor.metrics.sums import PairSums, StepSums
 
 Floats = NDArray[np.float64]
 Worse = Literal["higher", "lower", "away from 0", "away from 1", "neither"]
 Grain = Literal["token", "sequence", "count"]
 
-SIDES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "backend": ("rollout_logprobs", "trainer_logprobs"),
-        "update": ("trainer_logprobs", "current_logprobs"),
-        "total": ("rollout_logprobs", "current_logprobs"),
-    }
-)  # of a pair: behaviour and policy
+RATIO_PAIRS: Final = ("backend", "update", "total")  # those whose ρ an objective may weigh tokens by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One number per step (or slice). `key` is public: it stands in the store, in alert rules and in reports."""
+    """One number per step (or slice). `key` is public: it is in the store, in alert rules and in reports."""
 
     key: str
     label: str
@@ -45,7 +39,7 @@ class PairMetric(Metric):
     """A metric of a pair; stored as ``<pair>.<key>``."""
 
     value: Callable[[PairSums], Floats]
-    pairs: tuple[str, ...] = ("backend", "update", "total")
+    pairs: tuple[str, ...] = RATIO_PAIRS
 
     def keys(self) -> tuple[str, ...]:
         """The stored keys."""
@@ -83,6 +77,7 @@ def means(
     source: str = "",
     scale: float = 1.0,
     shift: float = 0.0,
+    pairs: tuple[str, ...] = RATIO_PAIRS,
 ) -> tuple[PairMetric, PairMetric]:
     """Declare ``scale · mean(column) + shift`` twice: over all tokens, and over sequences' own means."""
     over_tokens = PairMetric(
@@ -94,6 +89,7 @@ def means(
         worse=worse,
         grain="token",
         source=source,
+        pairs=pairs,
         value=lambda pair: scale * pair.token_mean(column) + shift,
     )
     over_sequences = replace(

@@ -15,7 +15,7 @@ from logprobe.monitor.metrics.step_metrics import STEP_METRICS
 INTRODUCTION: Final = """\
 # Metrics
 
-Written from the catalog by `python -m logprobe.monitor.metrics.docs_page`; do not edit.
+Generated from the catalog by `python -m logprobe.monitor.metrics.docs_page`; do not edit.
 
 | symbol | meaning |
 |---|---|
@@ -30,11 +30,13 @@ Written from the catalog by `python -m logprobe.monitor.metrics.docs_page`; do n
 | `update` | `c − t` | how far has the optimizer moved within this step? |
 | `total` | `c − r` | what an objective without old log-probs sees |
 
-A token mean is over all valid tokens of the whole step, a sequence mean over its non-empty sequences' own means; sums are float64.
-**A broken token never looks healthy**: values that are not finite, above 0, or known sentinels are counted by kind, left out of the
-means, and lower `coverage`. What cannot be measured is null, and so is any value of a step without a valid token.
+A token mean is over all valid tokens of the whole step, a sequence mean over the means of its non-empty sequences;
+sums are float64. **A broken token never looks healthy**: values that are not finite, above 0, or known sentinels are
+counted by kind, left out of the means, and lower `coverage`. What cannot be measured is null, and so is any value of a
+step without a valid token.
 
-The same numbers for arrays in memory, padded [batch, time], packed with `cu_seqlens`, or lists of sequences; numpy, torch or plain:
+The same numbers for arrays in memory: padded [batch, time], packed with `cu_seqlens`, or lists of sequences; numpy,
+torch or plain lists:
 
 ```python
 from logprobe.monitor import metrics
@@ -42,7 +44,7 @@ from logprobe.monitor import metrics
 values = metrics.compute(rollout_logprobs, trainer_logprobs, mask, current_logprobs=current_logprobs)
 values["backend.k3_kl"]
 
-# Ranks or micro-batches apart: statistics per sequence add up to the numbers of the whole batch, exactly.
+# Over ranks or micro-batches: statistics per sequence merge exactly into those of the whole batch.
 parts = [metrics.statistics(r, t, m) for r, t, m in micro_batches]
 metrics.from_statistics(metrics.merge(*parts))["backend.k3_kl"]
 ```
@@ -54,11 +56,11 @@ def page() -> str:
     return "\n".join(
         [
             INTRODUCTION,
-            "## Of a pair\n",
+            "## Metrics of a pair\n",
             "Stored as `<pair>.<key>`, for example `backend.k3_kl`. Each needs the log-probs of both sides of its pair.\n",
             _table(PAIR_METRICS),
             "",
-            "## Of a step\n",
+            "## Metrics of a step\n",
             _table(STEP_METRICS),
             "",
         ]
@@ -67,7 +69,7 @@ def page() -> str:
 
 def _table(metrics: Sequence[Metric]) -> str:
     head = [
-        "| key | formula | over | unit | worse when | what it says | needs | also reported by |",
+        "| key | formula | over | unit | worse when | meaning | needs | also reported by |",
         "|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join(head + [_row(metric) for metric in metrics])

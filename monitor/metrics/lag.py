@@ -69,6 +69,15 @@ class Versions:
         }
 
 
+def is_number(label: str) -> bool:
+    """Whether labels of this kind are subtracted, and need no order of appearance.
+
+    >>> is_number("12"), is_number("step-12")
+    (True, False)
+    """
+    return _WHOLE.fullmatch(label) is not None
+
+
 def _number(label: str) -> float:
     return float(label) if _WHOLE.fullmatch(label) else np.nan
 

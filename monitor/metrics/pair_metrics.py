@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.collectors.statistics import BROKEN, Bounds
+from logprobe.collectors.kernel.statistics import BROKEN, PAIRS, Bounds
 from logprobe.monitor.metrics import pair_values as values
 from logprobe.monitor.metrics.definition import PairMetric, means
 from logprobe.monitor.metrics.sums import exp_clamped
@@ -29,11 +29,12 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         "sum_d",
         scale=-1.0,
         label="KL (k1)",
-        words="Estimate of KL(behaviour‖policy); may be negative. Its sign is an offset between the two.",
+        words="Estimate of KL(behaviour‖policy); may be negative. Its sign shows a bias between the two.",
         formula="mean(−d)",
         unit="nats",
         worse="away from 0",
         source="ms-swift, verl",
+        pairs=PAIRS,
     ),
     *means(
         "k2_kl",
@@ -45,6 +46,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="nats",
         worse="higher",
         source="Schulman",
+        pairs=PAIRS,
     ),
     *means(
         "k3_kl",
@@ -55,6 +57,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="nats",
         worse="higher",
         source="ms-swift, verl, slime",
+        pairs=PAIRS,
     ),
     *means(
         "reverse_kl",
@@ -64,16 +67,18 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         formula="mean(ρ·d − ρ + 1)",
         unit="nats",
         worse="higher",
+        pairs=PAIRS,
     ),
     *means(
         "logprob_abs_diff_mean",
         "sum_abs_d",
         label="|Δ log-prob|, mean",
-        words="Mean distance of the two log-probabilities.",
+        words="Mean distance between the two log-probabilities.",
         formula="mean(|d|)",
         unit="nats",
         worse="higher",
         source="slime, TRL",
+        pairs=PAIRS,
     ),
     PairMetric(
         key="logprob_abs_diff_max",
@@ -83,13 +88,14 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="nats",
         worse="higher",
         source="slime, TRL",
+        pairs=PAIRS,
         value=values.abs_diff_max,
     ),
     *means(
         "prob_abs_diff_mean",
         "sum_abs_prob_diff",
         label="|Δ prob|, mean",
-        words="Mean distance of the two probabilities.",
+        words="Mean distance between the two probabilities.",
         formula="mean(|e^policy − e^behaviour|)",
         worse="higher",
         source="verl",
@@ -98,7 +104,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         "mult_prob_error",
         "sum_exp_abs_d",
         label="Multiplicative probability error",
-        words="By what factor the two probabilities differ; 1 is agreement.",
+        words="Mean factor between the two probabilities; 1 is agreement.",
         formula="mean(e^|d|)",
         worse="higher",
         source="NeMo-RL",
@@ -117,7 +123,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         "sum_ratio_m1",
         shift=1.0,
         label="ρ, mean",
-        words="Mean importance ratio before any correction. 1 when the reported log-probs are those sampled from.",
+        words="Mean importance ratio before any correction. 1 if the reported log-probs are those sampled from.",
         formula="mean(ρ)",
         worse="away from 1",
     ),
@@ -160,7 +166,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         label="Calibration z",
         words=(
             "Deviation of mean(ρ) from 1 in standard errors, clustered by sequence. Far beyond ±3, the reported log-probs "
-            "belong to another distribution than the one sampled from, however small the gap."
+            "belong to a different distribution from the one sampled from, however small the gap."
         ),
         formula="(mean(ρ) − 1) / SE",
         unit="standard errors",
@@ -217,7 +223,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
     PairMetric(
         key="ess",
         label="Effective sample size",
-        words="Share of the tokens that importance weighting leaves in effect; 1 when all ρ are equal.",
+        words="Effective share of tokens under importance weighting; 1 if all ρ are equal.",
         formula="(Σρ)²/(n·Σρ²)",
         unit="fraction",
         worse="lower",
@@ -290,7 +296,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="away from 0",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(-pair.mean_log_ratio),
+        value=lambda pair: pair.sequences.mean(-pair.mean_log_ratio, "−d"),
     ),
     PairMetric(
         key="log_ppl_abs_diff",
@@ -301,7 +307,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(np.abs(pair.mean_log_ratio)),
+        value=lambda pair: pair.sequences.mean(np.abs(pair.mean_log_ratio), "|d|"),
     ),
     PairMetric(
         key="log_ppl_diff_max",
@@ -312,7 +318,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.max(-pair.mean_log_ratio),
+        value=lambda pair: pair.sequences.max(-pair.mean_log_ratio, "max −d"),
     ),
     PairMetric(
         key="log_ppl_diff_min",
@@ -323,7 +329,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="lower",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.min(-pair.mean_log_ratio),
+        value=lambda pair: pair.sequences.min(-pair.mean_log_ratio, "min −d"),
     ),
     PairMetric(
         key="ppl_ratio",
@@ -333,7 +339,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="away from 1",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(exp_clamped(-pair.mean_log_ratio)),
+        value=lambda pair: pair.sequences.mean(exp_clamped(-pair.mean_log_ratio), "ppl ratio"),
     ),
     PairMetric(
         key="clip_fraction_high",
@@ -394,7 +400,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
     PairMetric(
         key="pg_clip_fraction",
         label="PPO clip fraction",
-        words="Tokens for which PPO's minimum takes the clipped branch, the sign of the advantage included (ε = 0.2).",
+        words="Tokens for which PPO's minimum selects the clipped branch, given the sign of the advantage (ε = 0.2).",
         formula="fraction of (ρ > 1.2 and A > 0) or (ρ < 0.8 and A < 0)",
         unit="fraction",
         worse="higher",
@@ -416,20 +422,22 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
     PairMetric(
         key="identical_frac",
         label="Bit-identical tokens",
-        words="Tokens whose two log-probabilities are the same number.",
+        words="Tokens whose two log-probabilities are identical.",
         formula="fraction of d == 0",
         unit="fraction",
         worse="neither",
+        pairs=PAIRS,
         value=lambda pair: pair.token_mean("n_zero_d"),
     ),
     PairMetric(
         key="coverage",
         label="Coverage",
-        words="Share of the tokens under the mask that went into the numbers. Below 1, every other number is incomplete.",
+        words="Share of the tokens under the mask that could be measured. Below 1, every other number is incomplete.",
         formula="n / tokens under the mask",
         unit="fraction",
         worse="lower",
         grain="count",
+        pairs=PAIRS,
         value=values.coverage,
     ),
     PairMetric(
@@ -440,6 +448,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="tokens",
         worse="higher",
         grain="count",
+        pairs=PAIRS,
         value=lambda pair: pair.counted(*NONFINITE),
     ),
     PairMetric(
@@ -453,6 +462,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="tokens",
         worse="higher",
         grain="count",
+        pairs=PAIRS,
         value=lambda pair: pair.counted(*IMPOSSIBLE),
     ),
     PairMetric(
@@ -463,6 +473,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         unit="tokens",
         worse="higher",
         grain="count",
+        pairs=PAIRS,
         value=lambda pair: pair.counted("n_clamped"),
     ),
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.collectors.statistics import Bounds
+from logprobe.collectors.kernel.statistics import Bounds
 from logprobe.monitor.metrics.sums import CLAMP, Floats, PairSums, divide, exp_clamped
 
 ROUNDING: Final = 1e-14  # relative: what is left of a variance when all values are equal
@@ -47,25 +47,28 @@ def ess(pair: PairSums) -> Floats:
 def ess_seq(pair: PairSums) -> Floats:
     """Effective sample size of the sequences' geometric mean ratios."""
     weights = exp_clamped(pair.mean_log_ratio)
-    return divide(pair.sequences.sum(weights) ** 2, pair.sequences.count() * pair.sequences.sum(weights**2))
+    total, squares = pair.sequences.sum(weights, "ratio"), pair.sequences.sum(weights**2, "ratio²")
+    return divide(total**2, pair.sequences.count() * squares)
 
 
 def chi2_seq(pair: PairSums) -> Floats:
     """χ² of the sequences' geometric mean ratios."""
-    return pair.sequences.mean(np.expm1(2 * np.clip(pair.mean_log_ratio, -CLAMP, CLAMP)))
+    return pair.sequences.mean(np.expm1(2 * np.clip(pair.mean_log_ratio, -CLAMP, CLAMP)), "chi2")
 
 
 def chi2_seq_product(pair: PairSums) -> Floats:
     """χ² of the products of the sequences' ratios."""
-    return pair.sequences.mean(np.expm1(2 * np.clip(pair.column("sum_d"), -CLAMP, CLAMP)))
+    return pair.sequences.mean(np.expm1(2 * np.clip(pair.column("sum_d"), -CLAMP, CLAMP)), "chi2 product")
 
 
 def calibration_z(pair: PairSums) -> Floats:
-    """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean."""
-    mean_m1 = pair.token_mean("sum_ratio_m1")
-    residuals = pair.column("sum_ratio_m1") - mean_m1[pair.sequences.index] * pair.lengths
+    """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean, from sums of products."""
+    mean_m1, total, n = pair.token_mean("sum_ratio_m1"), pair.column("sum_ratio_m1"), pair.lengths
+    squares = pair.sequences.sum(total * total, "ratio_m1²")
+    products, lengths = pair.sequences.sum(total * n, "ratio_m1·n"), pair.sequences.sum(n * n, "n²")
+    residuals = squares - 2 * mean_m1 * products + mean_m1**2 * lengths
     clusters = pair.sequences.count()
-    variance = pair.sequences.sum(residuals**2) * divide(clusters, clusters - 1)
+    variance = np.where(residuals < ROUNDING * squares, 0.0, residuals) * divide(clusters, clusters - 1)
     return divide(mean_m1 * pair.n, np.sqrt(variance))
 
 
@@ -93,18 +96,20 @@ def abs_diff_max(pair: PairSums) -> Floats:
 
 def ppl(pair: PairSums, column: str) -> Floats:
     """Mean over sequences of the perplexity of one side."""
-    return pair.sequences.mean(exp_clamped(-pair.per_token(column)))
+    return pair.sequences.mean(exp_clamped(-pair.per_token(column)), f"ppl {column}")
 
 
 def clamped_indicator(pair: PairSums) -> Floats:
     """Mean over sequences of the fraction of ρ outside the bounds."""
-    return pair.sequences.mean(pair.per_token("n_above") + pair.per_token("n_below"))
+    return pair.sequences.mean(pair.per_token("n_above") + pair.per_token("n_below"), "clamped")
 
 
 def gspo_indicator(pair: PairSums, bounds: Bounds) -> Floats:
     """Fraction of sequences whose geometric ratio is outside `bounds`."""
     ratio = exp_clamped(pair.mean_log_ratio)
-    return pair.sequences.mean((ratio < bounds.lower) | (ratio > bounds.upper))
+    return pair.sequences.mean(
+        (ratio < bounds.lower) | (ratio > bounds.upper), f"outside {bounds.lower}…{bounds.upper}"
+    )
 
 
 def pg_clip_fraction(pair: PairSums) -> Floats:

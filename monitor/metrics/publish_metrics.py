@@ -54,28 +54,28 @@ PUBLISH_METRICS: Final[tuple[StepMetric, ...]] = (
         "delay",
         "publish_delay",
         "Publish delay",
-        "How long the weights that the step produced took until an engine had them. It begins where trainer or engine first say: the "
-        "update requested, or its transfer started. A replica that does not report is in no mean: see publish_replicas.",
+        "Time until an engine had the weights that the step produced. It starts at the earliest recorded event: the "
+        "update requested, or its transfer started. Replicas that do not report are left out: see publish_replicas.",
         "applied_at − earliest of requested_at, started_at",
     ),
     *_publication_metrics(
         "resume_delay",
         "publish_resume",
         "Publish to resume",
-        "As publish_delay, until the engine went on generating.",
+        "Like publish_delay, until the engine resumed generating.",
         "resumed_at − earliest of requested_at, started_at",
     ),
     *_publication_metrics(
         "pause",
         "update_pause",
         "Pause for an update",
-        "How long an engine generated nothing because of the update. Null where it was not paused: it is not 0 either.",
+        "How long an engine paused generation for the update. Null, not 0, if it did not pause.",
         "resumed_at − requested_at of the engine",
     ),
     StepMetric(
         key="publish_replicas",
         label="Replicas updated",
-        words="How many replicas have the step's weights, as far as their publish delay is known; fewer than there are is a replica that "
+        words="How many replicas have the step's weights, by known publish delay; if fewer than exist, a replica "
         "hangs, or does not report.",
         formula="count of (version, replica) with a publish delay",
         unit="replicas",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.metrics.definition import Floats, StepMetric
+from logprobe.monitor.metrics.probe_metrics import PROBE_METRICS
 from logprobe.monitor.metrics.publish_metrics import PUBLISH_METRICS
 from logprobe.monitor.metrics.sums import Groups, Lag, StepSums, divide
 
@@ -51,22 +52,24 @@ def _lag_newest(lag: Lag, unit: str) -> Floats:
     known = ~np.isnan(values) & (lag.tokens > 0)
     newest = np.full(_sequences(lag), np.inf)
     np.minimum.at(newest, lag.sequence[known], values[known])
-    return _first_rows(lag, np.isfinite(newest)).mean(newest[np.isfinite(newest)])
+    return _mean_over(lag, newest, np.isfinite(newest))
 
 
 def _sequences(lag: Lag) -> int:
     return int(lag.sequence.max(initial=-1)) + 1
 
 
-def _first_rows(lag: Lag, keep: NDArray[np.bool_]) -> Groups:
-    """Groups of the sequences (not rows) to keep."""
+def _mean_over(lag: Lag, values: Floats, keep: NDArray[np.bool_]) -> Floats:
+    """Mean of a value per sequence (not row) over those to keep."""
     _, first = np.unique(lag.sequence, return_index=True)
-    return Groups(lag.groups.index[first], lag.groups.size).where(keep)
+    alike = np.ones(len(first)) if lag.alike is None else lag.alike[first]
+    groups = Groups(lag.groups.index[first], lag.groups.size).where(keep)
+    return divide(groups.sum(values[keep] * alike[keep]), groups.sum(alike[keep]))
 
 
 def _mixed_frac(lag: Lag) -> Floats:
     versions = np.bincount(lag.sequence, weights=lag.known & (lag.tokens > 0), minlength=_sequences(lag))
-    return _first_rows(lag, versions > 0).mean(versions[versions > 0] > 1)
+    return _mean_over(lag, (versions > 1).astype(np.float64), versions > 0)
 
 
 def _unknown_frac(lag: Lag) -> Floats:
@@ -89,12 +92,12 @@ def _lag_metrics(unit: str, infix: str, what: str) -> tuple[StepMetric, ...]:
         )
 
     lag = f"lag = {what} of the trainer's weights − of the weights that sampled the token"
-    mean = declare("mean", "How old the weights were that sampled the step's tokens.", f"token mean; {lag}", _lag_mean)
+    mean = declare("mean", "Age of the weights that sampled the step's tokens.", f"token mean; {lag}", _lag_mean)
     largest = declare("max", "The oldest weights that sampled any token of the step.", f"max; {lag}", _lag_max)
     smallest = declare("min", "The newest weights that sampled any token of the step.", f"min; {lag}", _lag_min)
     newest = declare(
         "newest",
-        "How old the newest weights were that touched a sequence; the gap to the mean is what in-flight updates leave behind.",
+        "Age of the newest weights that sampled part of a sequence; the gap to the mean comes from in-flight updates.",
         f"mean over sequences of the smallest lag in it; {lag}",
         _lag_newest,
     )
@@ -117,7 +120,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="entropy_sampled",
         label="Entropy (sampled)",
-        words="Entropy of the rollout policy, estimated from its own log-probs: for trainers that report none.",
+        words="Entropy of the rollout policy, estimated from its own log-probs: for trainers that do not report entropy.",
         formula="mean(−r)",
         unit="nats",
         worse="lower",
@@ -135,24 +138,24 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         grain="sequence",
         source="PipelineRL",
         needs=("rewards",),
-        value=lambda step: step.reported(step.known_mean(step.reward), "reward"),
+        value=lambda step: step.reported(step.known_mean(step.reward, "reward"), "reward"),
     ),
     StepMetric(
         key="advantage_abs_mean",
         label="|Advantage|",
-        words="Mean size of the advantages; near 0 the step teaches nothing.",
+        words="Mean size of the advantages; near 0 the step has no learning signal.",
         formula="mean(|A|)",
         unit="",
         worse="neither",
         grain="token",
         source="PipelineRL",
         needs=("advantages",),
-        value=lambda step: step.known_ratio(step.advantage_abs_sum, step.n_expected),
+        value=lambda step: step.known_ratio(step.advantage_abs_sum, step.n_expected, "advantage"),
     ),
     StepMetric(
         key="is_weight_mean",
         label="Mean weight",
-        words="Mean importance weight of the correction that the trainer applied; what it dropped counts as 0.",
+        words="Mean importance weight of the correction that the trainer applied; dropped tokens count as 0.",
         formula="Σ w / tokens under the mask before the correction",
         unit="",
         worse="away from 1",
@@ -164,7 +167,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="clipped_frac",
         label="Corrected tokens",
-        words="Tokens that the correction which the trainer applied truncated, clipped or dropped.",
+        words="Tokens that the trainer's correction truncated, clipped or dropped.",
         formula="fraction of the tokens under the mask before the correction",
         unit="fraction",
         worse="higher",
@@ -182,7 +185,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         worse="neither",
         grain="sequence",
         source="PipelineRL",
-        value=lambda step: step.groups.mean(step.n_expected),
+        value=lambda step: divide(step.expected, step.groups.count()),
     ),
     StepMetric(
         key="token_mismatch_frac",
@@ -194,7 +197,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         grain="sequence",
         source="slime article",
         needs=("rollout records",),
-        value=lambda step: 1.0 - step.known_mean(step.token_match),
+        value=lambda step: 1.0 - step.known_mean(step.token_match, "token_match"),
     ),
     StepMetric(
         key="length_mismatch_frac",
@@ -206,41 +209,45 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         grain="sequence",
         source="slime article",
         needs=("rollout records",),
-        value=lambda step: 1.0 - step.known_mean(step.length_match),
+        value=lambda step: 1.0 - step.known_mean(step.length_match, "length_match"),
     ),
     StepMetric(
         key="routing_agreement",
         label="Routing agreement",
-        words="Mixture of experts: how often engine and trainer sent a token to the same set of experts, whatever their order.",
+        words="Mixture of experts: how often engine and trainer routed a token to the same set of experts, in any order.",
         formula="pairs (token, layer) with the same set / pairs with a route on both sides",
         unit="fraction",
         worse="lower",
         grain="token",
         source="slime article",
         needs=("routes", "rollout records"),
-        value=lambda step: step.known_ratio(step.routed("routes_equal"), step.routed("routes_compared")),
+        value=lambda step: step.known_ratio(
+            step.routed("routes_equal"), step.routed("routes_compared"), "routes equal"
+        ),
     ),
     StepMetric(
         key="routing_coverage",
         label="Routing coverage",
-        words="How much of the step's routes could be compared: of sequences with routes on both sides, the pairs that have both.",
+        words="How many of the step's routes could be compared: among sequences with routes on both sides, the pairs that have both.",
         formula="pairs (token, layer) with a route on both sides / pairs under the mask",
         unit="fraction",
         worse="lower",
         grain="token",
         needs=("routes", "rollout records"),
-        value=lambda step: step.known_ratio(step.routed("routes_compared"), step.routed("routes_expected")),
+        value=lambda step: step.known_ratio(
+            step.routed("routes_compared"), step.routed("routes_expected"), "routes compared"
+        ),
     ),
     StepMetric(
         key="routing_mismatch_frac",
         label="Routing mismatch",
-        words="Sequences whose two sides report different numbers of layers: their routes cannot be compared, and are in no agreement.",
+        words="Sequences whose two sides report different numbers of layers: their routes cannot be compared and are left out of the agreement.",
         formula="fraction of the sequences with routes on both sides",
         unit="fraction",
         worse="higher",
         grain="sequence",
         needs=("routes", "rollout records"),
-        value=lambda step: 1.0 - step.known_mean(step.routed("routes_match")),
+        value=lambda step: 1.0 - step.known_mean(step.routed("routes_match"), "routes match"),
     ),
     *_lag_metrics("versions", "", "version"),
     *_lag_metrics("steps", "_steps", "optimizer step"),
@@ -259,7 +266,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="unknown_version_frac",
         label="Unknown versions",
-        words="Tokens of which nobody said which weights sampled them. They have no lag; it is not 0.",
+        words="Tokens whose weight version is unknown. Their lag is null, not 0.",
         formula="fraction of tokens",
         unit="fraction",
         worse="higher",
@@ -267,5 +274,19 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         needs=("spans",),
         value=_with_lag(_unknown_frac),
     ),
+    StepMetric(
+        key="version_conflict_frac",
+        label="Version conflicts",
+        words="Tokens whose weight version the engine's record and the trainer's statement disagree about. Their version counts as unknown.",
+        formula="tokens with different versions / tokens whose version both sides say",
+        unit="fraction",
+        worse="higher",
+        grain="token",
+        needs=("rollout_versions", "spans"),
+        value=lambda step: step.known_ratio(
+            step.version_count("versions_differing"), step.version_count("versions_compared"), "versions"
+        ),
+    ),
     *PUBLISH_METRICS,
+    *PROBE_METRICS,
 )

@@ -3,20 +3,24 @@
 A group is a step, or a slice of one. All groups are reduced at once, so a value function maps arrays [G] to an array [G];
 NaN stands for null ("cannot be measured") until the value is written.
 
+Sequences of old steps are folded (see `logprobe.monitor.store.folding`): only sums over them are kept, each under a name, in a `Ledger`.
+Sums run from left to right and begin with what was folded, so a step has the same value, in every bit, whether some of its first
+sequences were folded or not.
+
 Dimensions: ``_S`` sequences, ``_V`` sequences with a valid token, ``_G`` groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logprobe.collectors.statistics import Statistics, empty, reduce_groups
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS, Column, Statistics, empty
 
 Floats = NDArray[np.float64]
 CLAMP: Final = 20.0  # of log-ratios of whole sequences before they are exponentiated, as for tokens
@@ -35,41 +39,82 @@ def exp_clamped(values: Floats) -> Floats:
     return np.exp(np.clip(values, -CLAMP, CLAMP))
 
 
+@dataclass
+class Ledger:
+    """Sums over sequences by name. `before` [G]: of those that were folded, and `folded` [G] where there are any; `after` [G]: of all.
+
+    A sum that a folded step lacks, because it was folded by an earlier logprobe, is unknown: NaN.
+    """
+
+    folded: NDArray[np.bool_]
+    before: Mapping[str, Floats]
+    after: dict[str, Floats] = field(default_factory=dict)
+
+    def begin(self, name: str, identity: float) -> Floats:
+        """Where a sum, or an extreme, goes on from [G]: `identity` where nothing was folded."""
+        known = self.before.get(name)
+        return np.where(self.folded, np.nan if known is None else known, identity)
+
+
 @dataclass(frozen=True)
 class Groups:
-    """Which group each sequence belongs to: `index` [S] in [0, size)."""
+    """Which group each sequence belongs to: `index` [S] in [0, size). With a `ledger` every sum needs a name, unique below `name`."""
 
     index: NDArray[np.intp]
     size: int
+    ledger: Ledger | None = None
+    name: str = ""
 
-    def sum(self, values_S: ArrayLike) -> Floats:
+    def sum(self, values_S: ArrayLike, name: str = "") -> Floats:
         """Sum per group, 0 for an empty one."""
-        return np.bincount(self.index, weights=np.asarray(values_S, np.float64), minlength=self.size).astype(np.float64)
+        values = np.asarray(values_S, np.float64)
+        if self.ledger is None:
+            return np.bincount(self.index, weights=values, minlength=self.size).astype(np.float64)
+        first = self.ledger.begin(self._full(name), 0.0)
+        index = np.concatenate([np.arange(self.size), self.index])
+        total = np.bincount(index, np.concatenate([first, values]), minlength=self.size)
+        return self._noted(name, total.astype(np.float64))
 
     def count(self) -> Floats:
         """Sequences per group."""
-        return np.bincount(self.index, minlength=self.size).astype(np.float64)
+        return self.sum(np.ones(len(self.index)), "count")
 
-    def mean(self, values_S: ArrayLike) -> Floats:
+    def mean(self, values_S: ArrayLike, name: str = "") -> Floats:
         """Mean per group, NaN for an empty one."""
-        return divide(self.sum(values_S), self.count())
+        return divide(self.sum(values_S, name), self.count())
 
-    def max(self, values_S: ArrayLike) -> Floats:
+    def max(self, values_S: ArrayLike, name: str = "") -> Floats:
         """Maximum per group, NaN for an empty one."""
-        return self._extreme(np.maximum, values_S, -np.inf)
+        return self._finite(self.extreme(np.maximum, values_S, -np.inf, name))
 
-    def min(self, values_S: ArrayLike) -> Floats:
+    def min(self, values_S: ArrayLike, name: str = "") -> Floats:
         """Minimum per group, NaN for an empty one."""
-        return self._extreme(np.minimum, values_S, np.inf)
+        return self._finite(self.extreme(np.minimum, values_S, np.inf, name))
 
-    def where(self, keep_S: NDArray[np.bool_]) -> Groups:
-        """The same groups with only some of the sequences."""
-        return Groups(self.index[keep_S], self.size)
+    def where(self, keep_S: NDArray[np.bool_], name: str = "") -> Groups:
+        """The same groups with only some of the sequences. `name`: of this choice, for the ledger."""
+        return replace(self, index=self.index[keep_S], name=self._full(name))
 
-    def _extreme(self, ufunc: np.ufunc, values_S: ArrayLike, identity: float) -> Floats:
-        result = np.full(self.size, identity)
+    def extreme(self, ufunc: np.ufunc, values_S: ArrayLike, identity: float, name: str = "") -> Floats:
+        """Extreme per group, `identity` for an empty one."""
+        result = np.full(self.size, identity) if self.ledger is None else self.ledger.begin(self._full(name), identity)
         ufunc.at(result, self.index, np.asarray(values_S, np.float64))
-        return np.where(np.isfinite(result), result, np.nan)
+        return result if self.ledger is None else self._noted(name, result)
+
+    def _finite(self, values: Floats) -> Floats:
+        return np.where(np.isfinite(values), values, np.nan)
+
+    def _full(self, name: str) -> str:
+        return f"{self.name}/{name}" if self.name else name
+
+    def _noted(self, name: str, result: Floats) -> Floats:
+        if self.ledger is not None:
+            if not name:
+                raise ValueError(
+                    "a sum over sequences of stored steps needs a name: it is kept after the sequences are removed"
+                )
+            self.ledger.after[self._full(name)] = result
+        return result
 
 
 class PairSums:
@@ -83,7 +128,18 @@ class PairSums:
     @cached_property
     def tokens(self) -> Statistics:
         """Token sums, extremes and counts: `COLUMNS` → [G]."""
-        return reduce_groups(self._statistics, self._groups.index, self._groups.size)
+        return {c.name: self._merged(c) for c in COLUMN_SPECS}
+
+    def _merged(self, column: Column) -> NDArray[Any]:
+        values = np.asarray(self._statistics[column.name], np.float64)
+        if column.reduction == "sum":
+            return self._groups.sum(values, column.name)
+        return self._groups.extreme(column.ufunc, values, column.identity, column.name)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether any sequence of these steps, folded or not, has statistics of the pair: a pair without is asked for, too."""
+        return self._groups.ledger is not None
 
     @cached_property
     def measured(self) -> NDArray[np.bool_]:
@@ -97,7 +153,7 @@ class PairSums:
     @cached_property
     def sequences(self) -> Groups:
         """Groups of the sequences that have a valid token [V]."""
-        return self._groups.where(self._valid)
+        return self._groups.where(self._valid, "valid")
 
     def column(self, name: str) -> Floats:
         """A column of the sequences that have a valid token [V]."""
@@ -120,7 +176,7 @@ class PairSums:
     @cached_property
     def n(self) -> Floats:
         """Valid tokens [G]."""
-        return self.tokens["n"].astype(np.float64)
+        return np.asarray(self.tokens["n"], np.float64)
 
     def token_mean(self, name: str) -> Floats:
         """Σ over all valid tokens / their number [G]."""
@@ -128,7 +184,7 @@ class PairSums:
 
     def sequence_mean(self, name: str) -> Floats:
         """Mean over sequences with a valid token of their means [G]."""
-        return self.sequences.mean(self.per_token(name))
+        return self.sequences.mean(self.per_token(name), f"mean {name}")
 
     def counted(self, *names: str) -> Floats:
         """Sum of counts [G], NaN where the pair has no statistics."""
@@ -138,18 +194,21 @@ class PairSums:
 
 @dataclass(frozen=True)
 class Lag:
-    """Token-weighted weight lag: one row per sequence and weight version that sampled a part of it.
+    """Token-weighted weight lag: one row per weight version that sampled a part of a sequence, or of several that are alike.
 
     `versions`, `steps` and `seconds` are the trainer's minus the token's, NaN where unknown.
     """
 
     groups: Groups  # of the rows
-    sequence: NDArray[np.intp]  # which sequence a row belongs to, numbered from 0 without gaps
+    sequence: NDArray[
+        np.intp
+    ]  # which sequence, or which that are alike, a row belongs to, numbered from 0 without gaps
     tokens: Floats
     known: NDArray[np.bool_]  # the token's version is known
     versions: Floats
     steps: Floats
     seconds: Floats
+    alike: Floats | None = None  # of how many sequences a row tells; None: of one
 
 
 @dataclass(frozen=True)
@@ -178,7 +237,8 @@ class StepSums:
     publications: Publications | None = None
     routes: Mapping[str, Floats] = field(
         default_factory=dict
-    )  # columns of `logprobe.monitor.route_counts`, where known
+    )  # columns of `logprobe.monitor.ingest.route_counts`, where known
+    versions: Mapping[str, Floats] = field(default_factory=dict)  # tokens of which engine and trainer say the version
     scalars: Mapping[str, Floats] = field(default_factory=dict)  # what the trainer reported for the whole step [G]
     pairs: dict[str, PairSums] = field(default_factory=dict)
 
@@ -195,27 +255,31 @@ class StepSums:
     @cached_property
     def expected(self) -> Floats:
         """Tokens under the mask [G], measurable or not."""
-        return self.groups.sum(self.n_expected)
+        return self.groups.sum(self.n_expected, "n_expected")
 
     @cached_property
     def entropy(self) -> Floats:
         """Mean entropy over tokens, or the trainer's scalar of that name [G]."""
-        return self.reported(self.known_ratio(self.entropy_sum, self.entropy_n), "entropy")
+        return self.reported(self.known_ratio(self.entropy_sum, self.entropy_n, "entropy"), "entropy")
 
-    def known_mean(self, values_S: Floats) -> Floats:
-        """Mean over the sequences that have the value [G]."""
+    def known_mean(self, values_S: Floats, name: str) -> Floats:
+        """Mean over the sequences that have the value [G]. `name`: of the sums."""
         known = ~np.isnan(values_S)
-        return self.groups.where(known).mean(values_S[known])
+        return self.groups.where(known, name).mean(values_S[known], "sum")
 
-    def known_ratio(self, numerator_S: Floats, denominator_S: Floats) -> Floats:
-        """Σ numerator / Σ denominator over the sequences that have the numerator [G]."""
+    def known_ratio(self, numerator_S: Floats, denominator_S: Floats, name: str) -> Floats:
+        """Σ numerator / Σ denominator over the sequences that have the numerator [G]. `name`: of the sums."""
         known = ~np.isnan(numerator_S)
-        groups = self.groups.where(known)
-        return divide(groups.sum(numerator_S[known]), groups.sum(denominator_S[known]))
+        groups = self.groups.where(known, name)
+        return divide(groups.sum(numerator_S[known], "numerator"), groups.sum(denominator_S[known], "denominator"))
 
     def routed(self, name: str) -> Floats:
         """A column of routes [S]; NaN throughout where none was recorded."""
         return self.routes.get(name, np.full(len(self.n_expected), np.nan))
+
+    def version_count(self, name: str) -> Floats:
+        """A count of ``sql/macro_version_counts.sql`` [S]; NaN where the trainer said nothing of versions."""
+        return self.versions.get(name, np.full(len(self.n_expected), np.nan))
 
     def stated(self, name: str) -> Floats:
         """What the trainer said of the whole step, null where it said nothing [G]."""

@@ -1,4 +1,4 @@
-"""Rows of the store → the sums that the catalog is evaluated on, for many steps of one run at once."""
+"""Rows of the store → the sums that the catalog is evaluated on, for many steps at once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS, PAIRS
 from logprobe.monitor.columns import floats
+from logprobe.monitor.ingest.route_counts import ROUTE_COLUMNS
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
-from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Publications, StepSums
-from logprobe.monitor.route_counts import ROUTE_COLUMNS
+from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Ledger, Publications, StepSums
 
 
 @dataclass(frozen=True)
 class StepTables:
-    """Everything known of some steps of one run; `monitor/sql/step_*.sql` say the columns."""
+    """Everything known of some steps, which the column ``step`` numbers; `monitor/sql/step_*.sql` say the columns."""
 
     sequences: pa.Table
     statistics: pa.Table
@@ -27,13 +27,15 @@ class StepTables:
     scalars: pa.Table
     weights: pa.Table
     publications: pa.Table
+    folded: pa.Table
+    folded_pairs: pa.Table
 
 
 def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
     """Sums of these steps, ascending [G]."""
     sequences = tables.sequences
     result = StepSums(
-        groups=_groups(steps, sequences),
+        groups=_groups(steps, sequences, folded_sums(steps, tables.folded)),
         lag=_lag(steps, tables.spans, tables.weights),
         scalars=_scalars(steps, tables.scalars),
         n_expected=floats(sequences["n_expected"]),
@@ -44,22 +46,43 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
         token_match=floats(sequences["token_match"]),
         length_match=floats(sequences["length_match"]),
         routes={name: floats(sequences[name]) for name in ROUTE_COLUMNS},
+        versions={name: floats(sequences[name]) for name in ("versions_compared", "versions_differing")},
         publications=_publications(steps, tables.publications),
     )
     for pair in PAIRS:
-        rows = tables.statistics.filter(pc.equal(tables.statistics["pair"], pair))
-        if rows.num_rows:
+        rows, folded = (
+            table.filter(pc.equal(table["pair"], pair)) for table in (tables.statistics, tables.folded_pairs)
+        )
+        if rows.num_rows or folded.num_rows:
             columns = {c.name: rows[c.name].to_numpy() for c in COLUMN_SPECS}
-            result.add_pair(pair, columns, _groups(steps, rows))
+            before = {c.name: folded[c.name] for c in COLUMN_SPECS}
+            result.add_pair(pair, columns, _groups(steps, rows, folded_sums(steps, folded, before)))
     return result
 
 
-# The first two stand in for what training records do not carry, the others come with the correction that a step states.
-_SCALARS = ("entropy", "reward", "is_weight_mean", "clipped_frac")
+def folded_sums(
+    steps: NDArray[np.int64], table: pa.Table, columns: Mapping[str, pa.ChunkedArray] | None = None
+) -> Ledger:
+    """What was folded of these steps: the map `sums` of each row of `table`, and `columns` of it by name."""
+    place = np.searchsorted(steps, table["step"].to_numpy())
+    folded = np.zeros(len(steps), np.bool_)
+    folded[place] = True
+    before: dict[str, Floats] = {}
+    for name, column in (columns or {}).items():
+        before[name] = np.full(len(steps), np.nan)
+        before[name][place] = floats(column)
+    for row, sums in zip(place, table["sums"].to_pylist(), strict=True):
+        for name, value in sums or ():
+            before.setdefault(name, np.full(len(steps), np.nan))[row] = value
+    return Ledger(folded, before)
 
 
-def _groups(steps: NDArray[np.int64], table: pa.Table) -> Groups:
-    return Groups(np.searchsorted(steps, table["step"].to_numpy()), len(steps))
+# The first two replace what training records do not carry, the next come with the correction that a step states, the last from the probe.
+_SCALARS = ("entropy", "reward", "is_weight_mean", "clipped_frac", "probe_k3", "probe_abs_diff_mean")
+
+
+def _groups(steps: NDArray[np.int64], table: pa.Table, ledger: Ledger | None = None) -> Groups:
+    return Groups(np.searchsorted(steps, table["step"].to_numpy()), len(steps), ledger)
 
 
 def _scalars(steps: NDArray[np.int64], table: pa.Table) -> Mapping[str, Floats]:
@@ -76,13 +99,31 @@ def _publications(steps: NDArray[np.int64], table: pa.Table) -> Publications:
 
 
 def _lag(steps: NDArray[np.int64], spans: pa.Table, weights: pa.Table) -> Lag:
-    versions = Versions.from_records(WeightRecord(**row) for row in weights.to_pylist())
-    lags = versions.lags(spans["trainer_version"], spans["version"])
     _, sequence = np.unique(spans["sequence"].to_numpy(), return_inverse=True)
     return Lag(
         groups=_groups(steps, spans),
         sequence=sequence.astype(np.intp),
         tokens=floats(spans["tokens"]),
         known=pc.is_valid(spans["version"]).to_numpy(),
-        **lags,
+        alike=floats(spans["alike"]),
+        **_lags(spans, weights),
     )
+
+
+def _lags(spans: pa.Table, weights: pa.Table) -> dict[str, Floats]:
+    """Lags of `spans`: a label means something within its run only."""
+    runs = spans["run"].unique().to_pylist()
+    if len(runs) <= 1:
+        return _versions(weights).lags(spans["trainer_version"], spans["version"])
+    found = {name: np.full(spans.num_rows, np.nan) for name in ("versions", "steps", "seconds")}
+    for run in runs:
+        of_run = pc.equal(spans["run"], run)
+        own = spans.filter(of_run)
+        lags = _versions(weights.filter(pc.equal(weights["run"], run))).lags(own["trainer_version"], own["version"])
+        for name, values in lags.items():
+            found[name][np.asarray(of_run)] = values
+    return found
+
+
+def _versions(weights: pa.Table) -> Versions:
+    return Versions.from_records(WeightRecord(**row) for row in weights.drop_columns("run").to_pylist())

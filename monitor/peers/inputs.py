@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors import arrays
 from logprobe.collectors.errors import InputError
+from logprobe.collectors.recorder import arrays
 from logprobe.monitor.peers.reductions import Floats
 
 _PADDED: Final = 2  # dimensions of a padded batch
@@ -28,6 +28,7 @@ class Tokens:
     mask_BT: Floats  # 1.0 or 0.0
     current_BT: Floats | None
     advantages_BT: Floats | None
+    reference_BT: Floats | None = None
 
     @property
     def valid_BT(self) -> NDArray[np.bool_]:
@@ -46,7 +47,14 @@ class Tokens:
 
 
 def tokens_of(
-    *, rollout: Any, trainer: Any, mask: Any, current: Any, advantages: Any, dtype: np.dtype[np.floating[Any]]
+    *,
+    rollout: Any,
+    trainer: Any,
+    mask: Any,
+    current: Any,
+    advantages: Any,
+    reference: Any = None,
+    dtype: np.dtype[np.floating[Any]],
 ) -> Tokens:
     """Arrays of any of the accepted layouts as `Tokens`.
 
@@ -60,10 +68,14 @@ def tokens_of(
         "trainer_logprobs": _padded("trainer_logprobs", trainer, dtype),
         "mask": mask_BT,
         "current_logprobs": None if current is None else _padded("current_logprobs", current, dtype),
+        "reference_logprobs": None if reference is None else _padded("reference_logprobs", reference, dtype),
         "advantages": None if advantages is None else _advantages(advantages, shape, dtype),
     }
     _require_shape(given, shape)
-    return Tokens(rollout_BT, given["trainer_logprobs"], mask_BT, given["current_logprobs"], given["advantages"])  # type: ignore[arg-type]
+    trainer_BT, current_BT, advantages_BT, reference_BT = (
+        given[name] for name in ("trainer_logprobs", "current_logprobs", "advantages", "reference_logprobs")
+    )
+    return Tokens(rollout_BT, trainer_BT, mask_BT, current_BT, advantages_BT, reference_BT)  # type: ignore[arg-type]
 
 
 def _require_shape(given: Mapping[str, Floats | None], shape: tuple[int, ...]) -> None:

@@ -158,7 +158,7 @@ MS_SWIFT: Final = Peer(
             "rollout_correction/is_weight_mean, clipped_frac",
             "backend.ratio_mean, backend.clip_fraction_high",
             "of the applied weights; masked ones count as 0",
-            "0 weights and small weights cannot be told apart in the mean",
+            "0 weights and small weights cannot be distinguished in the mean",
         ),
     ),
 )

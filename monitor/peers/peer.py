@@ -92,7 +92,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """End of a message about an unknown name: the one that was meant, else what there is."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there is {', '.join(names)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
 
 
 def described(options: type[CommonOptions]) -> list[tuple[str, Any, Sequence[Any], str]]:

@@ -45,7 +45,7 @@ def run_views(
     if steps and not seen:
         raise QueryError(
             f"run {run!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a view of {peer} "
-            "needs them; `logprobe up --keep-gib` says how many are kept"
+            "needs them; `logprobe up --keep-gib` sets how many are kept"
         )
 
 
@@ -59,6 +59,7 @@ def _step_view(reader: Reader, run: str, peer: str, row: dict[str, Any], options
         float_lists(tokens["trainer"]),
         float_lists(tokens["mask"]),
         current_logprobs=_lists_or_none(tokens["current"]),
+        reference_logprobs=_lists_or_none(tokens["reference"]),
         advantages=_lists_or_none(tokens["advantage"]),
         **options,
     )

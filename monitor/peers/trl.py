@@ -9,7 +9,7 @@ import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
 from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
-from logprobe.monitor.peers.reductions import Floats
+from logprobe.monitor.peers.reductions import Floats, naive_k3
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,9 @@ class Options(CommonOptions):
         "sequence_mask", "correction", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     )
     vllm_importance_sampling_clip_min: float | None = option(None, "lower bound of the ratio")
+    use_bias_correction_kl: bool = option(
+        True, "the KL to the reference is weighted by current over old probabilities (TRL 1.16; older: False)"
+    )
     vllm_importance_sampling_clip_max: float | None = bound(3.0, "upper bound of the ratio (formerly …_cap)")
 
 
@@ -36,8 +39,20 @@ def _read(tokens: Tokens, options: Options) -> Reading:
         "sampling/sampling_logp_difference/mean": _or_zero(difference, "mean"),
         "sampling/sampling_logp_difference/max": _or_zero(difference, "max"),
         **{f"sampling/importance_sampling_ratio/{of}": _or_zero(shown, of) for of in ("min", "mean", "max")},
+        **_reference_kl(tokens, options),
     }
     return Reading(metrics, np.broadcast_to(ratio, tokens.mask_BT.shape))
+
+
+def _reference_kl(tokens: Tokens, options: Options) -> dict[str, float]:
+    """KL of the policy being trained to the reference, where there is one."""
+    if tokens.reference_BT is None:
+        return {}
+    log_ratio = (tokens.reference_BT - tokens.newest_BT)[tokens.valid_BT]
+    kl = naive_k3(log_ratio)
+    if options.use_bias_correction_kl:
+        kl = kl * np.exp((tokens.newest_BT - tokens.trainer_BT)[tokens.valid_BT])
+    return {"kl": _or_zero(kl, "mean")}
 
 
 def _limited(ratio: Floats, options: Options) -> Floats:
@@ -81,6 +96,12 @@ TRL: Final = Peer(
             "after truncation or masking; in sequence modes of the product of a sequence's ratios, unclamped",
             "a mean near 0 may mean “masked”, a maximum at the bound says nothing about how far beyond it is; in the default mode "
             "the product falls with length",
+        ),
+        Difference(
+            "kl",
+            "reference.k3_kl",
+            "of the current log-probs where there are any, ours of the old ones; not clamped",
+            "the same until the first optimizer step on a batch; later it includes the update",
         ),
     ),
 )

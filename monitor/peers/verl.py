@@ -27,6 +27,9 @@ from logprobe.monitor.peers.verl_correction import (
     selected_sum,
 )
 
+_ESTIMATORS: Final = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
+_KL_BOUND: Final = 10.0  # of k3, on both sides
+
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
@@ -50,6 +53,8 @@ class Options(CommonOptions):
     rollout_rs_threshold: str | float | None = specification(
         None, 'bound of each criterion; for k1 `"lower_upper"` as ratios'
     )
+    kl_penalty: str = option("kl", "estimator of the KL to the reference in the reward", *_ESTIMATORS)
+    kl_loss_type: str = option("low_var_kl", "estimator of the KL to the reference in the loss", *_ESTIMATORS)
     clip_ratio_low: float = option(0.2, "ε below 1 of the policy loss")
     clip_ratio_high: float = option(0.2, "ε above 1 of the policy loss")
     clip_ratio_c: float = option(3.0, "dual-clip bound")
@@ -75,7 +80,8 @@ def _read(tokens: Tokens, options: Options) -> Reading:
         metrics |= {f"rollout_corr/{name}": value for name, value in logged.items()}
     # Rejection replaces the mask of the batch: the loss that follows sees what is left.
     loss = _policy_loss(tokens, tokens.mask_BT if mask is None else mask, options)
-    return Reading(metrics | _probabilities(tokens) | loss, weights, mask)
+    reference = _reference_kl(tokens, tokens.mask_BT if mask is None else mask, options)
+    return Reading(metrics | _probabilities(tokens) | loss | reference, weights, mask)
 
 
 def _off_policy(tokens: Tokens) -> dict[str, float]:
@@ -127,6 +133,29 @@ def _policy_loss(tokens: Tokens, mask_BT: Floats, options: Options) -> dict[str,
         "actor/pg_clipfrac": selected_mean(clipped, mask_BT),
         "actor/pg_clipfrac_lower": selected_mean(lower, mask_BT),
     }
+
+
+def _reference_kl(tokens: Tokens, mask_BT: Floats, options: Options) -> dict[str, float]:
+    """KL to the reference policy: of the old log-probs in the reward, of the current ones in the loss."""
+    if tokens.reference_BT is None:
+        return {}
+    in_reward = _estimate(options.kl_penalty, tokens.trainer_BT, tokens.reference_BT)
+    in_loss = _estimate(options.kl_loss_type, tokens.newest_BT, tokens.reference_BT)
+    return {
+        "actor/reward_kl_penalty": float(selected_means(in_reward, tokens.mask_BT).mean()),
+        "actor/kl_loss": selected_mean(in_loss, mask_BT),
+    }
+
+
+def _estimate(kind: str, policy: Floats, reference: Floats) -> Floats:
+    if kind in {"kl", "k1"}:
+        return policy - reference
+    if kind == "abs":
+        return np.abs(policy - reference)
+    if kind in {"mse", "k2"}:
+        return np.square(policy - reference) / 2
+    log_ratio = np.clip(reference - policy, -SAFETY_BOUND, SAFETY_BOUND)
+    return np.clip(naive_k3(log_ratio), -_KL_BOUND, _KL_BOUND)
 
 
 VERL: Final = Peer(
@@ -190,6 +219,12 @@ VERL: Final = Peer(
             "update.pg_clip_fraction, update.kl",
             "with rejection on, under the mask that is left",
             "switching rejection on makes the update look smaller than it is on the tokens that were sampled",
+        ),
+        Difference(
+            "actor/reward_kl_penalty, kl_loss",
+            "reference.kl_seq_mean, reference.k3_kl",
+            "k1 as the mean over sequences, of the old log-probs; k3 clamped at 10, of the current ones",
+            "a clamped k3 stops growing where the policy has left the reference",
         ),
         Difference(
             "training/rollout_probs_diff_mean",

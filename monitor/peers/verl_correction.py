@@ -74,7 +74,7 @@ def importance_weights(
         after_limits: log the applied weights, as releases with IcePop do; else those before truncation.
 
     Raises:
-        ConfigurationError: a threshold that is no number above 0.
+        ConfigurationError: a threshold that is not a number above 0.
     """
     lower, upper = _limits(threshold)
     log_ratio = log_ratio_BT if level == "token" else selected_sum(log_ratio_BT, mask_BT)
@@ -112,7 +112,7 @@ def _positive(name: str, text: str) -> float:
     except ValueError:
         number = math.nan
     if not number > 0:
-        raise ConfigurationError(f"verl: {name}: {text!r} is no number above 0")
+        raise ConfigurationError(f"verl: {name}: {text!r} is not a number above 0")
     return number
 
 

@@ -73,6 +73,7 @@ def view(
     mask: Any = None,
     *,
     current_logprobs: Any = None,
+    reference_logprobs: Any = None,
     advantages: Any = None,
     **options: Any,
 ) -> Report:
@@ -84,6 +85,7 @@ def view(
         trainer_logprobs: t, of the same shape.
         mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
         current_logprobs: c, of the same shape; what needs it is left out without.
+        reference_logprobs: of the reference policy, of the same shape; what needs it is left out without.
         advantages: per token, or one per sequence; what needs them is left out without.
         options: the framework's own settings, by its own names; docs/peers.md lists them.
 
@@ -103,6 +105,7 @@ def view(
         mask=mask,
         current=current_logprobs,
         advantages=advantages,
+        reference=reference_logprobs,
     )
     return Report(reading.metrics, found.prefixes)
 

@@ -1,6 +1,6 @@
 -- Runs and how far the rules have looked at each. Grain: run. Inputs: step_summaries, segments, alert_cursors, alert_states, diagnoses,
--- controllers. `open`: alerts that people believe to fire, or that fire untold. With `last_arrival`, `revision` (grows whenever a step of
--- the run was computed anew), `diagnosed_at` and `controlled_at` nothing of the run has changed that the rules look at.
+-- controllers. `open`: alerts that people believe to fire, or that fire unsent. While `last_arrival`, `revision` (grows whenever a step of
+-- the run was recomputed), `diagnosed_at` and `controlled_at` are the same, nothing of the run has changed that the rules look at.
 WITH computed AS (
     SELECT run, max(step) AS newest_step, max(revision) AS revision FROM step_summaries GROUP BY run
 ), arrived AS (

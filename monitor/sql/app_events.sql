@@ -2,14 +2,14 @@
 -- Grain: event. Inputs: weight_records, config_records, health_records, step_summaries. Parameters: $run.
 -- An event that does not say its step is put at the first step that finished after it; null: no step has, yet.
 -- The first document of a kind and replica is where the run began, not a change.
--- A restart is a collector that started anew after the one before it (same component, rank and replica) had seen a step finish.
+-- A restart is a collector that started again after the one before it (same component, rank and replica) had seen a step finish.
 WITH updates AS (
     SELECT 'weights' AS kind, min(coalesce(applied_at, resumed_at, started_at, requested_at, time)) AS happened_at,
            min(step) AS own_step, version AS label, bool_and(cache_cleared) AS cache_cleared, min(pause_mode) AS pause_mode
     FROM weight_records WHERE run = $run GROUP BY version
 ), documents AS (
     SELECT kind, replica, fingerprint, min(time) AS happened_at
-    FROM config_records WHERE run = $run GROUP BY ALL
+    FROM config_records WHERE run = $run AND kind <> 'weight_layout' GROUP BY ALL
 ), changes AS (
     SELECT 'config' AS kind, happened_at, kind AS label
     FROM documents

@@ -1,15 +1,15 @@
 -- Runs a dashboard can show, newest first, with what is needed to judge whether they live.
 -- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records, diagnoses, alert_transitions, controller_actions.
 -- Parameters: none.
--- `revision` grows whenever a step of the run was computed anew; `writers` are its collectors. `news` becomes another text whenever
+-- `revision` grows whenever a step of the run was recomputed; `writers` are its collectors. `news` becomes another text whenever
 -- the run is diagnosed, one of its alerts moves or its correction is acted upon; null: nothing of the kind has happened.
--- A collector's clock may run ahead of ours: nothing it recorded is newer than its arrival here, and a sign of life is seen when
+-- A collector's clock may run ahead of ours: nothing it recorded is newer than its arrival here, and a heartbeat is seen when
 -- it arrives.
 WITH arrivals AS (
     SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at,
            max(ingested_at) FILTER (kind IN ('training', 'statistics', 'rollout', 'step')) AS last_data_at,
            bool_or(kind IN ('training', 'statistics', 'step')) AS trains
-    FROM segments GROUP BY run, writer
+    FROM segments WHERE writer NOT LIKE 'relay-%' AND writer NOT LIKE 'probe-%' GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, bool_or(event = 'closed') AS closed, max_by(message, time) FILTER (event = 'host_failed') AS failed
     FROM health_records GROUP BY run, writer

@@ -1,12 +1,12 @@
 -- Which weights sampled the tokens of each replica. Grain: step, replica, trainer's version and version of the tokens. Inputs:
 -- training_sequences, rollout_sequences (the record each was joined with). Parameters: $run, $first, $last (both included).
 WITH joined AS (
-    SELECT t.step, r.replica, t.weight_version AS trainer_version, r.spans,
+    SELECT t.step, r.replica, t.weight_version AS trainer_version, known_versions(r.spans, t.rollout_versions, t.alignment) AS spans,
            -- What the engine sampled beyond the trained tokens must not shift the lag.
-           CASE WHEN t.alignment = 'prefix' THEN t.n_expected ELSE r.n_tokens END AS n
+           CASE WHEN t.alignment = 'prefix' OR (t.alignment IS NULL AND t.rollout_versions IS NOT NULL) THEN t.n_expected ELSE coalesce(r.n_tokens, t.n_expected) END AS n
     FROM training_sequences AS t
-    JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
-    WHERE t.run = $run AND t.step BETWEEN $first AND $last
+    LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+    WHERE t.run = $run AND (r.spans IS NOT NULL OR t.rollout_versions IS NOT NULL) AND t.step BETWEEN $first AND $last
 )
 SELECT step, replica, trainer_version, span.version AS version,
        sum(greatest(least(span."end", n) - greatest(span."start", 0), 0))::BIGINT AS tokens

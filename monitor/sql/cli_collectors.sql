@@ -1,4 +1,4 @@
--- The collectors of a run: who they are, and their last sign of life.
+-- The collectors of a run: who they are, and their last heartbeat.
 -- Grain: writer. Inputs: segments, health_records. Parameters: $run.
 WITH signs AS (
     SELECT writer, arg_min(component, time) AS component, max(time) AS last_sign, bool_or(event = 'closed') AS closed,

@@ -1,8 +1,27 @@
--- Runs with steps that were computed since the run was last diagnosed, the most recent ones first. `document`: of the diagnosis there
--- is; null: none yet. Grain: run. Inputs: step_summaries, diagnoses.
-SELECT s.run, max(s.step) AS step, max(s.revision) AS revision, any_value(d.document) AS document
-FROM step_summaries AS s
-LEFT JOIN diagnoses AS d ON d.run = s.run
-GROUP BY s.run
-HAVING max(s.revision) > coalesce(any_value(d.revision), -1)
-ORDER BY max(s.revision) DESC
+-- Runs with steps that were computed since the run was last diagnosed, of which something was accepted or taken back, or on which an experiment finished since; the most
+-- recent ones first. `document`: of the diagnosis there is; null: none yet. `decided`: somebody waits for it, or an alert began to fire at a
+-- step that the diagnosis does not know. Grain: run. Inputs: step_summaries, diagnoses, acceptances, experiments, alert_states.
+WITH accepted AS (
+    SELECT run, max(changed_at) AS changed_at
+    FROM (
+        SELECT run, greatest(accepted_at, coalesce(withdrawn_at, accepted_at)) AS changed_at FROM acceptances
+        UNION ALL SELECT run, finished_at FROM experiments
+    )
+    GROUP BY run
+), firing AS (
+    SELECT run, max(started_step) AS step FROM alert_states WHERE phase = 'firing' GROUP BY run
+), newest AS (
+    SELECT run, max(step) AS step, max(revision) AS revision FROM step_summaries GROUP BY run
+), news AS (
+    SELECT n.run, n.step, n.revision, d.document, n.revision > coalesce(d.revision, -1) AS computed,
+           coalesce(a.changed_at >= d.diagnosed_at, false) AS awaited,
+           coalesce(f.step > d.step AND f.step <= n.step, false) AS alerted
+    FROM newest AS n
+    LEFT JOIN diagnoses AS d ON d.run = n.run
+    LEFT JOIN accepted AS a ON a.run = n.run
+    LEFT JOIN firing AS f ON f.run = n.run
+)
+SELECT run, step, revision, document, awaited OR alerted AS decided
+FROM news
+WHERE computed OR awaited
+ORDER BY revision DESC

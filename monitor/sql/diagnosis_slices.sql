@@ -1,6 +1,7 @@
 -- The backend gap of steps $first to $last of $run (both included; null: no bound) by what may tell causes apart. Grain: replica,
 -- `cached` (prompt tokens came from the prefix cache), `in_flight` (sampled by more than one weight version), `lag` (trainer's
--- version − that of the sequence's tokens, token mean, rounded half up, in versions); each null where nobody said.
+-- version − that of the sequence's tokens, token mean, rounded half up, in versions); each null where unknown. With $steps (a list)
+-- of these steps alone, and each for itself; null: all together, and the column step is null.
 -- Columns `c_*`: see diagnosis_steps. Inputs: training_sequences, the rollout record each was joined with (rollout_sequences),
 -- statistics of the pair "backend", weight_records (order of versions whose labels are no numbers).
 WITH known AS (
@@ -15,7 +16,11 @@ labels AS (
     WHERE version IS NOT NULL
 ),
 rollouts AS (
-    SELECT segment_id, row, replica, cached_prefix_tokens > 0 AS cached, spans FROM rollout_sequences WHERE run = $run
+    SELECT t.segment_id, t.row, r.replica, r.cached_prefix_tokens > 0 AS cached, known_versions(r.spans, t.rollout_versions, t.alignment) AS spans
+    FROM training_sequences AS t
+    LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+    WHERE t.run = $run AND (r.run IS NOT NULL OR t.rollout_versions IS NOT NULL)
+        AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
 ),
 spans AS (
     SELECT segment_id, row, replica, cached, span."version" AS version, span."end" - span."start" AS length
@@ -35,16 +40,17 @@ sampled AS (
     GROUP BY p.segment_id, p.row
 ),
 measured AS (
-    SELECT r.replica, r.cached, r.unlabelled, r.in_flight, v.number - r.number AS lag, s.n, s.sum_d, s.sum_abs_d, s.sum_k3
+    SELECT CASE WHEN $steps IS NOT NULL THEN s.step END AS step, r.replica, r.cached, r.unlabelled, r.in_flight, v.number - r.number AS lag, s.n, s.sum_d, s.sum_abs_d, s.sum_k3
     FROM statistics AS s
     JOIN training_sequences AS t ON t.run = $run AND t.step = s.step AND t.segment_id = s.segment_id AND t.row = s.row
-    LEFT JOIN sampled AS r ON r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+    LEFT JOIN sampled AS r ON r.segment_id = t.segment_id AND r.row = t.row
     LEFT JOIN labels AS v ON v.version = t.weight_version
     WHERE s.run = $run AND s.pair = 'backend' AND s.n > 0
         AND s.step >= coalesce($first::BIGINT, s.step) AND s.step <= coalesce($last::BIGINT, s.step)
+        AND ($steps IS NULL OR s.step IN (SELECT unnest($steps::BIGINT[])))
 )
 SELECT
-    replica, cached, CASE WHEN NOT unlabelled THEN in_flight END AS in_flight,
+    step, replica, cached, CASE WHEN NOT unlabelled THEN in_flight END AS in_flight,
     CASE WHEN NOT unlabelled THEN floor(lag + 0.5)::BIGINT END AS lag,
     count(*) AS sequences, sum(n)::BIGINT AS n,
     sum(sum_d) AS d, sum(sum_abs_d) AS abs_d, sum(sum_k3) AS k3,

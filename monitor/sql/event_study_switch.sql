@@ -1,13 +1,13 @@
 -- The gap around weight updates inside sequences: steps $first to $last of $run (both included; null: no bound), as far as raw
 -- tokens are kept. Grain: distance of a sampled token to a switch of the weight version within its sequence: 0 is the first
--- token of the new weights, -1 the last of the old, at most $reach away; tokens between two switches stand in both counts. Distance
--- null: tokens of sequences without a switch, whose weights are all known. Inputs: the view tokens.
+-- token of the new weights, -1 the last of the old, at most $reach away; tokens between two switches are in both counts. Distance
+-- null: tokens of sequences without a switch, whose weights are all known. Inputs: tokens_in (the run's files).
 WITH sampled AS (
     SELECT segment_id, row, weight_version, log_ratio AS d, broken,
            row_number() OVER sequence AS place,
            weight_version <> lag(weight_version) OVER sequence AS switched,
            bool_and(weight_version IS NOT NULL) OVER (PARTITION BY segment_id, row) AS known
-    FROM tokens
+    FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to)
     WHERE run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
         AND mask AND log_ratio IS NOT NULL
     WINDOW sequence AS (PARTITION BY segment_id, row ORDER BY position)

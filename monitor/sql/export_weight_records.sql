@@ -1,2 +1,10 @@
--- The weight records of a run. Grain: record. Inputs: weight_records. Parameters: $run.
-SELECT * EXCLUDE (run) FROM weight_records WHERE run = $run ORDER BY time
+-- The weight records of a run, with the fingerprints that trainers gave and workers read. Grain: record. Inputs: weight_records,
+-- weight_readings. Parameters: $run.
+SELECT w.* EXCLUDE (run), r.fingerprint, r.layout, r.tensor_hashes, r.worker, r.reason
+FROM weight_records AS w
+LEFT JOIN weight_readings AS r
+    ON r.run = w.run AND r.source = w.source AND r.time = w.time AND r.version IS NOT DISTINCT FROM w.version
+WHERE w.run = $run
+UNION ALL BY NAME
+SELECT * EXCLUDE (run) FROM weight_readings WHERE run = $run AND source = 'worker'
+ORDER BY time

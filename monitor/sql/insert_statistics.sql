@@ -5,3 +5,5 @@ UNION ALL BY NAME
 SELECT run, step, segment_id, row, 'update' AS pair, unnest("update") FROM incoming WHERE "update" IS NOT NULL
 UNION ALL BY NAME
 SELECT run, step, segment_id, row, 'total' AS pair, unnest(total) FROM incoming WHERE total IS NOT NULL
+UNION ALL BY NAME
+SELECT run, step, segment_id, row, 'reference' AS pair, unnest(reference) FROM incoming WHERE reference IS NOT NULL

@@ -1,10 +1,11 @@
 -- Trained sequences and the rollout record each belongs to, where that is news. Grain: one row per training record of a queued
--- sample (mark <= $high) that has a rollout record and is not known to match one. Inputs: join_queue, training_sequences,
+-- sample (mark <= $high, run not $resting) that has a rollout record and is not known to match one. Inputs: join_queue, training_sequences,
 -- rollout_sequences, segments (where the raw tokens lie; null: not kept).
+-- Sequences of several parts are in join_trajectories.
 -- Of several records of a sample: the one with the same tokens; else one of a fitting length; else the newest that was there
 -- before the training record; else the earliest after it. Sample ids that a run uses again at every step resolve by tokens.
 WITH queued AS (
-    SELECT DISTINCT run, sample_id FROM join_queue WHERE mark <= $high
+    SELECT DISTINCT run, sample_id FROM join_queue WHERE mark <= $high AND NOT list_contains($resting, run)
 ),
 best AS (
     SELECT
@@ -17,7 +18,7 @@ best AS (
     FROM queued AS q
     JOIN training_sequences AS s ON s.run = q.run AND s.sample_id = q.sample_id
     JOIN rollout_sequences AS r ON r.run = q.run AND r.sample_id = q.sample_id
-    WHERE (s.token_match AND s.length_match) IS NOT TRUE
+    WHERE ((s.token_match AND s.length_match) IS NOT TRUE OR s.joined_by = 'tokens') AND s.part_ids IS NULL AND r.parts IS NULL
     QUALIFY row_number() OVER (
         PARTITION BY s.segment_id, s.row
         ORDER BY

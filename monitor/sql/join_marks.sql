@@ -1,4 +1,4 @@
 -- The oldest $samples marks of the join queue. Grain: one row: the highest of them, null when the queue is empty, and how many
--- marks there are in all. Inputs: join_queue.
+-- marks there are in all. Inputs: join_queue. Parameters: $samples, $resting (runs that are left alone for now).
 SELECT max(mark) AS high, (SELECT count(*) FROM join_queue) AS waiting
-FROM (SELECT mark FROM join_queue ORDER BY mark LIMIT $samples)
+FROM (SELECT mark FROM join_queue WHERE NOT list_contains($resting, run) ORDER BY mark LIMIT $samples)

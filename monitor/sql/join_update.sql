@@ -5,6 +5,7 @@ SET
     rollout_segment = i.rollout_segment,
     rollout_row = i.rollout_row,
     alignment = i.alignment,
+    joined_by = i.joined_by,
     token_match = i.token_match,
     length_match = i.length_match,
     received_max_abs_diff = i.received_max_abs_diff,

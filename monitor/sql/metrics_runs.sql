@@ -2,7 +2,7 @@
 -- Grain: run. Inputs: segments, health_records, step_summaries, diagnoses, alert_states. Parameters: $hours, $most.
 -- `firing`: alerts by severity, as MAP; null: none.
 WITH arrivals AS (
-    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments GROUP BY run, writer
+    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments WHERE writer NOT LIKE 'relay-%' AND writer NOT LIKE 'probe-%' GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
 ), live AS (

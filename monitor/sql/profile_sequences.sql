@@ -2,8 +2,8 @@
 -- kept; the rollout record only where r has to come from it and its tokens are kept. Inputs: training_sequences, segments.
 SELECT
     s.step, s.segment_id, s.row, s.n_total, t.raw_file AS training_file,
-    CASE WHEN o.raw_file IS NOT NULL THEN s.rollout_segment END AS rollout_segment,
-    CASE WHEN o.raw_file IS NOT NULL THEN s.rollout_row END AS rollout_row,
+    CASE WHEN o.raw_file IS NOT NULL OR s.joined_by = 'parts' THEN s.rollout_segment END AS rollout_segment,
+    CASE WHEN o.raw_file IS NOT NULL OR s.joined_by = 'parts' THEN s.rollout_row END AS rollout_row,
     o.raw_file AS rollout_file
 FROM training_sequences AS s
 JOIN segments AS t ON t.segment_id = s.segment_id

@@ -1,34 +1,43 @@
--- Grain: one row per step of $steps of $run that has step records; scalars are means over ranks. Inputs: step_records, the view
--- scalars. These stand in for what training records do not carry token by token. What a correction reports is a mean over all
--- tokens of the ranks and micro-batches that state it; a correction that is no such document says nothing.
-WITH chosen AS (
-    SELECT step, max(time) AS time, list_distinct(flatten(list(map_keys(scalars)))) AS names
-    FROM step_records
-    WHERE run = $run AND step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps))
-    GROUP BY step
+-- Grain: one row per step of incoming (Arrow: run, step, place) that has step records; scalars are means over ranks. `step`: the place of
+-- the step; see step_tables. Inputs: incoming, step_records. Parameters: the range of what is chosen, for the zone maps.
+-- These replace what training records do not carry token by token. A rank's newest value counts, as in the view scalars. What a
+-- correction reports is a mean over all tokens of the ranks and micro-batches that state it; a correction that is no such document
+-- says nothing.
+WITH records AS (
+    SELECT t.*, i.place
+    FROM step_records AS t JOIN incoming AS i ON i.run = t.run AND i.step = t.step
+    WHERE t.run BETWEEN $first_run AND $last_run AND t.step BETWEEN $first AND $last
+),
+chosen AS (
+    SELECT place, max(time) AS time, list_distinct(flatten(list(map_keys(scalars)))) AS names FROM records GROUP BY place
+),
+newest AS (
+    SELECT place, rank, arg_max(scalars['entropy'], coalesce(time, TIMESTAMPTZ '-infinity')) AS entropy,
+           arg_max(scalars['reward'], coalesce(time, TIMESTAMPTZ '-infinity')) AS reward,
+           arg_max(scalars['probe/k3'], coalesce(time, TIMESTAMPTZ '-infinity')) AS probe_k3,
+           arg_max(scalars['probe/abs_diff_mean'], coalesce(time, TIMESTAMPTZ '-infinity')) AS probe_abs_diff_mean
+    FROM records
+    GROUP BY place, rank
 ),
 means AS (
-    SELECT step, any_value(value) FILTER (name = 'entropy') AS entropy, any_value(value) FILTER (name = 'reward') AS reward
-    FROM scalars
-    WHERE run = $run AND step BETWEEN list_min($steps) AND list_max($steps) AND name IN ('entropy', 'reward')
-    GROUP BY step
+    SELECT place, avg(entropy) AS entropy, avg(reward) AS reward, avg(probe_k3) AS probe_k3, avg(probe_abs_diff_mean) AS probe_abs_diff_mean
+    FROM newest
+    GROUP BY place
 ),
 stated AS (
-    SELECT step, CASE WHEN json_valid(correction) THEN correction END AS document
-    FROM step_records
-    WHERE run = $run AND step BETWEEN list_min($steps) AND list_max($steps) AND correction IS NOT NULL
+    SELECT place, CASE WHEN json_valid(correction) THEN correction END AS document FROM records WHERE correction IS NOT NULL
 ),
 reports AS (
-    SELECT step, try_cast(document ->> '$.report.tokens' AS DOUBLE) AS tokens,
+    SELECT place, try_cast(document ->> '$.report.tokens' AS DOUBLE) AS tokens,
            try_cast(document ->> '$.report.is_weight_mean' AS DOUBLE) AS weight,
            try_cast(document ->> '$.report.clipped_frac' AS DOUBLE) AS clipped
     FROM stated
 ),
 corrections AS (
-    SELECT step, sum(weight * tokens) / sum(tokens) AS is_weight_mean, sum(clipped * tokens) / sum(tokens) AS clipped_frac
+    SELECT place, sum(weight * tokens) / sum(tokens) AS is_weight_mean, sum(clipped * tokens) / sum(tokens) AS clipped_frac
     FROM reports
     WHERE tokens > 0
-    GROUP BY step
+    GROUP BY place
 )
-SELECT step, entropy, reward, time, names, is_weight_mean, clipped_frac
-FROM chosen LEFT JOIN means USING (step) LEFT JOIN corrections USING (step)
+SELECT place AS step, entropy, reward, time, names, is_weight_mean, clipped_frac, probe_k3, probe_abs_diff_mean
+FROM chosen LEFT JOIN means USING (place) LEFT JOIN corrections USING (place)

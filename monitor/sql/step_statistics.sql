@@ -1,4 +1,5 @@
--- Grain: one row per training sequence and pair of the steps $steps of $run. Inputs: statistics.
-SELECT * EXCLUDE (run, segment_id, row)
-FROM statistics
-WHERE run = $run AND step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps))
+-- Grain: one row per training sequence and pair of the steps of incoming (Arrow: run, step, place). `step`: the place of the step; see
+-- step_tables. Inputs: incoming, statistics. Parameters: the range of what is chosen, for the zone maps.
+SELECT i.place AS step, t.rowid AS sequence, t.* EXCLUDE (run, segment_id, row, step)
+FROM statistics AS t JOIN incoming AS i ON i.run = t.run AND i.step = t.step
+WHERE t.run BETWEEN $first_run AND $last_run AND t.step BETWEEN $first AND $last

@@ -14,6 +14,7 @@ UNION ALL BY NAME
 SELECT run, time, 'config' AS kind, kind AS event, 'info' AS severity, replica AS source, NULL::BIGINT AS step,
        concat(kind, ' ', fingerprint) AS message, document AS details
 FROM config_records
+WHERE kind <> 'weight_layout'
 UNION ALL BY NAME
 SELECT run, time, 'correction' AS kind, 'correction' AS event, 'info' AS severity, concat('rank ', rank) AS source, step,
        correction AS message, correction AS details

@@ -9,7 +9,7 @@ import pytest
 from fake_slack import FakeSlack
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture

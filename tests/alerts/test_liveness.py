@@ -61,7 +61,7 @@ CASES = [
         [writer(900, trains=True), writer(900, closed=True)],
         State.STALE,
     ),
-    ("a closed writer gives no sign of life", 700, 2.0, [writer(1, closed=True), writer(700)], State.STALE),
+    ("a closed writer sends no heartbeat", 700, 2.0, [writer(1, closed=True), writer(700)], State.STALE),
     ("clock of the writer runs ahead", -60, 2.0, [], State.LIVE),
 ]
 
@@ -77,7 +77,7 @@ def test_judgement(name, age, median, writers, expected) -> None:
 def test_reasons_name_the_facts() -> None:
     stale = judge(now=NOW, last_record=ago(7200), median_step_seconds=90.0, writers=[writer(7200)])
     assert stale.reason == (
-        "no record for 2 h (a step usually takes 90 s), and no collector closed: the process may have been killed or hang"
+        "no record for 2 h (a step usually takes 90 s), and no collector closed: the process may have been killed or may hang"
     )
     ended = judge(now=NOW, last_record=ago(180), writers=[writer(180, closed=True)] * 2)
     assert ended.reason == "all 2 collectors closed; last record 3 min ago"

@@ -14,7 +14,7 @@ from logprobe.collectors.errors import ConfigurationError
 def number(file: Path) -> int:
     text = file.read_text() if file.exists() else "0"
     if not text.isdigit():
-        raise ConfigurationError(f"{file}: {text!r} is no number\nmore about it")
+        raise ConfigurationError(f"{file}: {text!r} is not a number\nmore about it")
     return int(text)
 
 
@@ -35,7 +35,7 @@ def test_what_changes_is_taken_over_and_what_is_wrong_is_not(tmp_path: Path) -> 
     assert found.current() == 1
     write(file, "two")
     assert found.current() == 1
-    assert found.report() == {"problem": f"{file}: 'two' is no number; what stood there before stays in force"}
+    assert found.report() == {"problem": f"{file}: 'two' is not a number; the previous version stays active"}
     assert found.current() == 1  # looked at again, and still the same
     write(file, "3")
     assert (found.current(), found.report()) == (3, {})
@@ -46,8 +46,20 @@ def test_what_changes_is_taken_over_and_what_is_wrong_is_not(tmp_path: Path) -> 
 def test_the_first_time_there_is_nothing_to_keep(tmp_path: Path) -> None:
     file = tmp_path / "number"
     write(file, "two")
-    with pytest.raises(ConfigurationError, match="no number"):
+    with pytest.raises(ConfigurationError, match="is not a number"):
         Reloaded(file, lambda: number(file))
+
+
+def test_files_that_come_go_or_change_beside_it_are_noticed(tmp_path: Path) -> None:
+    file, folder = tmp_path / "number", tmp_path / "more"
+    folder.mkdir()
+    found = Reloaded(file, lambda: sum(map(number, folder.iterdir())), lambda: sorted(folder.iterdir()))
+    assert found.current() == 0
+    for name, text, expected in [("a", "1", 1), ("b", "2", 3), ("a", "5", 7)]:
+        write(folder / name, text)
+        assert found.current() == expected
+    (folder / "b").unlink()
+    assert found.current() == 5
 
 
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from recorded_home import SAMPLE_DATA
 
 from logprobe.app import cli
 from logprobe.collectors.errors import QueryError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 
 RULES = """\
 defaults: false
@@ -82,12 +82,12 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own_rul
             (silence,) = listed(home)["silences"]
             assert datetime.fromisoformat(silence["expires_at"]) > datetime.now(UTC)
             wrong = logprobe("alerts", "silence", "run=x*", "--for", "soon", "--reason", "r", "--home", home, code=1)
-            assert wrong.stderr == "logprobe: 'soon' is no span of time; write 90s, 10m, 2h or 1d\n"
+            assert wrong.stderr == "logprobe: 'soon' is not a duration; write 90s, 10m, 2h or 1d\n"
             assert {"alerts.acknowledge", "alerts.silence"} <= set(_actions(reader))
             snoozed = logprobe("alerts", "ack", "bad", "--for", "soon", "--home", home, code=1).stderr
-            assert snoozed == "logprobe: 'soon' is no span of time; write 90s, 10m, 2h or 1d\n"
+            assert snoozed == "logprobe: 'soon' is not a duration; write 90s, 10m, 2h or 1d\n"
             (home / "alerts.yaml").write_text(RULES.replace("severity", "severty"))
-            kept = "unknown key; did you mean 'severity'?; what stood there before stays in force"
+            kept = "unknown key; did you mean 'severity'?; the previous version stays active"
             eventually(
                 lambda: kept in logprobe("status", "bad", "--home", home, code=2).stdout, "the mistake is said", 60
             )
@@ -134,7 +134,7 @@ def test_backtest_of_a_recorded_run_and_of_a_home_without_a_service(own_rules: P
     assert logprobe("alerts", "backtest", "bax", "--home", own_rules, code=1).stderr.startswith(
         "logprobe: no run 'bax'; did you mean"
     )
-    assert "the rules have not looked at this run yet" in logprobe("status", "bad", "--home", own_rules).stdout
+    assert "the rules have not evaluated this run yet" in logprobe("status", "bad", "--home", own_rules).stdout
     strict = tmp_path / "strict.yaml"
     strict.write_text(RULES.replace("0.5", "5"))
     assert "0 messages" in logprobe("alerts", "backtest", "bad", "--rules", strict, "--home", own_rules).stdout
@@ -143,6 +143,12 @@ def test_backtest_of_a_recorded_run_and_of_a_home_without_a_service(own_rules: P
 def test_check_lists_what_is_in_force_and_prints_the_schema(own_rules: Path) -> None:
     assert "gap-critical" in logprobe("alerts", "check").stdout
     assert "gap-critical" not in logprobe("alerts", "check", "--home", own_rules).stdout  # that home's own rules
+    assert "default_rules.yaml" in logprobe("alerts", "check").stdout
+    (own_rules / "alerts.d").mkdir()
+    (own_rules / "alerts.d" / "dashboard.yaml").write_text("rules:\n  - {name: high, severity: info}\n")
+    listed = logprobe("alerts", "check", "--home", own_rules).stdout
+    (row,) = [line.split() for line in listed.splitlines() if line.startswith("high")]
+    assert (row[1], row[-1]) == ("info", "dashboard.yaml")
     (rule,) = json.loads(logprobe("alerts", "check", own_rules / "alerts.yaml", "--json").stdout)
     assert (rule["name"], rule["when"]["above"]) == ("high", 0.5)
     assert json.loads(logprobe("alerts", "check", "--schema").stdout)["title"] == "logprobe alert rules"

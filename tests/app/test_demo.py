@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from processes import connected, eventually
 
-from logprobe.app.demo import demo_home, find_runs
+from logprobe.app.demo import demo_home, find_runs, first_live_step
 from logprobe.app.replay import Replay
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.recorded import RecordedRun, export_run
 
@@ -32,7 +36,7 @@ def record_both_sides(home: Path, run: str) -> None:
     rng = np.random.default_rng(3)
     trainer, engine = Recorder(home, run, rank=0), Recorder(home, run, component="vllm_plugin", replica="r0")
     config = engine.config({"model": "toy", "dtype": "float32"}, kind="engine_config")
-    engine.report("self_test", "watching this engine", details={"ok": True})
+    engine.report("self_test", "recording this engine", details={"ok": True})
     for step in range(STEPS):
         names = [f"{step}-{i}" for i in range(3)]
         tokens = [rng.integers(0, 50, length) for length in (5, 3, 7)]
@@ -130,7 +134,7 @@ def test_a_demo_empties_only_a_home_of_its_own(tmp_path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigurationError, match="not empty, and no demo's"), demo_home(str(mine)):
+    with pytest.raises(ConfigurationError, match="not empty and not a demo home"), demo_home(str(mine)):
         pass
     assert (mine / "thesis.txt").exists()
     demo = tmp_path / "demo"
@@ -181,8 +185,8 @@ def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path)
         assert len(children) >= 2
     finally:
         process.send_signal(signal.SIGINT)
-        code = process.wait(30)
-        listener.join(10)
+        code = process.wait(90)
+        listener.join(90)
         process.stderr.close()
     assert code == 0
     assert not any(child.is_running() for child in children)
@@ -202,3 +206,59 @@ def test_the_demo_ignores_the_home_of_real_runs(data, tmp_path) -> None:
     help_text = json.dumps(logprobe("demo", "--help").stdout)
     assert "STEPS_PER_S" in help_text
     assert not real.exists()
+
+
+def test_what_was_laid_down_and_what_is_played_after_it_are_the_whole_run(data, tmp_path) -> None:
+    original = RecordedRun(data / "toy")
+    ended = datetime.now(UTC) - timedelta(hours=1)
+    replay = Replay(original, tmp_path / "home")
+    assert replay.lay_down(5, ended) < ended
+    assert replay.play(steps_per_second=1e6, stop=threading.Event(), start=5) == STEPS - 5
+    again = export_run(tmp_path / "home", "toy", tmp_path / "again")
+    for kind, key in (("training", "sample_id"), ("rollout", "sample_id"), ("step", "step"), ("weights", "version")):
+        left, right = (run.table(kind).sort_by(key).drop_columns("time") for run in (original, again))
+        if kind == "weights":
+            left, right = (table.drop_columns(["applied_at"]) for table in (left, right))
+        assert left.equals(right), kind
+    laid_down = again.table("step").filter(pc.less(again.table("step")["step"], 5))
+    assert pc.max(laid_down["time"]).as_py() <= ended
+
+
+def test_updates_of_a_replay_keep_their_order_and_their_duration(tmp_path) -> None:
+    """However much faster it goes than the recording: an update that was made before another one stays the older one."""
+    began = time.time() - 600
+    with Recorder(tmp_path / "home", "toy") as recorder:
+        for step in range(STEPS):
+            applied = began + step
+            recorder.weights(step, step=step, started_at=applied - 0.25, applied_at=applied)
+            recorder.step(step, loss=0.0)
+    recorded = export_run(tmp_path / "home", "toy", tmp_path / "runs" / "toy")
+    slow = slowed(recorded, tmp_path / "runs" / "slow", seconds=1.0)
+    Replay(slow, tmp_path / "again").play(steps_per_second=50, stop=threading.Event())
+    rows = export_run(tmp_path / "again", "toy", tmp_path / "exported").table("weights").to_pylist()
+    moments = [row["applied_at"] for row in rows]
+    assert [row["version"] for row in rows] == [str(step) for step in range(STEPS)]
+    assert moments == sorted(set(moments))
+    assert {round((row["applied_at"] - row["started_at"]).total_seconds(), 3) for row in rows} == {0.25}
+
+
+def slowed(recorded: RecordedRun, folder: Path, seconds: float) -> RecordedRun:
+    """The recorded run with `seconds` between the records of its steps."""
+    shutil.copytree(recorded.folder, folder)
+    for kind in ("step", "weights"):
+        table = pq.read_table(folder / f"{kind}.parquet")
+        first = table["time"][0].as_py()
+        times = [first + timedelta(seconds=seconds * step) for step in table["step"].to_pylist()]
+        if kind == "weights":
+            for name, before in (("started_at", 0.45), ("applied_at", 0.2)):
+                column = pa.array([at - timedelta(seconds=before) for at in times], table[name].type)
+                table = table.set_column(table.column_names.index(name), name, column)
+        column = pa.array(times, table["time"].type)
+        pq.write_table(table.set_column(table.column_names.index("time"), "time", column), folder / f"{kind}.parquet")
+    return RecordedRun(folder)
+
+
+def test_the_live_run_starts_shortly_before_its_trouble(data, repository) -> None:
+    assert first_live_step(RecordedRun(data / "toy")) == 0
+    *_, live = find_runs(repository / "sample_data", None)
+    assert live.steps[first_live_step(live)] == live.manifest["onset_step"] - 20

@@ -12,7 +12,10 @@ from recorded_home import ingest_recorded
 
 from logprobe.app.cli import main
 
-KEYS = ["run", "verdict", "since_step", "doubling_steps", "layer", "findings", "not_measured", "correction"]
+KEYS = [
+    "run", "verdict", "since_step", "doubling_steps", "layer", "findings", "not_measured", "correction", "unexplained", "level",
+    "growth",
+]  # fmt: skip
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
@@ -42,6 +45,10 @@ def test_growth_is_dated_to_where_the_recording_began_it(
     assert document["layer"] == manifest["layer"]
     assert abs(document["since_step"] - manifest["onset_step"]) <= 60
     assert document["correction"]["advice"] == "enable"
+    growth = document["growth"]
+    assert growth["verdict"] == document["verdict"]
+    assert growth["baseline"] < growth["baseline"] * growth["ratio"]
+    assert growth["reasons"]
 
 
 def test_the_semantic_layer_comes_first(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
@@ -89,7 +96,7 @@ def test_parity_is_told_by_the_exit_code(capsys: pytest.CaptureFixture[str], rec
     assert "leaves the reference at step 20 in reward" in other
     assert "unset: default of vLLM 0.32.0" in other
     alone = ask(capsys, "parity", "v1-initial", *home, code=2)
-    assert "the shipped recipe" in alone
+    assert "the built-in recipe" in alone
     document = json.loads(ask(capsys, "parity", "v1-initial", "--reference", "v0-reference", "--json", *home, code=2))
     assert document["verdict"] == "not_at_parity"
     assert document["checks"][0]["verdict"] == "not_at_parity"

@@ -15,10 +15,10 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.correction import correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
 
 RUN = "run"
 STEPS = 6
@@ -69,10 +69,10 @@ def test_it_shows_and_switches(recorded: Path) -> None:
     assert (shown["phase"], shown["from_step"]) == ("issued", STEPS - 1 + 5)
     assert "switched on by ann" in mis(recorded)
     assert "kill switch set" in mis(recorded, "stop")
-    assert "the kill switch is set, so nothing applies" in mis(recorded)
+    assert "the kill switch is set, so no correction applies" in mis(recorded)
     assert DirectiveFile(recorded, RUN).read(None).stopped
-    assert "taken back" in mis(recorded, "release")
-    assert "nothing to do" in mis(recorded, "release")
+    assert "released" in mis(recorded, "release")
+    assert "no change: already" in mis(recorded, "release")
 
 
 def test_a_preview_is_what_a_trainer_would_measure(recorded: Path) -> None:

@@ -8,7 +8,7 @@ from synthetic_run import SyntheticRun
 
 from logprobe.app.notebook import figure
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FileReader, open_reader
 
 RUN = "a <b>run</b>"
@@ -32,10 +32,19 @@ def test_the_figure_has_the_values_of_the_store(tmp_path, monkeypatch) -> None:
     assert "&lt;b&gt;run" in drawn.layout.title.text
     headings = [note.text for note in drawn.layout.annotations]
     assert any("KL (k3)" in text and "backend" in text for text in headings)
+    assert "not measured" not in drawn.layout.title.text
     assert drawn.layout.paper_bgcolor != figure(tmp_path / "home", RUN, dark=True).layout.paper_bgcolor
     with monkeypatch.context() as patched:
         patched.setattr(FileReader, "read", unanswered)
-        with pytest.raises(ServiceUnavailableError, match="stopped answering"):
+        with pytest.raises(ServiceUnavailableError, match="stopped responding"):
             figure(tmp_path / "home", RUN)
     with pytest.raises(StoreError, match="there is no run 'other'"):
         figure(tmp_path / "home", "other")
+
+
+def test_rows_without_any_value_are_named(tmp_path) -> None:
+    with Recorder(tmp_path / "home", RUN) as recorder:
+        SyntheticRun(recorder, full=False).record(2)
+    ingest_recorded(tmp_path / "home")
+    drawn = figure(tmp_path / "home", RUN)
+    assert "Weight lag: not measured, " in drawn.layout.title.text

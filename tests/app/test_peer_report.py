@@ -13,11 +13,11 @@ import pytest
 from processes import record
 
 from logprobe.app import cli
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import peers
 from logprobe.monitor.home import Home
-from logprobe.monitor.retention import Retention, RetentionPolicy
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
 
 STEPS = 3
 
@@ -128,7 +128,7 @@ def test_a_sample_of_raw_tokens_is_not_passed_off_as_all(tmp_path: Path, capsys:
     step, sequences, seen, value = shown.out.splitlines()[2].split()
     assert (step, sequences, value) == ("0", "40", "0.1")
     assert 1 <= int(seen) < 40
-    assert "raw tokens of the others are not kept" in shown.err
+    assert "cover only sequences whose raw tokens are kept" in shown.err
 
 
 @pytest.mark.parametrize(

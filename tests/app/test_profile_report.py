@@ -10,7 +10,7 @@ import pytest
 from processes import record
 
 from logprobe.app import cli
-from logprobe.monitor import profiles
+from logprobe.monitor.analysis import profiles
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def test_the_verdict_comes_first_and_the_remedy_with_its_evidence(incident: Inci
     assert page.index("<dd>semantic") < page.index("--logprobs-mode processed_logprobs") < page.index("calibration z")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [
-        "What happened", "Findings", "Not measured", "Course", "Worst sequences", "Records", "Configuration",
+        "What happened", "Findings", "Not measured", "Trend", "Worst sequences", "Records", "Configuration",
     ]  # fmt: skip
     assert page.count('scope="row"') > 50
     assert len(page) < 300_000
@@ -54,7 +54,7 @@ def test_the_first_screen_says_what_was_done_and_what_happened_in_order(incident
     }
     happened = replace(
         incident,
-        standing=[fires | {"phase": "firing"}, fires | {"rule": "staleness", "phase": "normal"}],
+        current=[fires | {"phase": "firing"}, fires | {"rule": "staleness", "phase": "normal"}],
         alerts=[fires, quiet],
         actions=[masks, masks | {"step": 35, "name": "suggested", "words": "would mask 8 %"}],
     )
@@ -62,8 +62,8 @@ def test_the_first_screen_says_what_was_done_and_what_happened_in_order(incident
     assert "<dd>issued at step 40: masked IS from step 44</dd>" in first
     assert "<dd>gap-critical fires</dd>" in first
     events, _, _ = rest.partition("Findings")
-    order = ["trouble begins", "alert gap-critical fires", "correction suggested", "correction issued"]
-    assert re.findall("<td>((?:alert|correction|trouble)[^<]*)</td>", events) == order
+    order = ["onset", "alert gap-critical fires", "correction suggested", "correction issued"]
+    assert re.findall("<td>((?:alert|correction|onset)[^<]*)</td>", events) == order
     assert "not yet" not in events
 
 
@@ -73,7 +73,7 @@ def test_names_from_outside_are_text(incident: Incident) -> None:
     alert = dict.fromkeys(("step", "rule", "severity", "before", "after", "words", "phase"), EVIL)
     fires = alert | {"step": 3, "after": "firing", "phase": "firing"}
     page = report(
-        replace(incident, history=history, headline=EVIL, sequences=[sequence], alerts=[alert, fires], standing=[fires])
+        replace(incident, history=history, headline=EVIL, sequences=[sequence], alerts=[alert, fires], current=[fires])
     )
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 5

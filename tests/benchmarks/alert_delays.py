@@ -17,7 +17,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from growth_runs import HEALTHY, STEPS, Course, series  # noqa: E402 - beside the tests
+from growth_runs import HEALTHY, STEPS, Trend, series  # noqa: E402 - beside the tests
+from marked_page import write_between  # noqa: E402
 
 from logprobe.alerts.rules import backtest, rule_file  # noqa: E402
 from logprobe.alerts.rules.observation import StepFacts  # noqa: E402
@@ -35,13 +36,13 @@ RECORDED = ("v0-reference", "v1-fixed", "v1-initial", "late-growth")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def fired(course: Course, seed: int, steps: int = STEPS) -> dict[str, int]:
+def fired(trend: Trend, seed: int, steps: int = STEPS) -> dict[str, int]:
     """Severity → the first step in which a shipped rule on K3 fires.
 
     The rules on growth take the verdict as it is, so one tracker answers for both; rules with a limit are asked where a value is
     beyond it. `through_rules` says the same more slowly.
     """
-    values = series(course, seed, steps)
+    values = series(trend, seed, steps)
     tracker = Tracker()
     first: dict[str, int] = {}
     for step, value in enumerate(values):
@@ -89,8 +90,8 @@ def healthy(seed: int) -> tuple[str, dict[str, int]]:
 
 def growing(doubling: int, seed: int) -> dict[str, int]:
     """One run that grows from `ONSET` on."""
-    course = replace(HEALTHY["memory of 0.5"], onset=ONSET, doubling=float(doubling))
-    return fired(course, 10_000 + seed, steps=min(STEPS, ONSET + 4 * doubling + 60))
+    trend = replace(HEALTHY["memory of 0.5"], onset=ONSET, doubling=float(doubling))
+    return fired(trend, 10_000 + seed, steps=min(STEPS, ONSET + 4 * doubling + 60))
 
 
 def recorded(name: str) -> dict[str, int]:
@@ -108,7 +109,7 @@ def tables(pool: ProcessPoolExecutor) -> Iterator[str]:
     """The measured part of the page, line by line."""
     yield from _false_alarms(list(pool.map(healthy, range(RUNS), chunksize=4)))
     yield ""
-    yield f"Delay after an onset in step {ONSET}, in steps; median (90th percentile) of {SEEDS} seeded runs, noise as in “memory of 0.5”:"
+    yield f"Delay after an onset at step {ONSET}, in steps; median (90th percentile) of {SEEDS} seeded runs, noise as in “memory of 0.5”:"
     yield ""
     yield "| K3 doubles every | warning | critical | not found | before the onset |"
     yield "|---|---|---|---|---|"
@@ -118,7 +119,7 @@ def tables(pool: ProcessPoolExecutor) -> Iterator[str]:
         missed = sum("critical" not in first for first in found)
         yield f"| {doubling} steps | {_delay(found, 'warning')} | {_delay(found, 'critical')} | {missed} | {early} |"
     yield ""
-    yield "The recorded runs of `sample_data/`, first message of each severity:"
+    yield "The recorded runs of `sample_data/`, first notification of each severity:"
     yield ""
     yield "| run | warning | critical |"
     yield "|---|---|---|"
@@ -127,9 +128,9 @@ def tables(pool: ProcessPoolExecutor) -> Iterator[str]:
 
 
 def _false_alarms(found: list[tuple[str, dict[str, int]]]) -> Iterator[str]:
-    yield f"False alarms on {len(found)} seeded synthetic healthy runs of {STEPS} steps (`tests/growth_runs.py` says what they are like):"
+    yield f"False alarms on {len(found)} seeded synthetic healthy runs of {STEPS} steps (described in `tests/growth_runs.py`):"
     yield ""
-    yield "| runs | of them with a warning | with a critical alert |"
+    yield "| runs | with a warning | with a critical alert |"
     yield "|---|---|---|"
     for name in HEALTHY:
         of_kind = [first for kind, first in found if kind == name]
@@ -157,8 +158,7 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         measured = "\n".join(tables(pool))
     print(measured)
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n\n{measured}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    write_between(PAGE, BEGIN, END, [measured])
 
 
 if __name__ == "__main__":

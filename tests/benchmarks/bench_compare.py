@@ -15,13 +15,13 @@ from pathlib import Path
 from figure import Figure
 
 from logprobe.app.cli import main
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.compare import Comparison, Places, compare
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
 

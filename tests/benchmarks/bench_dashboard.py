@@ -18,7 +18,7 @@ import numpy as np
 from figure import Figure
 from playwright.sync_api import Browser, sync_playwright
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import connect
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from figure import Figure
-from growth_runs import HEALTHY, Course, series
+from growth_runs import HEALTHY, Trend, series
 
-from logprobe.collectors.statistics import sequence_statistics
+from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.job import DiagnosisJob
 from logprobe.monitor.diagnosis.onset import Tracker
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 STEPS, SEQUENCES, LENGTH = 1000, 500, 2000  # 1e6 tokens a step, 1e9 in all
 ONSET, DOUBLING = 600, 60
@@ -60,7 +60,7 @@ def diagnosis_figures() -> list[Figure]:
 def growth_figures() -> list[Figure]:
     """How long after its onset growth is found, and how far from it it is dated."""
     runs = [
-        first_alarms(series(replace(Course(), onset=ONSET, doubling=DOUBLING), seed)) for seed in range(GROWING_RUNS)
+        first_alarms(series(replace(Trend(), onset=ONSET, doubling=DOUBLING), seed)) for seed in range(GROWING_RUNS)
     ]
     growing, critical, since = (np.array(column, np.float64) for column in zip(*runs, strict=True))
     early = 100 * float(np.mean(~(growing >= ONSET)))
@@ -77,9 +77,7 @@ def growth_figures() -> list[Figure]:
 def healthy_figures() -> list[Figure]:
     """Runs without growth that raise an alarm all the same."""
     each = HEALTHY_RUNS // len(HEALTHY)
-    alarms = [
-        first_alarms(series(course, seed)) for course in HEALTHY.values() for seed in range(10_000, 10_000 + each)
-    ]
+    alarms = [first_alarms(series(trend, seed)) for trend in HEALTHY.values() for seed in range(10_000, 10_000 + each)]
     share = 100 * float(np.mean([not np.isnan(growing) for growing, _, _ in alarms]))
     note = f"{len(alarms)} synthetic runs of 1,000 steps, {len(HEALTHY)} kinds"
     return [Figure("healthy runs with an alarm", share, "%", "≤ 1", share <= 1, note=note)]

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from figure import Figure
 
-from logprobe.collectors.schema import ROLLOUT, TRAINING
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 ROUNDS = 3
 SEGMENTS, SEQUENCES, LENGTH = 80, 256, 512  # of one round: 80 segments of 131,072 tokens, as collectors write them

@@ -15,15 +15,15 @@ import numpy as np
 from figure import Figure
 from processes import service
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader
-from logprobe.monitor.service import INGEST_SECONDS
+from logprobe.monitor.service.service import INGEST_SECONDS
 
 FLUSHES = 36
 WARM_UP = 3
 SEQUENCES, TOKENS = 64, 512
 TARGET = 2.0
-_VISIBLE = "SELECT value FROM step_metrics WHERE run = 'latency' AND step = ? AND metric = 'backend.k3_kl'"
+_VISIBLE = "SELECT value FROM step_metrics WHERE run = ? AND step = ? AND metric = 'backend.k3_kl'"
 
 
 def measure() -> list[Figure]:
@@ -31,7 +31,7 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         with service(home) as reader, Recorder(home, "latency", rank=0, flush_interval=60.0) as recorder:
-            waits = [_wait(recorder, reader, step) for step in range(WARM_UP + FLUSHES)][WARM_UP:]
+            waits = [delay(recorder, reader, "latency", step) for step in range(WARM_UP + FLUSHES)][WARM_UP:]
     p50, p95 = np.percentile(waits, [50, 95])
     shared = {
         "unit": "s",
@@ -45,10 +45,10 @@ def measure() -> list[Figure]:
     ]
 
 
-def _wait(recorder: Recorder, reader: FlightReader, step: int) -> float:
-    """Seconds from a step's flush to its K3."""
+def delay(recorder: Recorder, reader: FlightReader, run: str, step: int) -> float:
+    """Seconds from a step's flush to its K3, at a moment that has nothing to do with the service's clock."""
     rng = np.random.default_rng(step)
-    time.sleep(float(rng.uniform(0, INGEST_SECONDS)))  # no step with the service's clock
+    time.sleep(float(rng.uniform(0, INGEST_SECONDS)))
     rollout = -rng.exponential(1.0, (SEQUENCES, TOKENS)).astype(np.float32)
     recorder.training(
         step=step,
@@ -61,9 +61,9 @@ def _wait(recorder: Recorder, reader: FlightReader, step: int) -> float:
     if not recorder.flush():
         raise RuntimeError(f"nothing to measure: {recorder.health}")
     flushed = time.perf_counter()
-    while not reader.query(_VISIBLE, [step]).num_rows:
+    while not reader.query(_VISIBLE, [run, step]).num_rows:
         if time.perf_counter() - flushed > 60:
-            raise RuntimeError(f"step {step} did not become visible: {reader.status()}")
+            raise RuntimeError(f"step {step} of {run} did not become visible: {reader.status()}")
     return time.perf_counter() - flushed
 
 

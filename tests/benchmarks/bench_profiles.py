@@ -8,12 +8,12 @@ import time
 from bench_ingest import LENGTH, SEQUENCES, USUAL, training
 from figure import Figure
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.profile_job import ProfileJob
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.profile_job import ProfileJob
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
 
 ROUNDS = 3
 STEPS = 40

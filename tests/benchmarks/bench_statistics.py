@@ -12,10 +12,10 @@ import pyarrow as pa
 import torch
 from figure import Figure
 
-from logprobe.collectors.statistics import COLUMNS, sequence_statistics
+from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 SEQUENCES, TIME = 4882, 4096  # one step's batch of 1e7 valid tokens, and as many of padding
 ROUNDS = 5

@@ -17,12 +17,12 @@ import numpy as np
 from figure import Figure
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
 from dashboard_process import chromium, dashboard

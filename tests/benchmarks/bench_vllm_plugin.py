@@ -176,12 +176,16 @@ def whole_rounds(llm: Any, switch: Switch, params: dict[str, Any]) -> dict[str, 
 
 
 def background_seconds() -> float:
-    """CPU time so far of the emitter's and the recorder's thread, once everything recorded is durable."""
+    """CPU time so far of our threads, once everything recorded is durable, and of reading weights in the engine's own."""
+    from logprobe.collectors.vllm import attach
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
     vllm_plugin.flush()
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("logprobe")]
-    return sum(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) for thread in ours if thread.ident)
+    reading = sum(executor.driver_worker.worker.logprobe_reader.spent for executor in attach._EXECUTORS)
+    return reading + sum(
+        time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) for thread in ours if thread.ident
+    )
 
 
 class Switch:

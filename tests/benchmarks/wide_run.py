@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from synthetic_run import SyntheticRun
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 RUN = "wide"
 STEPS = 1000

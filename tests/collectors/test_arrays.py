@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logprobe.collectors import arrays
-from logprobe.collectors.batches import Batch, decode
-from logprobe.collectors.buffers import Budget
-from logprobe.collectors.capture import Call, Capturer
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.token_hash import token_hash
+from logprobe.collectors.recorder import arrays
+from logprobe.collectors.recorder.batches import Batch, decode
+from logprobe.collectors.recorder.buffers import Budget
+from logprobe.collectors.recorder.capture import Call, Capturer
+from logprobe.collectors.recorder.token_hash import token_hash
 
 
 def captured(call: Call) -> Batch:

@@ -20,9 +20,10 @@ from accelerator import Accelerator
 from spool_contents import by_sample, health_events
 from training_calls import call
 
-from logprobe.collectors import Recorder, kernel_torch
+from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.statistics import COLUMN_SPECS, PAIRS
+from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS, PAIRS
 
 FLOATS = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
 PER_TOKEN = (*FLOATS, "token_ids", "mask")
@@ -157,8 +158,8 @@ def test_torch_reduces_to_what_numpy_reduces_to(tmp_path: Path, shape: str) -> N
 
 
 def test_sequences_of_many_pieces_and_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logprobe.collectors.kernel.CHUNK", 16)
-    monkeypatch.setattr("logprobe.collectors.kernel_torch.CHUNK", 50)
+    monkeypatch.setattr("logprobe.collectors.kernel.arithmetic.CHUNK", 16)
+    monkeypatch.setattr("logprobe.collectors.kernel.torch_arithmetic.CHUNK", 50)
     _, reduced, _ = recorded(tmp_path / "device", [broken_call(1)], reduce_on="device", raw_fraction=0)
     _, expected, _ = recorded(tmp_path / "host", [broken_call(1)], reduce_on="host", raw_fraction=0)
     assert_same_records(reduced, expected)
@@ -181,7 +182,7 @@ def test_a_device_that_cannot_costs_nothing_and_is_said_once(tmp_path: Path, mon
     assert recorder.health["dropped"] == {}
     (event,) = health_events(tmp_path / "device")["device_reduction_failed"]
     assert event["message"] == (
-        "statistics cannot be made on cpu (RuntimeError: out of memory); from now on numpy makes them on the host"
+        "statistics cannot be computed on cpu (RuntimeError: out of memory); from now on numpy computes them on the host"
     )
     assert (event["severity"], event["count"], event["step"]) == ("warning", 1, 0)
 
@@ -246,7 +247,7 @@ assert not {{"torch", "array_api_compat.torch"}} & sys.modules.keys()
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     """In place of the GPU that is not there."""
     stand_in = Accelerator()
-    monkeypatch.setattr("logprobe.collectors.torch_bridge._backend", lambda _: stand_in)
+    monkeypatch.setattr("logprobe.collectors.recorder.torch_bridge._backend", lambda _: stand_in)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     return stand_in
 

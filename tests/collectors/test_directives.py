@@ -57,9 +57,9 @@ def changed(**fields: object) -> bytes:
         (encode(ON, None)[:-5], "not a directive"),
         (changed(format=2), "format 2"),
         (changed(run="other"), "of run 'other'"),
-        (changed(entries=None), "makes no sense"),
-        (changed(entries=[{"version": 1}]), "makes no sense"),
-        (changed(entries=[{"version": 1, "from_step": True, "config": None, "reason": ""}]), "makes no sense"),
+        (changed(entries=None), "an invalid directive"),
+        (changed(entries=[{"version": 1}]), "an invalid directive"),
+        (changed(entries=[{"version": 1, "from_step": True, "config": None, "reason": ""}]), "an invalid directive"),
         (changed(entries=[{"version": 1, "from_step": 5, "config": {"is_levle": "token"}, "reason": ""}]), "is_level"),
         (changed(entries=[{"version": 1, "from_step": 5, "config": None, "reason": ""}] * 2), "out of order"),
     ],
@@ -104,6 +104,10 @@ def test_the_kill_switch_works_whatever_the_file_says(tmp_path: Path) -> None:
 def test_the_key_comes_from_the_environment_or_the_home(tmp_path: Path) -> None:
     assert directive_key(tmp_path, {}) is None
     (tmp_path / "directive.key").write_text("0123456789abcdef\n")
+    (tmp_path / "directive.key").chmod(0o644)
+    with pytest.raises(ConfigurationError, match="anyone who can read it can sign"):
+        directive_key(tmp_path, {})
+    (tmp_path / "directive.key").chmod(0o640)
     assert directive_key(tmp_path, {}) == b"0123456789abcdef"
     assert directive_key(tmp_path, {"LOGPROBE_DIRECTIVE_KEY": "fedcba9876543210"}) == b"fedcba9876543210"
     with pytest.raises(ConfigurationError, match="16 bytes"):

@@ -16,9 +16,9 @@ import pytest
 from spool_contents import by_sample, health_events, rows, segments
 
 from logprobe.collectors import Recorder
-from logprobe.collectors.outlet import Outlet
-from logprobe.collectors.statistics import COLUMNS, sequence_statistics
-from logprobe.collectors.token_hash import token_hash
+from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
+from logprobe.collectors.recorder.token_hash import token_hash
+from logprobe.collectors.spool.segment_writer import SegmentWriter
 
 PROGRAM = Path(full_disk_program.__file__)
 
@@ -126,8 +126,8 @@ def batch(step: int, rows_: int = 4, time_: int = 50, **changes) -> dict:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry after a tenth of the usual pauses."""
-    monkeypatch.setattr("logprobe.collectors.outlet._FIRST_PAUSE", 0.05)
-    monkeypatch.setattr("logprobe.collectors.outlet._LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._LONGEST_PAUSE", 0.2)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -183,7 +183,7 @@ def test_a_large_call_that_the_disk_refuses_is_reduced_whole(tmp_path: Path):
 
 
 def test_one_failure_of_a_network_disk_costs_nothing(home: Path, monkeypatch: pytest.MonkeyPatch):
-    from logprobe.collectors import spool
+    from logprobe.collectors.spool import segments as spool
 
     failures = iter([OSError(116, "Stale file handle")])
     write = spool._write_durably
@@ -203,8 +203,8 @@ def test_one_failure_of_a_network_disk_costs_nothing(home: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("hurried")
 def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("logprobe.collectors.writer.RETAINED_BYTES", 100_000)
-    monkeypatch.setattr("logprobe.collectors.writer._RETAINED_ROWS", 100)
+    monkeypatch.setattr("logprobe.collectors.recorder.writer.RETAINED_BYTES", 100_000)
+    monkeypatch.setattr("logprobe.collectors.recorder.writer._RETAINED_ROWS", 100)
     blocker = tmp_path / "blocker"
     blocker.write_text("")
     home = blocker / "home"
@@ -232,13 +232,13 @@ def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch
 
 
 def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    write = Outlet.write
+    write = SegmentWriter.write
 
     def slow(self, kind, table):
         time.sleep(seconds)
         return write(self, kind, table)
 
-    monkeypatch.setattr(Outlet, "write", slow)
+    monkeypatch.setattr(SegmentWriter, "write", slow)
 
 
 def test_beyond_half_the_queue_raw_tokens_give_way_to_statistics(home: Path, monkeypatch: pytest.MonkeyPatch):

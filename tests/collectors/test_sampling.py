@@ -15,11 +15,11 @@ from training_calls import call
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.sampling import sample_hash
-from logprobe.collectors.schema import STATISTICS
-from logprobe.collectors.statistics import COLUMNS, PAIRS, sequence_statistics
-from logprobe.monitor.sequence_rows import reduce_training
-from logprobe.monitor.soundness import sound_rows
+from logprobe.collectors.kernel.statistics import COLUMNS, PAIRS, sequence_statistics
+from logprobe.collectors.recorder.sampling import sample_hash
+from logprobe.collectors.spool.schema import STATISTICS
+from logprobe.monitor.ingest.sequence_rows import reduce_training
+from logprobe.monitor.ingest.soundness import sound_rows
 
 
 def sequence(arguments: dict, name: str, row: int) -> np.ndarray:
@@ -180,8 +180,8 @@ def test_sampling_is_said_and_is_no_loss(home: Path):
 
 
 def test_of_a_refusing_disk_only_the_sample_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("logprobe.collectors.outlet._FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("logprobe.collectors.outlet._LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._LONGEST_PAUSE", 0.01)
     blocker = tmp_path / "blocker"
     blocker.write_text("a file where a directory is needed")
     with Recorder(blocker / "home", "run", raw_fraction=0.25, worst_sequences=0) as recorder:

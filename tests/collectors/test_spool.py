@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from logprobe.collectors import spool
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.schema import SCHEMA_VERSION, STEP
-from logprobe.collectors.spool import SegmentPath, SpoolWriter, is_temporary, read_segment, run_dir, run_name
+from logprobe.collectors.spool import segments as spool
+from logprobe.collectors.spool.schema import SCHEMA_VERSION, STEP
+from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, is_temporary, read_segment, run_dir, run_name
 
 
 def steps(*numbers: int) -> pa.Table:
@@ -169,18 +169,35 @@ def test_a_write_that_fails_leaves_nothing_behind(home: Path, monkeypatch: pytes
     assert read_segment(writer.write("step", steps(2))).table.num_rows == 1
 
 
-def test_what_could_not_be_made_durable_is_taken_back(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_renamed_and_not_made_durable_is_settled_and_never_written_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
     writer = SpoolWriter(home, "run", "writer")
     writer.write("step", steps(1))
-    before = sorted(writer.directory.iterdir())
 
     def fail(path: Path) -> None:
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr(spool, "_fsync_directory", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        writer.write("step", steps(2))
-    assert sorted(writer.directory.iterdir()) == before  # a second attempt elsewhere must not make it count twice
+    with monkeypatch.context() as patch:
+        patch.setattr(spool, "fsync_folder", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            writer.write("step", steps(2))
+        (taken,) = writer.directory.glob("00000002.step.*.arrow")
+        taken.unlink()  # the service has ingested it
+        with pytest.raises(OSError, match="Input/output"):
+            writer.write("step", steps(3))  # nothing is written before it is settled
+        assert not writer.settled
+    assert writer.write("step", steps(3)).sequence == 3
+    assert sorted(path.name[:8] for path in writer.directory.iterdir()) == ["00000001", "00000003"]
+
+
+def test_who_a_segment_is_lies_in_its_content(home: Path):
+    segment = SpoolWriter(home, "run", "writer", after=6).write("step", steps(1))
+    other = segment.path.parent.parent / "another" / f"00000001.step.{segment.crc:08x}.arrow"
+    other.parent.mkdir()
+    segment.path.rename(other)
+    found = read_segment(SegmentPath.parse(other))
+    assert (found.segment_id, found.writer, found.sequence) == (segment.segment_id, "writer", 7)
 
 
 def test_a_directory_that_was_removed_comes_back(home: Path):
@@ -195,8 +212,8 @@ WRITE_FOR_EVER = """
 import sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from logprobe.collectors.schema import TRAINING
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.schema import TRAINING
+from logprobe.collectors.spool.segments import SpoolWriter
 writer = SpoolWriter(Path(sys.argv[1]), "run", f"writer-{sys.argv[2]}")
 rows = [{"step": n, "sample_id": str(n), "token_ids": list(range(2000)), "trainer_logprobs": [-0.5] * 2000} for n in range(20)]
 table = pa.Table.from_pylist(rows, schema=TRAINING)

@@ -9,9 +9,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from logprobe.collectors import kernel
 from logprobe.collectors.errors import ConfigurationError, InputError
-from logprobe.collectors.statistics import (
+from logprobe.collectors.kernel import arithmetic as kernel
+from logprobe.collectors.kernel.statistics import (
     BROKEN,
     COLUMN_SPECS,
     COLUMNS,

@@ -65,7 +65,7 @@ def test_timeline_is_bounded() -> None:
 def test_marks_come_back_once(home: Path) -> None:
     writer, reader = MarkFile(home, "a run"), MarkFile(home, "a run")
     assert reader.read_new() == []
-    first, second = Mark("1", 10.5, 3, "east"), Mark("2", 11.5)
+    first, second = Mark("1", 10.5, 3, "east", "style", 4.5, "here"), Mark("2", 11.5)
     writer.append(first)
     assert reader.read_new() == [first]
     writer.append(second)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from logprobe.collectors.vllm import capture as vllm_capture
-from logprobe.collectors.vllm.capture import Capture, Sequence
+from logprobe.collectors.vllm.capture import PROBE, Capture, Sequence
 
 NAN = float("nan")
 
@@ -49,6 +49,41 @@ def only(capture: Capture) -> Sequence:
     return sequence
 
 
+@pytest.mark.parametrize("ended_by_engine", [False, True])
+def test_what_a_stop_string_ended_is_cut_to_what_the_caller_got(ended_by_engine: bool) -> None:
+    capture = Capture()
+    stopping = request()
+    stopping.sampling_params.stop = ["."]
+    capture.add(stopping)
+    for number in range(4):
+        step(capture, float(number), output([11 + number], None if number == 1 else [-0.5]))
+    if ended_by_engine:  # before the abort arrived
+        step(capture, 5.0, output([15], [-0.5], finish_reason="length"))
+        capture.stopped({"a-00000000": 3, "another": 1})
+    else:
+        capture.stopped({"a-00000000": 3})
+        stopping.get_finished_reason = lambda: None
+        capture.ended([stopping])
+    found = only(capture)
+    assert not found.waits_for_word()
+    found.as_told()
+    assert (found.finish_reason, found.tokens.tolist(), len(found.logprobs), len(found.times)) == (
+        "stop",
+        [11, 12, 13],
+        3,
+        3,
+    )
+    assert found.missing == 1
+
+
+def test_only_sequences_with_stop_strings_wait_for_the_front_end() -> None:
+    capture = Capture()
+    capture.add(request())
+    step(capture, 1.0, output([11], [-0.5], finish_reason="length"))
+    assert not capture.waiting
+    assert not only(capture).waits_for_word()
+
+
 def test_tokens_of_all_kinds_of_steps() -> None:
     capture = Capture()
     capture.add(request())
@@ -83,14 +118,6 @@ def test_steps_that_overlap_keep_their_own_time() -> None:
     finish(capture, first, output([11], [-0.5]))
     finish(capture, second, output([12], [-0.5], finish_reason="length"))
     assert only(capture).times.tolist() == [1.0, 2.0]
-
-
-def test_a_clock_set_back_does_not_turn_steps_around() -> None:
-    capture = Capture()
-    capture.add(request())
-    step(capture, 5.0, output([11], [-0.5]))
-    step(capture, 4.0, output([12], [-0.5], finish_reason="length"))
-    assert only(capture).times.tolist() == [5.0, 5.0]
 
 
 def test_steps_whose_outputs_never_come_are_counted() -> None:
@@ -223,3 +250,16 @@ def test_waiting_sequences_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         step(capture, float(number), output([number], [-0.5], finish_reason="length"))
     assert [sequence.tokens.tolist() for sequence in capture.take_finished(10)] == [[1], [2]]
     assert capture.counts == {"overflow": 1}
+
+
+def test_requests_of_the_live_probe_are_not_rollouts() -> None:
+    capture = Capture(inject=True)
+    asked = request(logprobs=None)
+    asked.sampling_params.extra_args = {PROBE: 1, "other": 2}
+    params = asked.sampling_params
+    capture.add(asked)
+    assert (capture.open, asked.sampling_params) == ({}, params)
+    other = request(logprobs=None)
+    other.sampling_params.extra_args = {"other": 2}
+    capture.add(other)
+    assert list(capture.open) == [other.request_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from spool_contents import by_sample, health_events, rows
 
 from logprobe.collectors import Recorder
+from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.health import Health
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.collectors.vllm.capture import Capture, Sequence
@@ -27,7 +29,9 @@ class Engine:
     def __init__(self, home: Path, **observed: Any) -> None:
         self.home = home
         self.health = Health()
-        self.observed = Observed(Capture(), started=START, caches_prefixes=True, **observed)
+        self.observed = Observed(Capture(), clock=Clock(0.0), started=START, caches_prefixes=True, **observed)
+        self.observed.clock.jump = lambda: 0.0  # the test's times are of another world
+        self.observed.names = frozenset({None, observed.get("replica")})
         self.recorder = Recorder(home, "r", component="vllm_plugin", replica=observed.get("replica"))
         self.marks = MarkFile(home, "r")
         self.emitter = Emitter(self.observed, self.recorder, MarkFile(home, "r"), self.health)
@@ -246,3 +250,80 @@ def test_what_is_left_is_written_in_the_background_and_at_the_end(engine: Engine
     assert len(engine.updates()) == 1
     [event] = health_events(engine.home)["detached"]
     assert '"sequences": 1' in event["details"]
+
+
+# --- Clocks ---
+
+
+def test_marks_of_this_machine_do_not_depend_on_the_wall_clock(engine: Engine) -> None:
+    engine.marks.append(Mark("1", 9e9, moment=101.0, machine=machine()))
+    engine.finish([100.5, 102.0], [-0.5, -0.5])
+    engine.write()
+    [row] = rows(engine.home, "rollout")
+    assert [(s["end"], s["version"]) for s in row["spans"]] == [(1, None), (2, "1")]
+    assert row["step_times"] == [100_500_000, 102_000_000]
+    assert row["decisions"] == [
+        {"end": 1, "at": None, "last": 100_500_000},
+        {"end": 2, "at": 101_000_000, "last": 102_000_000},
+    ]
+    assert (row["machine"], row["engine_started"]) == (machine(), 100_000_000)
+
+
+def test_when_the_wall_clock_is_set_marks_of_other_machines_are_unknown_until_the_next(home: Path) -> None:
+    now = time.monotonic()
+    engine = Engine(home)
+    engine.observed.started = now - 100
+    clock = engine.observed.clock
+    engine.marks.append(Mark("1", now - 60, moment=7.0, machine="another"))  # by the wall clocks, which agree
+    engine.write()
+    clock.jump = lambda: 3600.0
+    clock.jumped_at = now - 30
+    engine.write()
+    clock.jump = lambda: 0.0
+    jump = time.monotonic()
+    engine.marks.append(Mark("2", jump + 3600, moment=7.0, machine="another"))  # in our future
+    engine.finish([now - 50, jump + 1], [-0.5, -0.5])
+    engine.write()
+    engine.marks.append(Mark("3", time.monotonic(), moment=7.0, machine="another"))  # the clocks agree again
+    engine.write()
+    engine.finish([time.monotonic() + 1], [-0.5], internal_id="b-00000000", external_id="b")
+    engine.write()
+    engine.recorder.close()
+    found = by_sample(home, "rollout")
+    assert [(s["end"], s["version"]) for s in found["a/0"]["spans"]] == [(1, "1"), (2, None)]
+    assert [(s["end"], s["version"]) for s in found["b/0"]["spans"]] == [(1, "3")]
+    events = health_events(home)
+    assert "unknown until the next mark" in events["clock_jump"][0]["message"]
+    assert "version 2" in events["mark_misplaced"][0]["message"]
+
+
+def test_a_clock_that_is_set_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    assert clock.jump() == 0
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 2)
+    assert abs(clock.jump() + 2) < 0.1
+    assert clock.jumped_at is not None
+    assert clock.jump() == 0, "from here on the clock goes as before"
+
+
+def test_prompts_are_kept_once_each_and_only_where_it_was_asked_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recorded(share: str) -> list[Any]:
+        monkeypatch.setenv("LOGPROBE_VLLM_PROMPTS", share)
+        engine = Engine(home, prefix=f"{share}:")
+        for name in ("a", "b"):
+            engine.finish([101.0], [-0.5], internal_id=f"{name}-00000000", external_id=name)
+        engine.write()
+        engine.recorder.close()
+        return [row["prompt_token_ids"] for row in rows(home, "rollout") if row["sample_id"].startswith(f"{share}:")]
+
+    assert recorded("") == [None, None]
+    assert recorded("0") == [None, None]
+    kept = recorded("1")  # both answers are to one prompt
+    assert kept[0] is not None
+    assert len(kept[0]) == 2
+    assert kept[1] is None
+    assert recorded("many") == [None, None]
+    assert health_events(home)["prompts_share"][0]["severity"] == "error"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import pytest
 
-from logprobe.collectors.vllm.updates import UpdateObserver, count_tensors, loads_weights, method_name
+from logprobe.collectors.vllm.loads import may_change_weights
+from logprobe.collectors.vllm.updates import UpdateObserver, count_tensors, method_name
 
 
 def test_an_update_while_paused() -> None:
@@ -64,31 +66,28 @@ def test_resuming_what_was_not_paused_is_no_update() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    "method",
     [
-        "reload_weights", "update_weights", "load_weights", "start_weight_update", "finish_weight_update", "update_weight",
-        "update_named_param", "update_weights_from_ipc_handles", "receive_weights", "load_model",
+        "reload_weights", "update_weights", "load_model", "receive_weights", "broadcast_from_trainer", "load_state_dict", "pull_weights",
+        "load_from_trainer", "apply_model", "get_rid_of_the_weights", "", None, lambda worker: None, functools.partial(print, 1),
     ],
 )  # fmt: skip
-def test_calls_that_load_weights(name: str) -> None:
-    assert loads_weights(name)
+def test_what_is_not_known_to_be_harmless_may_change_weights(method: object) -> None:
+    assert may_change_weights(method)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "get_weight_version", "set_weight_version", "compute_weight_checksums", "init_weight_transfer_engine", "get_model",
-        "shutdown_weight_transfer_engine", "init_weight_update_group", "destroy_weights_send_group", "synchronize_device", "profile",
-    ],
-)  # fmt: skip
-def test_calls_that_do_not(name: str) -> None:
-    assert not loads_weights(name)
+@pytest.mark.parametrize("method", ["execute_model", "compute_weight_checksums", "add_lora", "wake_up", "profile"])
+def test_calls_of_vllm_that_leave_weights_alone(method: str) -> None:
+    assert not may_change_weights(method)
 
 
-def test_functions_are_known_by_name() -> None:
-    def update_weights(worker: object) -> None: ...
+@pytest.mark.parametrize(("kwargs", "expected"), [(None, False), ({"level": 1}, False), ({"level": 2}, True)])
+def test_deep_sleep_forgets_the_weights(kwargs: dict[str, object] | None, expected: bool) -> None:
+    assert may_change_weights("sleep", kwargs) is expected
 
-    assert loads_weights(update_weights)
+
+def test_functions_are_named_in_records() -> None:
+    assert method_name(print) == "print"
     assert method_name(SimpleNamespace()) == "SimpleNamespace"
 
 

@@ -10,8 +10,9 @@ import pytest
 from spool_contents import health_events, rows
 
 from logprobe.collectors import Recorder
+from logprobe.collectors.clock import machine
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.versions import Mark, MarkFile
+from logprobe.collectors.versions import MarkFile
 from logprobe.collectors.weights import mark
 
 
@@ -33,7 +34,12 @@ def test_mark_takes_home_and_run_from_the_environment(home: Path, monkeypatch: p
     at = datetime(2026, 1, 2, tzinfo=UTC)
     assert mark("v1", applied_at=at)
     assert mark("v2", applied_at=at.timestamp() + 1)
-    assert MarkFile(home, "r").read_new() == [Mark("v1", at.timestamp()), Mark("v2", at.timestamp() + 1)]
+    first, second = MarkFile(home, "r").read_new()
+    assert (first.version, first.applied_at, second.applied_at) == ("v1", at.timestamp(), at.timestamp() + 1)
+    assert first.machine == machine()
+    assert second.moment is not None
+    assert first.moment is not None
+    assert abs(second.moment - first.moment - 1) < 1e-3, "both clocks run alike"
 
 
 @pytest.mark.parametrize("version", [None, ""])

@@ -463,7 +463,7 @@ def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
     ("peer", "options", "message"),
     [
         ("ver", {}, "no peer 'ver'; did you mean 'verl'?"),
-        ("tinker-cookbook", {}, "no peer 'tinker-cookbook'; there is verl"),
+        ("tinker-cookbook", {}, "no peer 'tinker-cookbook'; known are verl"),
         (
             "verl",
             {"rollout_is_treshold": 2.0},
@@ -471,7 +471,7 @@ def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
         ),
         ("verl", {"rollout_is": "geometric"}, "rollout_is='geometric'; it is one of None, 'token', 'sequence'"),
         ("verl", {"rollout_is": "token", "rollout_is_threshold": "2_1"}, "the lower bound is above the upper"),
-        ("verl", {"rollout_is": "token", "rollout_is_threshold": "x"}, "'x' is no number above 0"),
+        ("verl", {"rollout_is": "token", "rollout_is_threshold": "x"}, "'x' is not a number above 0"),
         ("verl", {"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2}, "no criterion 'seq_max_k1'; did you mean"),
         ("verl", {"rollout_rs": "token_k1"}, "give one bound, or one for each of token_k1"),
         ("verl", {"rollout_is_batch_normalize": "yes"}, "it is True or False"),

@@ -15,7 +15,7 @@ from logprobe.collectors.directives import DirectiveFile
 from logprobe.monitor.diagnosis.job import DiagnosisJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 RUN = "raw-growth"
 

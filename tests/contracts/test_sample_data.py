@@ -12,7 +12,8 @@ import pytest
 from logprobe.monitor.recorded import RecordedRun
 
 SAMPLE_DATA = Path(__file__).resolve().parents[2] / "sample_data"
-STEPS = {"v0-reference": 300, "v1-initial": 300, "late-growth": 800, "late-growth-mis": 800, "v1-fixed": 300}
+STEPS = {"v0-reference": 300, "v1-initial": 300, "late-growth": 800, "late-growth-mis": 800, "v1-fixed": 300,
+         "late-growth-bf16": 640}  # fmt: skip
 BUDGET = 25_000_000
 
 
@@ -137,9 +138,21 @@ def test_late_growth_begins_at_its_stated_onset(name: str) -> None:
     assert abs(np.mean(found["ratio"][-100:]) - 1) < 0.02  # stale and heavy-tailed, but log-probs of what was sampled
 
 
-def test_the_controlled_run_was_alerted_switched_and_judged() -> None:
-    control = run("late-growth-mis").manifest["control"]
-    onset = run("late-growth-mis").manifest["onset_step"]
+def test_the_run_in_bfloat16_has_its_level_until_the_onset() -> None:
+    onset, found = run("late-growth-bf16").manifest["onset_step"], by_step("late-growth-bf16")
+    assert set(found["lag"][:onset]) == {0.0}
+    assert (
+        1e-4 < np.median(found["k3"][:onset]) < 1e-3
+    )  # what bfloat16 makes, and no more in the end than in the beginning
+    assert np.median(found["k3"][onset - 50 : onset]) < 2 * np.median(found["k3"][:50])
+    assert np.median(found["k3"][-50:]) > 50 * np.median(found["k3"][:onset])
+    assert abs(np.mean(found["ratio"][-100:]) - 1) < 0.02
+
+
+@pytest.mark.parametrize("name", ["late-growth-mis", "late-growth-bf16"])
+def test_the_controlled_run_was_alerted_switched_and_judged(name: str) -> None:
+    control = run(name).manifest["control"]
+    onset = run(name).manifest["onset_step"]
     by_name = {action["name"]: action for action in control["actions"]}
     assert list(by_name)[:3] == ["switched_on", "acknowledged", "effect"]  # and nothing was refused before
     assert onset < by_name["switched_on"]["step"] < onset + 100
@@ -150,8 +163,9 @@ def test_the_controlled_run_was_alerted_switched_and_judged() -> None:
     assert by_name["effect"]["details"]["before"]["growing"]
 
 
-def test_the_trainer_applied_what_it_was_told_from_the_step_it_was_told() -> None:
-    recorded = run("late-growth-mis")
+@pytest.mark.parametrize("name", ["late-growth-mis", "late-growth-bf16"])
+def test_the_trainer_applied_what_it_was_told_from_the_step_it_was_told(name: str) -> None:
+    recorded = run(name)
     switched = next(a for a in recorded.manifest["control"]["actions"] if a["name"] == "switched_on")["details"]
     applied = {
         row["step"]: json.loads(row["correction"])
@@ -159,10 +173,10 @@ def test_the_trainer_applied_what_it_was_told_from_the_step_it_was_told() -> Non
         if row["correction"] is not None
     }
     first = min(applied)
-    assert sorted(applied) == list(range(first, STEPS["late-growth-mis"]))
+    assert sorted(applied) == list(range(first, STEPS[name]))
     assert {document["fingerprint"] for document in applied.values()} == {switched["fingerprint"]}
     lower, upper = switched["config"]["is_lower"], switched["config"]["is_upper"]
-    for step, ratio in ratios("late-growth-mis").items():
+    for step, ratio in ratios(name).items():
         if step in applied:
             kept = (ratio >= lower) & (ratio <= upper)
             assert applied[step]["report"]["masked_frac"] == pytest.approx(

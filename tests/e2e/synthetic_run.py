@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 
 SEQUENCES, TOKENS = 8, 24
 

@@ -17,7 +17,7 @@ from synthetic_run import SyntheticRun
 
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
 from logprobe.app.dashboard.charts.smoothing import centred_median
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import connect
 
 pytestmark = pytest.mark.browser
@@ -126,7 +126,7 @@ def test_over_steps_since_the_onset(seen: Watched, served: tuple[Path, str]) -> 
     assert since == [0]
     in_vain = opened(seen, served[1], "run=short&x=onset")  # too short to know, so there is no such axis
     expect(in_vain.locator(".lp-tools .lp-note")).to_contain_text(
-        "not over since onset: the diagnosis has found no step"
+        "not over since onset: the diagnosis has found no onset"
     )
     assert in_vain.evaluate(CHART)["title"] == "step"
 
@@ -162,7 +162,8 @@ def test_files_hold_what_is_shown(seen: Watched, served: tuple[Path, str], tmp_p
 def test_everything_by_keyboard(seen: Watched, served: tuple[Path, str], artifacts: Path) -> None:
     page = opened(seen, served[1], "run=late-growth")
     page.keyboard.press("?")
-    dialog = page.get_by_role("dialog", name="Keys")
+    dialog = page.get_by_role("dialog", name="Overview")
+    expect(dialog).to_contain_text("The banner is the verdict")
     expect(dialog).to_contain_text("zoom in, around the crosshair")
     expect(dialog.get_by_role("button", name="Close")).to_be_focused()
     seen.shot(artifacts, "keys")

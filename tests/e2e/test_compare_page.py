@@ -156,11 +156,11 @@ def test_parity_with_the_recipe_then_with_a_reference(seen: Watched, address: st
     expect(broken).to_contain_text("--logprobs-mode processed_logprobs", timeout=SLOW)
     expect(broken).to_contain_text("unset: default of vLLM", timeout=SLOW)
     page.get_by_label("reference").select_option("v0-reference")
-    expect(page.locator("table[aria-label=courses]")).to_contain_text("leaves", timeout=SLOW)
-    expect(page.locator("table[aria-label='settings that differ'] tbody tr").first).to_contain_text(
+    expect(page.locator("table[aria-label=trends]")).to_contain_text("leaves", timeout=SLOW)
+    expect(page.locator("table[aria-label='differing settings'] tbody tr").first).to_contain_text(
         "engine.logprobs_mode"
     )
     assert "reference=v0-reference" in page.url
     seen.shot(artifacts, "diagnosis-parity", whole=True)
-    page.get_by_role("link", name="compare their courses").click()
+    page.get_by_role("link", name="compare their trends").click()
     expect(page.locator(".lp-cmp-outcome")).to_contain_text(["worse in K3"], timeout=SLOW)

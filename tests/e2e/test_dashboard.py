@@ -19,7 +19,7 @@ from synthetic_run import SyntheticRun
 
 from logprobe.app.numbers import number
 from logprobe.collectors.errors import HomeBusyError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 
@@ -61,7 +61,7 @@ def recording(run: SyntheticRun) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(90)
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
             newest = wait_for_chart(page, newest["points"] + 1)
             assert newest["range"] == zoomed["range"]
         assert newest["last"] > before["last"]
-        assert page.locator(".lp-plot").get_attribute("data-mounted") == "once"  # redrawn, never made anew
+        assert page.locator(".lp-plot").get_attribute("data-mounted") == "once"  # redrawn, never rebuilt
 
         box = page.locator(".lp-plot").bounding_box()
         assert box is not None
@@ -246,7 +246,7 @@ def test_the_service_goes_away_and_comes_back(browser: Browser, live: tuple[Path
         page.goto(f"{address}/?run=synthetic-live")
         wait_for_chart(page, 20)
         with killed_service(home):
-            expect(page.locator(".lp-notice")).to_contain_text("The monitor service has not answered for ")
+            expect(page.locator(".lp-notice")).to_contain_text("The monitor service is not responding for ")
             expect(page.locator(".lp-facts .lp-badge")).to_have_text("service away")
             before = page.evaluate(STATE)["points"]
             assert before >= 20  # the last values stay

@@ -10,6 +10,8 @@ from dashboard_process import Watched, dashboard
 from playwright.sync_api import expect
 from recorded_home import ingest_control, ingest_recorded
 
+from logprobe.app.dashboard.page_table import BY_PATH, PAGES
+
 pytestmark = pytest.mark.browser
 
 SLOW = 180_000  # the service diagnoses, looks for alerts and decides on its own first
@@ -48,6 +50,39 @@ def test_verdict_first_then_the_page_that_explains_it(seen: Watched, address: st
     page.wait_for_selector(".lp-tiles")
 
 
+@pytest.mark.parametrize(
+    "seen", [{}, {"dark": True, "width": 390, "height": 844}], indirect=True, ids=["light", "dark 390"]
+)
+def test_each_page_introduces_itself_until_it_is_dismissed(
+    seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest
+) -> None:
+    page = seen.page
+    page.goto(f"{address}/?run=late-growth")
+    page.wait_for_selector(".lp-tiles", timeout=SLOW)
+    introduction = page.get_by_role("complementary", name="about Overview")
+    expect(introduction).to_contain_text(PAGES[0].about)
+    seen.shot(artifacts, f"introduction-{request.node.callspec.id}", whole=True)
+    introduction.get_by_role("button", name="Got it").click()
+    expect(introduction).to_have_count(0)
+    page.reload()
+    page.wait_for_selector(".lp-tiles")
+    expect(introduction).to_have_count(0)  # never again
+    page.get_by_role("button", name="about this page").click()
+    expect(page.get_by_role("dialog", name="Overview")).to_contain_text(PAGES[0].about)
+    page.keyboard.press("Escape")
+    page.locator(".lp-tabs a", has_text="Tokens").click()
+    expect(page.get_by_role("complementary", name="about Tokens")).to_contain_text(BY_PATH["tokens"].about)
+
+
+def test_a_tile_leads_to_the_formula_of_its_metric(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?run=late-growth&steps=400:500")
+    page.locator(".lp-tile[data-metric='backend.k3_kl'] a").click()
+    page.wait_for_url("**page=mismatch**metric=backend.k3_kl**")
+    assert "steps=400" in page.url
+    expect(page.locator("[aria-label='chosen metric']")).to_contain_text("mean(ρ − 1 − d)")
+
+
 @pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])
 def test_evidence_by_layer(seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest) -> None:
     page = seen.page
@@ -58,6 +93,27 @@ def test_evidence_by_layer(seen: Watched, address: str, artifacts: Path, request
     expect(page.locator(".lp-tabs [aria-current]")).to_have_text("Diagnosis")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
     seen.shot(artifacts, f"diagnosis-{request.node.callspec.id}", whole=True)
+
+
+def test_a_finding_is_accepted_and_taken_back_from_the_page(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=diagnosis&run=v1-initial")
+    semantic, standing = (page.locator(f"table[aria-label={name}]") for name in ("semantic", "accepted"))
+    line = semantic.locator("tbody tr", has_text="raw logprobs").first
+    line.get_by_role("button", name="Accept").click(timeout=SLOW)
+    assert "still vetoes a correction" in page.locator(".lp-form").inner_text()
+    page.locator("input[name=because]").fill("an ablation of <b>ours</b>")
+    page.locator("input[name=up_to]").fill("0.5")
+    page.locator("input[name=by]").fill("Ada")
+    page.locator(".lp-sure").click()
+    expect(standing).to_contain_text("an ablation of <b>ours</b>", timeout=SLOW)
+    expect(line).to_contain_text("accepted: an ablation of", timeout=SLOW)  # the next diagnosis goes by it
+    seen.shot(artifacts, "diagnosis-accepted", whole=True)
+    standing.get_by_role("button", name="Withdraw").click()
+    page.locator(".lp-sure").click()
+    expect(standing).to_have_count(0, timeout=SLOW)
+    page.goto(f"{address}/?page=alerts&run=v1-initial")
+    expect(page.locator(".lp-report").last).to_contain_text("acceptance withdrawn", timeout=SLOW)
 
 
 def test_an_alert_is_acknowledged_from_the_page_and_names_stay_text(
@@ -99,7 +155,7 @@ def test_the_kill_switch_is_asked_for_twice_and_audited(seen: Watched, address: 
     page.locator(".lp-sure").click()
     expect(report).to_contain_text("masked tokens", timeout=SLOW)
     page.get_by_role("button", name="Kill switch").click()
-    expect(page.locator(".lp-form")).to_contain_text("No correction applies")
+    expect(page.locator(".lp-form")).to_contain_text("No correction from the next step on")
     page.locator("input[name=by]").fill("Ada")
     page.locator(".lp-sure").click()
     expect(report).to_contain_text("The kill switch is set", timeout=SLOW)
@@ -120,15 +176,15 @@ def test_what_a_correction_did_over_the_steps_and_in_numbers(
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?page=actions&run=late-growth-mis")
-    expect(page.locator(".lp-course svg.lp-rule-chart")).to_have_count(4, timeout=SLOW)
-    assert page.locator(".lp-course rect.lp-rule-on").count() == 4
-    expect(page.locator(".lp-course-key")).to_contain_text("acknowledged, step 524")
+    expect(page.locator(".lp-trend svg.lp-rule-chart")).to_have_count(4, timeout=SLOW)
+    assert page.locator(".lp-trend rect.lp-rule-on").count() == 4
+    expect(page.locator(".lp-trend-key")).to_contain_text("acknowledged, step 524")
     effect = page.locator("table[aria-label=effect]")
     expect(effect.locator("tr", has_text="share of the tokens masked")).to_contain_text("no correction")
-    expect(effect.locator("tr", has_text="reward")).to_contain_text("no change that is sure")
+    expect(effect.locator("tr", has_text="reward")).to_contain_text("no significant change")
     expect(page.locator("table[aria-label=audit] tbody tr", has_text="acknowledged")).to_contain_text("the trainer")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
-    seen.shot(artifacts, f"actions-course-{request.node.callspec.id}", whole=True)
+    seen.shot(artifacts, f"actions-trend-{request.node.callspec.id}", whole=True)
     page.get_by_role("link", name="Chart of these steps").click()
     page.wait_for_url("**steps=474*574**")  # the colon may be quoted
     page.wait_for_selector(".lp-tiles")

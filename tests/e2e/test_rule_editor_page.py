@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from recorded_home import ingest_recorded
 from sending import Bench, bot
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.browser
 
@@ -72,6 +73,11 @@ def patience() -> int:
     return SLOW
 
 
+def overlay(home: Path) -> str:
+    """The file of the editor."""
+    return (home / "alerts.d" / "dashboard.yaml").read_text()
+
+
 def confirm(page: Page, within: Locator, button: str, sure: str | None = None) -> None:
     """Presses a button, and the one of the form that it opens; the name is remembered from the first time on."""
     within.get_by_role("button", name=button, exact=True).click()
@@ -105,22 +111,22 @@ def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(seen: Watch
     problem = editor.locator(".lp-rule-problems")
     expect(problem).to_contain_text("line 3: four: unknown key; did you mean 'for'?", timeout=SLOW)
     expect(editor.locator(".lp-rule-wrong")).to_have_text("3")
-    before = (home / "alerts.yaml").read_text()
     confirm(page, editor, "Save")
     expect(page.locator(".lp-rule-said .lp-tone-critical")).to_contain_text("unknown key", timeout=SLOW)
-    assert (home / "alerts.yaml").read_text() == before  # refused
+    assert not (home / "alerts.d").exists()  # refused
 
     text.fill("name: very-large\nmetric: k3_kl\nfor: 5\nwhen: {kind: threshold, above: 0.05}\n")
     expect(problem).to_be_empty(timeout=SLOW)
     confirm(page, editor, "Save")
-    expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved; very-large is in force", timeout=SLOW)
-    saved = (home / "alerts.yaml").read_text()
-    assert saved == OWN.replace(
-        "    when: {kind: threshold, above: 5}   # nats\n", "    for: 5\n    when: {kind: threshold, above: 0.05}\n"
+    expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved; very-large is active", timeout=SLOW)
+    assert (home / "alerts.yaml").read_text() == OWN  # people's own stays
+    assert overlay(home).endswith(
+        "rules:\n  - name: very-large\n    metric: k3_kl\n    for: 5\n    when: {kind: threshold, above: 0.05}\n"
     )
+    expect(editor).to_contain_text("alerts.yaml, changed in alerts.d/dashboard.yaml", timeout=SLOW)
     # The evaluator goes by it without a restart.
     expect(page.locator("table[aria-label=firing]")).to_contain_text("very-large", timeout=SLOW)
-    expect(page.locator("table[aria-label=audit]")).to_contain_text("rule saved")
+    expect(page.locator("table[aria-label=audit]")).to_contain_text("rule saved", timeout=SLOW)
 
 
 def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
@@ -137,18 +143,17 @@ def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
     page.locator("input[name=by]").fill("Bob")
     page.locator(".lp-sure").click()
     said = page.locator(".lp-rules")
-    expect(said).to_contain_text("meanwhile", timeout=SLOW)
-    assert "severity: info" not in (home / "alerts.yaml").read_text()
+    expect(said).to_contain_text("in the meantime", timeout=SLOW)
+    assert "severity: info" not in overlay(home)
     expect(text).to_have_value(mine)  # what was typed is not lost
     editor.get_by_role("button", name="Keep mine").click()
     confirm(page, editor, "Save")
     expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved", timeout=SLOW)
-    content = (home / "alerts.yaml").read_text()
-    assert "severity: info" in content
-    assert content.endswith("# by hand\n")
+    assert "severity: info" in overlay(home)
+    assert (home / "alerts.yaml").read_text() == OWN + "\n# by hand\n"
 
 
-def test_a_rule_is_disabled_enabled_and_deleted(seen: Watched, address: str, home: Path) -> None:
+def test_a_rule_is_disabled_enabled_and_given_back(seen: Watched, address: str, home: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=alerts&run=late-growth&rule=staleness")
     row = page.locator("table[aria-label=rules] tr", has=page.get_by_role("button", name="staleness", exact=True))
@@ -158,10 +163,21 @@ def test_a_rule_is_disabled_enabled_and_deleted(seen: Watched, address: str, hom
     confirm(page, page.locator(".lp-rule-editor"), "Enable")
     expect(row).not_to_contain_text("disabled", timeout=SLOW)
     page.get_by_role("button", name="very-large", exact=True).click()
-    confirm(page, page.locator(".lp-rule-editor"), "Delete")
-    expect(page.get_by_role("button", name="very-large", exact=True)).to_have_count(0, timeout=SLOW)
-    assert "very-large" not in (home / "alerts.yaml").read_text()
-    assert (home / "alerts.yaml").read_text().startswith("# ours\n")
+    editor = page.locator(".lp-rule-editor")
+    confirm(page, editor, "Restore the rule in alerts.yaml")
+    expect(editor.locator(".lp-rule-title")).to_have_text("very-large alerts.yaml", timeout=SLOW)
+    expect(editor.get_by_label("rule as text")).to_have_value(
+        "name: very-large\nmetric: k3_kl\nwhen: {kind: threshold, above: 5}   # nats\n"
+    )
+    assert "very-large" not in overlay(home)
+    page.get_by_role("button", name="New rule").click()
+    editor.locator("input[name=name]").fill("mine")
+    expect(editor.get_by_label("rule as text")).to_have_value(re.compile("^name: mine\n"))
+    confirm(page, editor, "Save")
+    expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved; mine is active", timeout=SLOW)
+    confirm(page, editor, "Delete")
+    expect(page.get_by_role("button", name="mine", exact=True)).to_have_count(0, timeout=SLOW)
+    assert (home / "alerts.yaml").read_text() == OWN + "\n# by hand\n"
 
 
 def test_snooze_and_silence_from_the_page(seen: Watched, address: str) -> None:

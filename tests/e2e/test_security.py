@@ -24,7 +24,7 @@ from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 
@@ -78,9 +78,9 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
         page.goto(f"{public}/?page=actions&run=v1-initial")
         arm = page.get_by_role("button", name="Arm", exact=True)
         expect(arm).to_be_disabled(timeout=SLOW)
-        seen.shot(artifacts, "security-door")
+        seen.shot(artifacts, "security-token-form")
         type_token(page, "guessed")
-        expect(page.locator(".lp-door-said")).to_contain_text("not the home's token")
+        expect(page.locator(".lp-token-form-said")).to_contain_text("Wrong token")
         token = subprocess.check_output([sys.executable, "-m", "logprobe.app.cli", "token", "--home", str(home)], text=True).strip()  # fmt: skip
         assert (home / "token").stat().st_mode & 0o777 == 0o600
         _until_told_to_wait(page)
@@ -110,11 +110,11 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
 def _until_told_to_wait(page: Page) -> None:
     """Each wrong try makes the next wait twice as long: sooner or later one comes too early, however slow this machine is."""
     for number in range(60):
-        if "wait" in page.locator(".lp-door-said").inner_text():
+        if "wait" in page.locator(".lp-token-form-said").inner_text():
             return
         type_token(page, f"guess {number}")
         page.wait_for_timeout(500)
-    pytest.fail("nobody was told to wait")
+    pytest.fail("no client was asked to wait")
 
 
 def _until_open(page: Page, token: str) -> None:
@@ -228,6 +228,7 @@ def test_only_names_and_pages_of_its_own_are_answered(read_only: tuple[str, Path
         ("http://evil.example", None),
         ("http://localhost:1", None),  # a page of another server here
         ("null", None),
+        (f"file://127.0.0.1:{port}", None),
         (f"http://evil.example:{port}", f"evil.example:{port}"),  # rebound
     ):
         headers = {"Host": host} if host else {}
@@ -360,9 +361,9 @@ def test_who_signs_in_sees_what_the_lists_allow(
         expect(stop).to_be_disabled(timeout=SLOW)
         assert "under `act`" in stop.get_attribute("title")
     else:
-        expect(page.locator(".lp-who")).to_contain_text("may not look")
+        expect(page.locator(".lp-who")).to_contain_text("has no access")
         page.goto(f"{address}/?page=actions&run=v1-initial")
-        expect(page.locator(".lp-who")).to_contain_text("may not look")
+        expect(page.locator(".lp-who")).to_contain_text("has no access")
         page.wait_for_timeout(2500)
         assert not listening.mentions("v1-initial")
     context.close()

@@ -17,11 +17,11 @@ from odd_tokens import LENGTH, REDUCED, RUN, make_home
 from playwright.sync_api import Page, Route, expect
 from recorded_home import SAMPLE_DATA
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.browser
 
@@ -65,7 +65,7 @@ def in_address(page: Page, name: str) -> str | None:
 
 
 def told(page: Page) -> dict[str, str]:
-    """What stands beside the strip about the token that is selected."""
+    """What is shown beside the strip about the token that is selected."""
     return dict(
         page.evaluate(
             "[...document.querySelectorAll('.lp-tk-inspector dt')].map((dt) => [dt.textContent, dt.nextSibling.textContent])"
@@ -164,7 +164,7 @@ def test_tool_output_turns_and_new_weights_are_marked(seen: Watched, address: st
         expect(page.locator(".lp-tk-legend")).to_contain_text(sign)
     page.locator(".lp-tk-strip").press("End")
     assert told(page)["weights"] == "engine 5, trainer 5"
-    expect(page.locator(".lp-tk-facts")).to_contain_text("the tokens under the mask are the engine's")
+    expect(page.locator(".lp-tk-facts")).to_contain_text("the tokens under the mask match the engine's")
     page.locator(".lp-tk-strip").hover(position={"x": 10, "y": 8})
     assert told(page)["position"].startswith("0,")
     seen.shot(artifacts, "tokens-dark", whole=True)
@@ -175,16 +175,14 @@ def test_what_is_not_there_is_said_and_what_is_left_is_shown(seen: Watched, addr
     page = seen.page
     opened(page, address, RUN, step=4, sequence="other tokens 4")
     expect(page.locator(".lp-tk-facts")).to_contain_text(
-        "the engine's tokens are not the trainer's: nothing is compared"
+        "the engine's tokens differ from the trainer's: nothing is compared"
     )
     assert "no rollout or trainer log-prob was recorded" in told(page)["state"]
     assert (told(page)["rollout r"], told(page)["ρ"]) == ("not recorded", "–")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
     seen.shot(artifacts, "tokens-390", whole=True)
     page.goto(f"{address}/?page=tokens&run={quote(RUN)}&step=0")  # taken by retention
-    expect(page.locator(".lp-tk-notes")).to_contain_text(
-        "kept of 0 of 5 sequences: of 5 they were removed", timeout=SLOW
-    )
+    expect(page.locator(".lp-tk-notes")).to_contain_text("kept for 0 of 5 sequences: 5 were removed", timeout=SLOW)
     expect(page.locator(".lp-tk-facts")).to_contain_text("share of the step's K3")
     expect(page.locator(".lp-tk-strip")).to_be_hidden()
     page.goto(f"{address}/?page=tokens&run={quote(REDUCED)}")

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from recorded_home import ingest_recorded
 from segments import records
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 
 pytestmark = pytest.mark.browser
 
@@ -34,9 +34,9 @@ def test_a_switch_of_weights_is_seen_in_the_tokens_and_explained(seen: Watched, 
     page = seen.page
     page.goto(f"{address}/?page=weights&run={SWITCH}")
     patterns = page.locator("table[aria-label=patterns]")
-    expect(patterns).to_contain_text("Points to keys and values of the old weights", timeout=SLOW)
+    expect(patterns).to_contain_text("Suggests that the KV cache of the old weights", timeout=SLOW)
     expect(page.locator(".lp-tone-critical", has_text="first tokens of new weights")).to_be_visible()
-    switch = page.locator("section[aria-label='Around a switch of weights']")
+    switch = page.locator("section[aria-label='Around a weight switch']")
     expect(switch.locator(".lp-points-mark")).to_have_count(
         33, timeout=SLOW
     )  # 16 before, 16 after, and the first of the new ones
@@ -58,8 +58,8 @@ def test_an_engine_that_stopped_is_said_first_and_marked(
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?page=weights&run={ENGINES}")
-    standing = page.locator("section[aria-label=standing]")
-    expect(standing).to_contain_text("engine <b id=markup>lost</b> stopped updating at version 0", timeout=SLOW)
+    status = page.locator("section[aria-label=status]")
+    expect(status).to_contain_text("engine <b id=markup>lost</b> stopped updating at version 0", timeout=SLOW)
     assert page.locator("#markup").count() == 0  # text stays text
     lanes = page.locator(".lp-lane")
     expect(lanes).to_have_count(4)

@@ -82,6 +82,45 @@ def make_tiny_moe(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+def make_tiny_adapter(folder: Path, *, seed: int) -> Path:
+    """A LoRA adapter of the attention of `make_tiny_model`'s, drawn at random, as peft would save it."""
+    import json
+
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = {"q_proj": (64, 64), "v_proj": (64, 32)}  # in, out
+    tensors = {}
+    for layer in range(2):
+        for name, (width, out) in shapes.items():
+            prefix = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{prefix}.lora_A.weight"] = 0.2 * torch.randn(4, width)
+            tensors[f"{prefix}.lora_B.weight"] = 0.2 * torch.randn(out, 4)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": sorted(shapes), "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def make_merged(folder: Path, base: Path, adapter: Path) -> Path:
+    """The checkpoint `base` with an adapter of `make_tiny_adapter` added to its weights."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import Qwen3ForCausalLM
+
+    model = Qwen3ForCausalLM.from_pretrained(base, dtype=torch.float32)
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    with torch.no_grad():
+        for name in [name.removesuffix(".lora_A.weight") for name in tensors if name.endswith(".lora_A.weight")]:
+            down, up = (tensors[f"{name}.{part}.weight"] for part in ("lora_A", "lora_B"))
+            module = model.get_submodule(name.removeprefix("base_model.model."))
+            module.weight += (8 / 4) * up @ down  # alpha / rank
+    model.save_pretrained(folder)
+    return folder
+
+
 def _write_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from segments import RUN
 
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture
@@ -16,3 +18,9 @@ def store(home: Path) -> Iterator[Store]:
     """The store of an empty home."""
     with Store.open(Home(home)) as opened:
         yield opened
+
+
+@pytest.fixture
+def writer(home: Path) -> SpoolWriter:
+    """Writes segments into the spool of an empty home."""
+    return SpoolWriter(home, RUN, "writer")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.statistics import PAIRS
+from logprobe.collectors.kernel.statistics import PAIRS
 from logprobe.monitor import metrics
 from logprobe.monitor.metrics.definition import PairMetric
 
@@ -79,7 +79,7 @@ def test_every_metric_that_is_defined_is_there() -> None:
 def test_keys_are_unique_and_well_formed() -> None:
     assert len(set(metrics.KEYS)) == len(metrics.KEYS) == sum(len(m.keys()) for m in metrics.CATALOG)
     for key in metrics.KEYS:
-        assert re.fullmatch(rf"(?:(?:{'|'.join(PAIRS)})\.)?[a-z0-9_]+", key), key
+        assert re.fullmatch(rf"(?:(?:{'|'.join((*PAIRS, 'probe'))})\.)?[a-z0-9_]+", key), key
 
 
 @pytest.mark.parametrize("metric", metrics.CATALOG, ids=lambda metric: metric.key)

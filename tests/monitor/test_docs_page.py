@@ -14,7 +14,7 @@ def test_page_is_current(repository: Path) -> None:
 
 
 def test_page_has_one_unbroken_row_per_metric() -> None:
-    tables = page().split("## Of a pair")[1]
+    tables = page().split("## Metrics of a pair")[1]
     rows = [line for line in tables.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == [metric.key for metric in CATALOG]
     assert {row.replace("\\|", "").count("|") for row in rows} == {9}

@@ -12,10 +12,10 @@ import pytest
 
 from logprobe.app import cli
 from logprobe.collectors import Recorder
-from logprobe.collectors.sampling import sample_hash
+from logprobe.collectors.recorder.sampling import sample_hash
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 RUN, STEPS, SEQUENCES, TIME = "run", 4, 48, 40
 FRACTIONS = {"all": 1.0, "some": 0.1, "none": 0.0}

@@ -7,15 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from recorded_home import ingest_recorded
-from segments import RUN, records, sampled, trained
+from recorded_home import feed, ingest_recorded
+from segments import RUN, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor import event_study, worst
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
 from logprobe.monitor.reader import Reader, open_reader
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +22,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     ingest_recorded(home, "v0-reference", before_step=20)
     with open_reader(home) as reader:
         yield reader
-
-
-def feed(store: Store, **kinds: list[dict]) -> None:
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    for kind, rows in kinds.items():
-        writer.write(kind, records(kind, *rows))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
 
 
 def pieces(*parts: tuple[int, str | None]) -> list[dict]:

@@ -11,9 +11,9 @@ import pytest
 from processes import eventually, service
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.healthz import HealthServer, describe
 from logprobe.monitor.home import Home
-from logprobe.monitor.jobs import Job
+from logprobe.monitor.service.healthz import HealthServer, Intake, describe
+from logprobe.monitor.service.jobs import Job
 
 
 def get(port: int, path: str = "/healthz", host: str = "127.0.0.1") -> tuple[int, dict]:
@@ -31,7 +31,7 @@ def test_a_job_that_hangs_makes_the_service_unwell_and_one_that_goes_on_well_aga
 
     def work() -> dict:
         hanging.set()
-        assert go_on.wait(30)
+        assert go_on.wait(90)
         return {}
 
     job = Job("alerts", 1.0, work, patience=0.2)
@@ -39,7 +39,7 @@ def test_a_job_that_hangs_makes_the_service_unwell_and_one_that_goes_on_well_aga
     try:
         thread = threading.Thread(target=job.run)
         thread.start()
-        assert hanging.wait(30)
+        assert hanging.wait(90)
         _, document = eventually(lambda: (found := get(server.port))[0] == 503 and found, "503")
         assert document["healthy"] is False
         assert document["jobs"]["alerts"]["healthy"] is False
@@ -63,8 +63,21 @@ def test_a_job_that_only_fails_is_not_well() -> None:
     assert describe([job])["healthy"] is False
 
 
-def test_a_job_that_may_take_its_time_is_not_watched() -> None:
-    assert describe([Job("ingest", 1.0, dict)]) == {"healthy": True, "jobs": {}}
+def test_a_job_that_takes_long_is_well_as_long_as_it_gets_somewhere() -> None:
+    job = Job("ingest", 1.0, dict, patience=0.0)
+    assert describe([job])["healthy"] is False
+    job.patience = 60.0
+    job._succeeded = job._advanced = -1e6
+    assert describe([job])["jobs"]["ingest"]["healthy"] is False
+    job.beat()
+    assert describe([job])["jobs"]["ingest"]["healthy"] is True
+
+
+def test_files_that_cannot_be_read_for_long_make_the_service_unwell_and_a_long_lag_alone_does_not() -> None:
+    behind = describe([], Intake(segments=9, lag_seconds=7200.0), patience=600.0)
+    assert (behind["healthy"], behind["ingest"]["lag_seconds"]) == (True, 7200.0)
+    stuck = describe([], Intake(segments=1, lag_seconds=700.0, stuck_files=1, stuck_seconds=601.0), patience=600.0)
+    assert (stuck["healthy"], stuck["ingest"]["stuck_files"]) == (False, 1)
 
 
 def test_other_paths_and_taken_ports_are_refused() -> None:
@@ -84,4 +97,5 @@ def test_the_service_tells_where_it_answers(home) -> None:
         info = Home(home).service_info()
         status, document = get(info.health_port)
     assert (status, document["healthy"]) == (200, True)
-    assert set(document["jobs"]) >= {"health"}
+    assert set(document["jobs"]) >= {"health", "ingest", "join", "step_metrics", "alerts", "delivery", "retention"}
+    assert document["ingest"]["stuck_files"] == 0

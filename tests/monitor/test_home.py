@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from faultfs.faultfs import FaultyDisk
 
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.monitor.home import Home, ServiceInfo
@@ -96,3 +97,14 @@ def test_a_home_below_a_file_cannot_be_created(tmp_path: Path):
 def test_constructing_a_home_creates_nothing(home: Path):
     Home(home)
     assert not home.exists()
+
+
+def test_a_new_home_survives_a_power_cut(tmp_path: Path) -> None:
+    """Each folder's name is made durable in the folder above: else all that is flushed into it goes with it."""
+    disk = FaultyDisk(tmp_path / "rules")
+    home = tmp_path / "above" / "home"
+    rules = [disk.rule("fsync", within=folder, only="directories", delay=1e-6) for folder in (home, home.parent)]
+    program = "import sys; from logprobe.monitor.home import Home; Home(sys.argv[1]).create()"
+    subprocess.run([sys.executable, "-c", program, str(home)], env=disk.environment(), check=True, timeout=120)
+    # spool, raw and quarantine in the home; the home, by the folder above it.
+    assert [rule.injected for rule in rules] == [3, 1]

@@ -7,12 +7,12 @@ import doctest
 import pytest
 from segments import RUN, records, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor import identity
-from logprobe.monitor.identity import Identity, StepFacts, facts_of, judge
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.store import Store
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis import identity
+from logprobe.monitor.analysis.identity import Identity, StepFacts, facts_of, judge
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 R = [-1.0, -2.0, -3.0, -4.0]
 

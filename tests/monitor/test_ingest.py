@@ -8,35 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from segments import RUN, at, on_small_disk, records, sampled, trained
+from store_contents import raw_paths, rows, spool_files, value
 
-from logprobe.collectors.schema import STATISTICS
-from logprobe.collectors.spool import SpoolWriter, read_segment
-from logprobe.collectors.statistics import COLUMNS
-from logprobe.monitor import ingest
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.store import Store
-
-
-@pytest.fixture
-def writer(home: Path) -> SpoolWriter:
-    return SpoolWriter(home, RUN, "writer")
-
-
-def rows(store: Store, sql: str) -> list[dict]:
-    return store.query(sql).to_pylist()
-
-
-def value(store: Store, sql: str):
-    return store.query(sql)[0][0].as_py()
-
-
-def spool_files(store: Store) -> list[str]:
-    return sorted(str(path.relative_to(store.home.spool)) for path in store.home.spool.rglob("*") if path.is_file())
-
-
-def raw_paths(store: Store) -> list[str]:
-    return sorted(store.home.relative(path) for path in store.home.raw.glob("[!!]*/*/*"))
-
+from logprobe.collectors.kernel.statistics import COLUMNS
+from logprobe.collectors.spool.schema import STATISTICS
+from logprobe.collectors.spool.segments import SpoolWriter, read_segment
+from logprobe.monitor.ingest import ingest
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
 
 # Content
 
@@ -203,8 +182,8 @@ def test_statistics_reduced_next_to_the_collector_equal_those_of_raw_tokens(
     writer.write("training", raw)
     ingester = Ingester(store)
     ingester.run_once()
-    from logprobe.monitor.sequence_rows import reduce_training
-    from logprobe.monitor.soundness import sound_rows
+    from logprobe.monitor.ingest.sequence_rows import reduce_training
+    from logprobe.monitor.ingest.soundness import sound_rows
 
     again = writer.write("training", raw)
     reduced = reduce_training(sound_rows(read_segment(again)).table).select(STATISTICS.names).cast(STATISTICS)
@@ -235,6 +214,45 @@ def test_a_segment_found_again_is_removed_and_not_counted(store: Store, writer: 
     assert spool_files(store) == []
     assert value(store, "SELECT count(*) FROM training_sequences") == 1
     assert value(store, "SELECT count(*) FROM raw_training") == 1
+
+
+def test_a_copy_under_another_name_is_recognised_and_counts_once(store: Store, writer: SpoolWriter, home: Path):
+    ingester = Ingester(store)
+    first = writer.write("training", records("training", trained("a"), trained("b")))
+    names = [first.path.with_name(f"{number:08d}.training.{first.crc:08x}.arrow") for number in (2, 77)]
+    names.append(first.path.parent.parent / "another" / names[0].name)
+    names[-1].parent.mkdir()
+    content = first.path.read_bytes()
+    for path in names[:2]:
+        path.write_bytes(content)  # beside it, in the same batch
+    report = ingester.run_once()
+    assert (report.segments, report.duplicates, report.remaining) == (1, 2, 0)
+    for path in [first.path, *names]:
+        path.write_bytes(content)  # and later
+    report = ingester.run_once()
+    assert (report.segments, report.duplicates, report.remaining) == (0, 4, 0)
+    assert list((home / "spool").rglob("*.arrow")) == []
+    assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
+        {"sample_id": "a"},
+        {"sample_id": "b"},
+    ]
+    (known,) = rows(store, "SELECT segment_id, writer, sequence FROM segments")
+    assert known == {"segment_id": first.segment_id, "writer": "writer", "sequence": 1}
+
+
+def test_a_writer_that_starts_again_at_an_earlier_number_doubles_and_loses_nothing(store: Store, home: Path):
+    ingester = Ingester(store)
+    for _ in range(2):  # the same content under the same number: it did not know that it had been written
+        SpoolWriter(home, RUN, "writer").write("training", records("training", trained("a")))
+        ingester.run_once()
+    SpoolWriter(home, RUN, "writer").write(
+        "training", records("training", trained("b"))
+    )  # other content is another segment
+    assert ingester.run_once().segments == 1
+    assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
+        {"sample_id": "a"},
+        {"sample_id": "b"},
+    ]
 
 
 def test_raw_files_of_a_killed_service_are_removed_at_the_next_start(store: Store, writer: SpoolWriter):
@@ -294,10 +312,10 @@ from pathlib import Path
 sys.path[:0] = {path!r}
 from segments import records, trained
 from logprobe.collectors.errors import StoreError
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
 
 disk = Path(sys.argv[1])
 home = Home(disk / "home")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from segments import RUN, at, records, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor import join
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner, JoinReport
-from logprobe.monitor.retention import Retention, RetentionPolicy
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest import join
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner, JoinReport
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
 
 
 class Pipeline:

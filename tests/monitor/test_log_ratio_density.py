@@ -1,4 +1,4 @@
-"""The grid of log-ratios: every token stands in it once, columns merge by adding, and quantiles are those of the tokens."""
+"""The grid of log-ratios: every token is in it once, columns merge by adding, and quantiles are those of the tokens."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from recorded_home import ingest_recorded
 from segments import RUN, records, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor import log_ratio_density as density
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis import log_ratio_density as density
+from logprobe.monitor.analysis.log_ratio_density import Columns
+from logprobe.monitor.analysis.profile_job import ProfileJob
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.log_ratio_density import Columns
-from logprobe.monitor.profile_job import ProfileJob
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 Q = (0.01, 0.5, 0.99)
 

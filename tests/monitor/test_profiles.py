@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,14 +17,14 @@ from recorded_home import ingest_recorded
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.collectors.statistics import sequence_statistics
-from logprobe.monitor import profile_job, profiles
+from logprobe.collectors.kernel.statistics import sequence_statistics
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis import profile_job, profiles
+from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
-from logprobe.monitor.profile_job import ProfileJob
-from logprobe.monitor.retention import Retention, RetentionPolicy
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
 
 
 class Feed:
@@ -209,6 +210,36 @@ def test_r_comes_from_the_engine_where_the_trainer_did_not_get_it(feed: Feed) ->
     table = profiles.of(feed.store, RUN, "position").to_pylist()
     assert sum(row["tokens"] for row in table) == 4 + 3 + 4
     assert {row["log_ratio_mean"] for row in table} == {0.5}
+
+
+def test_the_reference_policy_has_profiles_where_it_was_recorded(feed: Feed) -> None:
+    reference = [
+        -0.75,
+        0.0,
+        math.nan,
+        -3.25,
+    ]  # t is −0.5, −1.5, −2.5, −3.5: a certain token that t is far from is a placeholder
+    feed(training=[trained("a", reference_logprobs=reference), trained("b"), trained("c", 1)])
+    rows = profiles.of(feed.store, RUN, "turn", pair="reference", per_step=True).to_pylist()
+    assert [(row["label"], row["tokens"], row["log_ratio_mean"]) for row in rows] == [
+        ("0", 1, -0.25),
+        ("3", 1, 0.25),
+        ("broken", 2, None),
+    ]
+    (known,) = feed.store.query("SELECT n, n_expected FROM statistics WHERE pair = 'reference'").to_pylist()
+    assert (known["n"], known["n_expected"]) == (2, 4)
+
+
+def test_raw_files_of_an_earlier_logprobe_without_a_column_are_profiled(feed: Feed) -> None:
+    feed.writer.write("training", records("training", trained("a")))
+    feed.pipeline.ingest(lambda _: None)
+    feed.pipeline.join()
+    feed.pipeline.compute_steps()
+    (file,) = feed.store.query("SELECT path FROM raw_files WHERE kind = 'training'")["path"].to_pylist()
+    path = feed.store.home.path / file
+    pq.write_table(pq.read_table(path).drop_columns("reference_logprobs"), path)
+    assert feed.pipeline.profile() == {"steps": 1, "tokens": 4}
+    assert sum(feed.tokens("turn").values()) == 4
 
 
 def test_what_the_engine_did_not_sample_has_no_r(feed: Feed) -> None:

@@ -12,15 +12,16 @@ from importing_files import MASK, ROLLOUT, TOKENS, TRAINER, k3
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from logprobe.collectors.errors import StoreError
-from logprobe.collectors.schema import SCHEMAS
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor.healthz import HealthServer
+from logprobe.collectors.spool.schema import SCHEMAS
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.jobs import Job
-from logprobe.monitor.openmetrics import CONTENT_TYPE, Family, render, states
-from logprobe.monitor.pipeline import Pipeline
-from logprobe.monitor.scrape import MOST_RUNS, VERDICTS, exposition
-from logprobe.monitor.store import Store
+from logprobe.monitor.relay import service_part
+from logprobe.monitor.service.healthz import HealthServer
+from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.openmetrics import CONTENT_TYPE, Family, render, states
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.service.scrape import MOST_RUNS, VERDICTS, exposition
+from logprobe.monitor.store.store import Store
 
 ODD = 'a "quoted"\\ run\nof two lines é'
 
@@ -83,8 +84,8 @@ def test_the_newest_step_losses_verdict_and_jobs_of_a_live_run(store):
     job = Job("join", 1.0, fail)
     job.run()
     found = scraped(store, [job])
-    assert values(found["logprobe_k3_kl"])[ODD, "backend"] == pytest.approx(k3(), rel=1e-5)
-    assert (ODD, "total") not in values(found["logprobe_k3_kl"])  # not measured: no sample, never 0
+    assert values(found["logprobe_k3_kl"])["backend", ODD] == pytest.approx(k3(), rel=1e-5)
+    assert ("total", ODD) not in values(found["logprobe_k3_kl"])  # not measured: no sample, never 0
     assert values(found["logprobe_step"]) == {(ODD,): 7}
     assert values(found["logprobe_lost_tokens"]) == {(ODD,): 40}
     assert sum(values(found["logprobe_verdict"]).values()) == 1
@@ -147,3 +148,16 @@ def test_over_http_and_with_a_token_where_others_can_reach_it():
         assert answer[0] == status
         if status == 200:
             assert answer[1:] == (CONTENT_TYPE, "# EOF\n")
+
+
+def test_how_far_the_nodes_of_a_run_are_behind(store):
+    record(store.home.path, ODD)
+    digest(store)
+    for node, segments in (("a", 0), ("b", 3)):
+        row = {"run": ODD, "node": node, "writer": "w", "seen_at": datetime.now(UTC).isoformat(), "segments": segments}
+        row |= {"bytes": 10 * segments, "oldest_seconds": 100.0 if segments else None}
+        service_part.part(store, None).actions[service_part.NOTE].run({"nodes": [row], "refusals": []})
+    found = scraped(store)
+    assert values(found["logprobe_relay_nodes"]) == {(ODD,): 2}
+    assert values(found["logprobe_relay_segments"]) == {(ODD,): 3}
+    assert 100 <= values(found["logprobe_relay_behind_seconds"])[(ODD,)] < 130

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from segments import RUN, at, records, trained
 
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor.ingest import Ingester
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.metrics import KEYS
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 KINDS = ("publish_delay", "publish_resume", "update_pause")
 NAMES = [f"{kind}_seconds_{suffix}" for kind in KINDS for suffix in ("mean", "max")] + ["publish_replicas"]

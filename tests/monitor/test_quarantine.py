@@ -9,36 +9,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from segments import RUN, records, sampled, trained
+from store_contents import raw_paths, rows, spool_files, value
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.schema import SCHEMAS
-from logprobe.collectors.spool import SegmentPath, SpoolWriter
-from logprobe.collectors.statistics import COLUMNS
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.quarantine import quarantine
-from logprobe.monitor.spool_scan import ABANDONED_SECONDS, STALE_SECONDS
-from logprobe.monitor.store import Store
+from logprobe.collectors.kernel.statistics import COLUMNS
+from logprobe.collectors.spool.schema import SCHEMAS
+from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
+from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
+from logprobe.monitor.ingest.quarantine import quarantine
+from logprobe.monitor.ingest.spool_scan import ABANDONED_SECONDS, STALE_SECONDS
+from logprobe.monitor.store.store import Store
 
 
-@pytest.fixture
-def writer(home: Path) -> SpoolWriter:
-    return SpoolWriter(home, RUN, "writer")
-
-
-def rows(store: Store, sql: str) -> list[dict]:
-    return store.query(sql).to_pylist()
-
-
-def value(store: Store, sql: str):
-    return store.query(sql)[0][0].as_py()
-
-
-def spool_files(store: Store) -> list[str]:
-    return sorted(str(path.relative_to(store.home.spool)) for path in store.home.spool.rglob("*") if path.is_file())
-
-
-def raw_paths(store: Store) -> list[str]:
-    return sorted(store.home.relative(path) for path in store.home.raw.glob("[!!]*/*/*"))
+def make_old(path: Path) -> None:
+    """Long enough ago that no network file system still has to learn how long the file is."""
+    old = time.time() - SETTLE_SECONDS - 1
+    os.utime(path, (old, old))
 
 
 def _truncate(where: SegmentPath) -> None:
@@ -61,6 +47,7 @@ def test_damaged_segments_are_set_aside_and_the_others_ingested(store: Store, wr
     bad = writer.write("training", records("training", trained("b")))
     writer.write("training", records("training", trained("c")))
     damage(bad)
+    make_old(bad.path)
     report = Ingester(store).run_once()
     assert (report.segments, report.quarantined) == (2, 1)
     assert spool_files(store) == []
@@ -100,7 +87,7 @@ def test_columns_that_an_older_writer_did_not_know_are_null(store: Store, home: 
 
 
 def test_a_future_schema_waits_in_quarantine_for_an_upgrade(store: Store, home: Path, monkeypatch):
-    from logprobe.collectors import schema
+    from logprobe.collectors.spool import schema
 
     monkeypatch.setattr(schema, "SCHEMA_VERSION", 99)
     _write_segment(home, "training", records("training", trained("a")))

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError, SegmentError
-from logprobe.collectors.recorder import Recorder
-from logprobe.collectors.schema import SCHEMAS
-from logprobe.collectors.spool import SegmentPath, SpoolWriter, read_segment, run_dir
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.schema import SCHEMAS
+from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, read_segment, run_dir
 from logprobe.monitor.recorded import MANIFEST, RecordedRun, export_run, shifted
 
 RUN = "a run/with ünusual name"

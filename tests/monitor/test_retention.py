@@ -10,11 +10,11 @@ import pytest
 from segments import at, records, sampled, trained
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor import retention
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.retention import (
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store import retention
+from logprobe.monitor.store.retention import (
     COMPACT_BYTES,
     COMPACT_FILES,
     Kept,
@@ -23,7 +23,7 @@ from logprobe.monitor.retention import (
     expired,
     mergeable,
 )
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 DAY = timedelta(days=1)
 UNLIMITED = RetentionPolicy(max_bytes=None)
@@ -229,6 +229,6 @@ def test_a_merge_that_fails_changes_nothing(store: Store, monkeypatch):
     before, files = counted(store), on_disk(store)
     row = retention._merged_row
     monkeypatch.setattr(retention, "_merged_row", lambda *args: row(*args).append_column("nonsense", [[1]]))
-    with pytest.raises(StoreError, match="taken back"):
+    with pytest.raises(StoreError, match="rolled back"):
         Retention(store, UNLIMITED).run_once()
     assert (counted(store), on_disk(store)) == (before, files)

@@ -11,15 +11,16 @@ import pytest
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors import Recorder
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor import join, slices
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis import slices
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.raw_files import empty_file
-from logprobe.monitor.retention import Retention, RetentionPolicy
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest import join
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.raw_files import empty_file
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
 
 KEYS = ("routing_agreement", "routing_coverage", "routing_mismatch_frac")
 A, B, C, NONE = 11, 12, 13, 0  # fingerprints
@@ -117,7 +118,7 @@ def test_lists_that_are_no_multiple_of_the_tokens_are_left_out(store: Store) -> 
     broken = {**THEIRS, "sample_id": "b", "routes": [A] * 7}
     assert measure(store, training=[OURS], rollout=[THEIRS, broken])[0] == 6 / 8
     (bad,) = store.query("SELECT message FROM health_records WHERE event = 'bad_rows'")["message"].to_pylist()
-    assert "routes are no multiple of token_ids (1)" in bad
+    assert "the length of routes is not a multiple of token_ids (1)" in bad
 
 
 def test_many_small_batches_count_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ import time
 import psutil
 import pyarrow as pa
 import pytest
-from processes import connected, end, eventually, record, service, start_service
+from processes import SECONDS, connected, end, eventually, record, service, start_service
 from pyarrow import flight
 
 from logprobe.collectors.errors import QueryError, ServiceUnavailableError, StoreError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.queries import MORE
 from logprobe.monitor.reader import FlightReader, connect, open_reader
+from logprobe.monitor.store.queries import MORE
 
 STEPS = "SELECT count(*) AS n FROM step_summaries WHERE run = $run"
 
@@ -126,7 +126,8 @@ def test_status_tells_jobs_and_backlog(served) -> None:
     status = reader.status()
     assert status["running"] is True
     assert status["home"] == str(home)
-    assert status["backlog"] == {"segments": 0, "bytes": 0, "oldest_seconds": None}
+    assert status["backlog"] == {"segments": 0, "bytes": 0, "oldest_seconds": None, "unreadable": 0}
+    assert status["stuck"] == {"number": 0, "seconds": None, "files": []}
     assert {"ingest", "join", "step_metrics", "health"} <= set(status["jobs"])
     assert status["jobs"]["ingest"]["runs"] >= 1
     assert status["jobs"]["ingest"]["failures"] == 0
@@ -171,7 +172,7 @@ def test_a_long_query_keeps_neither_ingest_nor_others_waiting(served) -> None:
     time.sleep(0.3)
     record(home, "beside", steps=range(2))
     with connect(home) as other:
-        eventually(lambda: steps_of(other, "beside") == 2, "ingest goes on beside a long query", 20)
+        eventually(lambda: steps_of(other, "beside") == 2, "ingest goes on beside a long query")
     assert outcome == []
 
 
@@ -187,8 +188,8 @@ def test_a_query_is_stopped_by_its_label(served) -> None:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     assert not reader.stop("another's")
-    eventually(lambda: reader.stop("mine"), "the query is under way", 20)
-    thread.join(20)
+    eventually(lambda: reader.stop("mine"), "the query is under way")
+    thread.join(90)
     assert outcome == ["the query was stopped"]
     assert not reader.stop("mine")
 
@@ -204,10 +205,8 @@ def test_the_first_rows_of_many(served) -> None:
 
 def test_a_second_service_names_the_first(served) -> None:
     home, reader = served
-    started = time.monotonic()
     second = start_service(home)
-    assert second.wait(30) == 1
-    assert time.monotonic() - started < 15
+    assert second.wait(SECONDS) == 1
     line = end(second)
     assert line.startswith(f"logprobe: {home} is in use by process {reader.status()['pid']}")
     assert line.count("\n") == 1
@@ -221,7 +220,7 @@ def test_a_signal_ends_it_cleanly(home, number) -> None:
     with connected(home) as reader:
         reader.ingest()
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(90) == 0
         errors = end(process)
         assert "Traceback" not in errors
         with pytest.raises(ServiceUnavailableError, match="logprobe up --home"):
@@ -240,7 +239,7 @@ def test_shutdown_over_the_wire(home) -> None:
     process = start_service(home)
     with connected(home) as reader:
         reader.shutdown()
-    assert process.wait(20) == 0
+    assert process.wait(90) == 0
     end(process)
 
 
@@ -261,7 +260,7 @@ def test_a_reader_finds_a_service_that_was_killed_and_came_back(home) -> None:
         first.kill()
         end(first)
         assert Home(home).service_info() == old  # a killed service cannot take its address back
-        with pytest.raises(ServiceUnavailableError, match="does not answer"):
+        with pytest.raises(ServiceUnavailableError, match="is not responding"):
             reader.status()
         recorder.step(0, loss=1.0)
         assert recorder.flush()
@@ -327,7 +326,7 @@ def test_a_port_that_is_taken_is_named(home, tmp_path) -> None:
     with service(home):
         taken = Home(home).service_info().port
         other = start_service(tmp_path / "other", "--port", str(taken))
-        assert other.wait(20) == 1
+        assert other.wait(90) == 1
         assert f"cannot listen on 127.0.0.1:{taken}" in end(other)
 
 

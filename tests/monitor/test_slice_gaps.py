@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from recorded_home import ingest_recorded
 
-from logprobe.monitor import slices
+from logprobe.monitor.analysis import slices
+from logprobe.monitor.analysis.slice_gaps import against_rest
 from logprobe.monitor.reader import Reader, open_reader
-from logprobe.monitor.slice_gaps import against_rest
 
 REPLICAS = "replica_divergence"
 

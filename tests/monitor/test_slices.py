@@ -8,18 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from recorded_home import ingest_recorded
-from segments import RUN, records, sampled, trained
+from recorded_home import feed, ingest_recorded
+from segments import RUN, sampled, trained
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor import metrics, slices
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
+from logprobe.monitor import metrics
+from logprobe.monitor.analysis import slices
 from logprobe.monitor.metrics.publish_metrics import PUBLISH_METRICS
 from logprobe.monitor.reader import Reader, open_reader
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 OF_THE_WHOLE_STEP = {declared.key for declared in PUBLISH_METRICS}
 
@@ -32,15 +29,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     ingest_recorded(home, "v1-initial", before_step=40)
     with open_reader(home) as reader:
         yield reader
-
-
-def feed(store: Store, **kinds: list[dict]) -> None:
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    for kind, rows in kinds.items():
-        writer.write(kind, records(kind, *rows))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
-    StepJob(store).run_once()
 
 
 def named(table: pa.Table, column: str = "sequences") -> dict[str | None, float]:

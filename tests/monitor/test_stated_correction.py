@@ -14,8 +14,8 @@ import torch
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 RUN = "run"
 MIS = CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.8, is_upper=1.2)
@@ -33,7 +33,7 @@ def parts() -> list[Correction]:
 
 
 def measured(home: Path) -> tuple[dict[int, dict[str, float | None]], list[Any]]:
-    """Metrics by step, and the corrections as they stand in the store."""
+    """Metrics by step, and the corrections as stored."""
     with Store.open(Home(home)) as store:
         pipeline = Pipeline(store, threading.Event())
         pipeline.ingest(lambda _: None)

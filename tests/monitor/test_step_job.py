@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from logprobe.collectors.errors import StoreError
-from logprobe.collectors.statistics import sequence_statistics
-from logprobe.monitor import metrics, step_job
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.collectors.kernel.statistics import sequence_statistics
+from logprobe.monitor import metrics
+from logprobe.monitor.analysis import step_job
+from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.store.store import Store
 
 NOW = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 Sequences = list[tuple[list[float], list[float]]]  # (rollout, trainer) log-probs
@@ -128,6 +129,50 @@ def test_the_job_stores_what_compute_computes(store: Store, job: StepJob) -> Non
             ):  # there is no rollout record to compare with
                 assert values[key] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), key
     assert dirty(store) == 0
+
+
+def test_runs_computed_together_have_the_numbers_they_have_alone(store: Store, job: StepJob) -> None:
+    labels = {"numbers": ["7", "9"], "names": ["9", "blue"], "other names": ["blue", "9"]}
+
+    def records(run: str, seconds: int) -> list[dict[str, Any]]:
+        shared = {"run": run, "source": "trainer"}
+        return [
+            shared | {"version": version, "step": row, "applied_at": NOW + timedelta(seconds=seconds * row)}
+            for row, version in enumerate(labels[run])
+        ]
+
+    def bring(run: str, seed: int) -> None:
+        for step in (3, 4 + seed):
+            sequences = sequences_of(10 * seed + step)
+            spans = [{"start": 0, "end": len(r), "version": labels[run][0]} for r, _ in sequences]
+            rollouts = [{"n_tokens": len(r), "spans": [span]} for (r, _), span in zip(sequences, spans, strict=True)]
+            add(store, step, sequences, run=run, rollouts=rollouts, weight_version=labels[run][1], segment=run)
+        with store.transaction() as cursor:
+            insert(cursor, "weight_records", records(run, seconds=60 * seed))
+
+    for seed, run in enumerate(labels, 1):
+        bring(run, seed)
+    assert job.run_once().runs == 3
+    together = store.query("SELECT * FROM step_metrics ORDER BY ALL")
+    for run in labels:  # once more, each by itself
+        with store.transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO dirty_steps (run, step) SELECT run, step FROM step_summaries WHERE run = ?", [run]
+            )
+        assert job.run_once().steps == 2
+    assert store.query("SELECT * FROM step_metrics ORDER BY ALL").equals(together)
+    seconds = {run: stored(store, 3, run)["weight_lag_seconds_mean"] for run in labels}
+    assert seconds == {"numbers": 60.0, "names": 120.0, "other names": 180.0}
+
+
+def test_a_batch_ends_within_a_run_and_nothing_is_left_out(store: Store, job: StepJob, monkeypatch: Any) -> None:
+    monkeypatch.setattr(step_job, "STEPS_PER_BATCH", 2)
+    for run in ("a", "b"):
+        for step in (1, 2, 3):
+            add(store, step, sequences_of(step), run=run)
+    assert (job.run_once(max_steps=4).steps, dirty(store)) == (4, 2)
+    assert (job.run_once().steps, dirty(store)) == (2, 0)
+    assert [stored(store, 3, run) for run in "ab"] == [stored(store, 3, "a")] * 2
 
 
 def test_all_three_pairs_are_computed(store: Store, job: StepJob) -> None:

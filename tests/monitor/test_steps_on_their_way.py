@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from segments import RUN, records, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.diagnosis.gather import gather
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
 from logprobe.monitor.reader import FileReader
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 WAITING = "SELECT step FROM steps_on_their_way($run, $at::TIMESTAMPTZ) ORDER BY step"
 

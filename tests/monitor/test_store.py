@@ -10,13 +10,13 @@ import pytest
 from segments import on_small_disk, records, trained
 
 from logprobe.collectors.errors import QueryError, StoreError
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.migrations import migrate
-from logprobe.monitor.queries import MORE
-from logprobe.monitor.sql_files import Migration, migrations
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.migrations import migrate
+from logprobe.monitor.store.queries import MORE
+from logprobe.monitor.store.sql_files import Migration, migrations
+from logprobe.monitor.store.store import Store
 
 VIEWS = [
     "tokens",
@@ -70,7 +70,7 @@ def test_an_upgrade_that_fails_is_taken_back_as_a_whole(home: Path):
     bad = Migration(2, "bad", "CREATE TABLE two (a INTEGER); INSERT INTO nowhere VALUES (1)")
     with duckdb.connect(str(place.database)) as connection:
         migrate(connection, place, [good])
-        with pytest.raises(StoreError, match="taken back"):
+        with pytest.raises(StoreError, match="rolled back"):
             migrate(connection, place, [good, Migration(2, "more", "DROP TABLE one"), Migration(3, "bad", bad.sql)])
         assert connection.execute("SELECT a FROM one").fetchall() == [(1,)]
         assert connection.execute("SELECT max(version) FROM schema_versions").fetchall() == [(1,)]
@@ -124,7 +124,7 @@ def test_a_transaction_that_raises_leaves_nothing(store: Store):
     with pytest.raises(KeyError), store.transaction() as cursor:  # noqa: PT012
         cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 1)")
         raise KeyError
-    with pytest.raises(StoreError, match="taken back"), store.transaction() as cursor:  # noqa: PT012
+    with pytest.raises(StoreError, match="rolled back"), store.transaction() as cursor:  # noqa: PT012
         cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 2)")
         cursor.execute("INSERT INTO nowhere VALUES (1)")
     mark(store, 3)
@@ -364,7 +364,7 @@ import numpy as np
 import pyarrow as pa
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 disk = Path(sys.argv[1])
 store = Store.open(Home(disk / "home"))

@@ -11,8 +11,8 @@ import pytest
 
 from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.correction.presets import PRESETS, preset
-from logprobe.monitor.token_correction import DROPPED, Rule, effect, stated
-from logprobe.monitor.token_view import Side, Tokens
+from logprobe.monitor.analysis.token_correction import DROPPED, Rule, effect, stated
+from logprobe.monitor.analysis.token_view import Side, Tokens
 
 LENGTH = 40
 

@@ -10,12 +10,8 @@ import pytest
 from recorded_home import ingest_recorded
 from segments import RUN, records, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.reader import Reader, open_reader
-from logprobe.monitor.store import Store
-from logprobe.monitor.token_view import (
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.token_view import (
     FIRST_BROKEN,
     SIDES,
     STATES,
@@ -26,6 +22,10 @@ from logprobe.monitor.token_view import (
     turn_starts,
     version_switches,
 )
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,17 @@ def test_tokens_add_up_to_the_statistics_of_their_sequence(recorded: Reader) -> 
         assert pair.geometric_ratio == pytest.approx(math.exp(row["sum_d"] / row["n"]))
 
 
+def test_a_reference_of_exactly_0_is_a_placeholder_where_the_trainer_is_far_from_certain(store: Store) -> None:
+    t, reference = [-1.5, -0.5, -2.0, -3.0], [-1.0, 0.0, 0.0, math.nan]
+    pair = pair_tokens(
+        one(store, training=[trained("a", trainer_logprobs=t, reference_logprobs=reference)]), "reference"
+    )
+    assert states(pair) == ["measured", "measured", "zero_policy", "nonfinite_policy"]
+    assert pair.d_N[:2].tolist() == [0.5, 0.5]
+    (known,) = store.query("SELECT n, n_expected FROM statistics WHERE pair = 'reference'").to_pylist()
+    assert (known["n"], known["n_expected"]) == (pair.measured, pair.measured + pair.broken)
+
+
 def test_broken_tokens_are_named_come_first_and_are_in_no_value(store: Store) -> None:
     r = [-1.0, math.nan, -9999.0, 0.5, 0.0, -1.0, -1.0, -3.0]
     t = [-1.5, -1.0, -1.0, -1.0, -4.0, math.inf, -math.inf, -1.0]
@@ -98,8 +109,10 @@ def test_what_was_not_recorded_is_not_broken_and_not_measured(store: Store) -> N
 
 
 def test_sides_of_a_pair(store: Store) -> None:
-    tokens = one(store, training=[trained("a", current_logprobs=[-0.25, -1.0, -2.0, -3.0])])
-    assert {name: pair_tokens(tokens, name).d_N[0] for name in SIDES} == {"backend": 0.5, "update": 0.25, "total": 0.75}
+    more = {"current_logprobs": [-0.25, -1.0, -2.0, -3.0], "reference_logprobs": [-1.0, -2.0, -3.0, -4.0]}
+    tokens = one(store, training=[trained("a", **more)])
+    found = {name: pair_tokens(tokens, name).d_N[0] for name in SIDES}
+    assert found == {"backend": 0.5, "update": 0.25, "total": 0.75, "reference": -0.5}
 
 
 def test_versions_are_those_of_the_sampled_token_and_unknown_is_no_switch(store: Store) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from segments import RUN, at, records, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.weight_updates import Lane, lag_by_replica, lanes
 from logprobe.monitor.event_study import contrasts
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.store import Store
-from logprobe.monitor.weight_updates import Lane, lag_by_replica, lanes
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 
 def update(version: str | None, second: float, replica: str | None = None, **known: Any) -> dict[str, Any]:

@@ -7,15 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from recorded_home import ingest_recorded
-from segments import RUN, records, sampled, trained
+from recorded_home import feed, ingest_recorded
+from segments import RUN, sampled, trained
 
-from logprobe.collectors.spool import SpoolWriter
 from logprobe.monitor import worst
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
 from logprobe.monitor.reader import Reader, open_reader
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +21,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     ingest_recorded(home, "v1-initial", before_step=6)
     with open_reader(home) as reader:
         yield reader
-
-
-def feed(store: Store, **kinds: list[dict]) -> None:
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    for kind, rows in kinds.items():
-        writer.write(kind, records(kind, *rows))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
 
 
 def test_sequences_are_ranked_by_what_they_add_to_k3(recorded: Reader) -> None:
@@ -46,6 +35,15 @@ def test_sequences_are_ranked_by_what_they_add_to_k3(recorded: Reader) -> None:
     assert table["sample_id"].to_pylist() == [row["sample_id"] for row in wanted]
     assert table["share"].to_pylist() == pytest.approx([row["sum_k3"] / row["whole"] for row in wanted])
     assert all(spans for spans in table["spans"].to_pylist())
+
+
+def test_tokens_of_a_run_are_read_from_its_own_files(store: Store) -> None:
+    feed(store, training=[trained("a", 0)])
+    other = store.home.raw / "other" / "training" / "damaged.parquet"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"not Parquet")
+    assert worst.tokens(store, RUN, steps=(0, 0), count=1).num_rows == 1
+    assert worst.tokens(store, "unknown", steps=(0, 0), count=1).num_rows == 0
 
 
 def test_tokens_are_ranked_by_their_gap(recorded: Reader) -> None:

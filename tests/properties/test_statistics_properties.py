@@ -11,7 +11,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from logprobe.collectors.statistics import BROKEN, COLUMN_SPECS, COLUMNS, merge, reduce_groups, sequence_statistics
+from logprobe.collectors.kernel.statistics import (
+    BROKEN,
+    COLUMN_SPECS,
+    COLUMNS,
+    merge,
+    reduce_groups,
+    sequence_statistics,
+)
 from logprobe.monitor import metrics
 
 law = settings(deadline=None, max_examples=60)

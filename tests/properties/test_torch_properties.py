@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logprobe.collectors import batches
-from logprobe.collectors.buffers import Budget
-from logprobe.collectors.capture import Call, Capturer
-from logprobe.collectors.reduction import reduce
-from logprobe.collectors.statistics import COLUMN_SPECS, Bounds, Statistics, sequence_statistics
-from logprobe.collectors.token_hash import token_hash
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS, Bounds, Statistics, sequence_statistics
+from logprobe.collectors.recorder import batches
+from logprobe.collectors.recorder.buffers import Budget
+from logprobe.collectors.recorder.capture import Call, Capturer
+from logprobe.collectors.recorder.reduction import reduce
+from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.monitor import metrics
 
 law = settings(deadline=None, max_examples=60)
@@ -69,8 +69,8 @@ def test_how_torch_cuts_into_pieces_and_chunks_does_not_matter(batch: list, piec
     (rollout, trainer, _, mask), offsets = columns_of(batch, torch.float64)
     expected = sequence_statistics(rollout, trainer, mask, offsets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("logprobe.collectors.kernel.CHUNK", piece)
-        patch.setattr("logprobe.collectors.kernel_torch.CHUNK", chunk)
+        patch.setattr("logprobe.collectors.kernel.arithmetic.CHUNK", piece)
+        patch.setattr("logprobe.collectors.kernel.torch_arithmetic.CHUNK", chunk)
         assert_agree(sequence_statistics(rollout, trainer, mask, offsets), expected)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from logprobe.app import cli
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 
 TOKENS = 8
 SEQUENCES = 4
 GAP = 0.25
-# Of one token: what stands there on one side, and how the command line counts it.
+# Of one token: the value on one side, and how the command line counts it.
 BROKEN = [
     (np.nan, "nonfinite"),
     (np.inf, "nonfinite"),
@@ -144,7 +144,7 @@ def test_a_sequence_that_counts_twice_is_told(home: Path) -> None:
         sender.send(ids=["a", "b", "c", "d"])  # the same step again, as after going back to a checkpoint
     metrics, status, doctor = told(home)
     assert status["measured"]["repeated"] == 1 + 4
-    assert "run: 5 sequences repeat a sample id of the same step and count again" in doctor
+    assert "run: 5 sequences repeat a sample id of the same step and are counted again" in doctor
     assert metrics[1]["backend.coverage"] == 1
 
 
@@ -157,7 +157,7 @@ def test_the_two_sides_disagree_about_the_tokens(home: Path) -> None:
             sample_ids=["short", "other", "same"],
             token_ids=[np.arange(5), np.arange(TOKENS) + 1, np.arange(TOKENS)],
             logprobs=[rollout[0][:5], rollout[1], rollout[2]],
-            weight_version=["nobody said", "7", "7"],
+            weight_version=["not stated", "7", "7"],
         )
     metrics, _, doctor = told(home)
     found = metrics[step]

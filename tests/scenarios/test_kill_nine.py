@@ -13,11 +13,11 @@ import pytest
 from killed_processes import RUN, length
 from processes import eventually
 
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 KILLS = 20  # of each
 
@@ -27,7 +27,9 @@ def processes() -> ForkServerContext:
     """Processes that start in milliseconds: forked from one that has imported everything and done nothing."""
     context = multiprocessing.get_context("forkserver")
     # Not this test's own module: Python 3.11's fork server does not see the tests' part of sys.path.
-    context.set_forkserver_preload(["logprobe.monitor.service", "logprobe.collectors.recorder", "pyarrow.parquet"])
+    context.set_forkserver_preload(
+        ["logprobe.monitor.service.service", "logprobe.collectors.recorder.recorder", "pyarrow.parquet"]
+    )
     return context
 
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics import KEYS
-from logprobe.monitor.pipeline import Pipeline
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 RUNS = ("v0-reference", "v1-initial", "late-growth", "v1-fixed")
 STEPS = 20  # of each run, from its first to its last
@@ -145,7 +145,10 @@ def step_values(rows: list[Row], rollouts: dict[str, Row], numbers: dict[str, di
         "token_mismatch_frac": np.mean([row["token_ids"] != rollouts[row["sample_id"]]["token_ids"] for row in rows]),
         "length_mismatch_frac": 0,
         **dict.fromkeys(("routing_agreement", "routing_coverage", "routing_mismatch_frac")),  # no mixture of experts
-        **dict.fromkeys(("is_weight_mean", "clipped_frac")),  # step records are not read here
+        **dict.fromkeys(
+            ("is_weight_mean", "clipped_frac", "probe.k3", "probe.abs_diff_mean")
+        ),  # step records are not read here
+        **dict.fromkeys(key for key in KEYS if key.startswith("reference.")),  # these trainers have no reference policy
     }
     pairs = {"backend": (old, rollout, 0.5, 2.0), "update": (now, old, 0.8, 1.2), "total": (now, rollout, 0.8, 1.2)}
     for pair, sides in pairs.items():
@@ -158,7 +161,10 @@ def step_values(rows: list[Row], rollouts: dict[str, Row], numbers: dict[str, di
         values |= lags(rows, rollouts, of_version, f"weight_lag{suffix}")
     spans = [[span["version"] for span in rollouts[row["sample_id"]]["spans"]] for row in rows]
     values["mixed_version_frac"] = np.mean([len(set(versions)) > 1 for versions in spans])
-    return values | {"unknown_version_frac": 0}
+    return values | {
+        "unknown_version_frac": 0,
+        "version_conflict_frac": None,
+    }  # these trainers say nothing of sampling versions
 
 
 def clipping(now: list[np.ndarray], old: list[np.ndarray], rollout: list[np.ndarray], advantages: np.ndarray) -> Values:

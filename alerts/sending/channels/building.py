@@ -86,14 +86,24 @@ class _Builder:
                     calls=calls,
                     api_url=settings.api_url,
                     pictures=settings.pictures,
+                    allow_link_local=settings.allow_link_local,
                 )
             case SlackWebhookSettings():
-                return SlackWebhook(name, url=self._address(name, settings), calls=calls)
+                url = self._address(name, settings)
+                return SlackWebhook(name, url=url, calls=calls, allow_link_local=settings.allow_link_local)
             case WebhookSettings():
                 secret = self._secret(name, settings.secret_env, settings.secret_file)
-                return Webhook(name, url=self._address(name, settings), secret=secret, calls=calls, clock=self.clock)
+                return Webhook(
+                    name,
+                    url=self._address(name, settings),
+                    secret=secret,
+                    calls=calls,
+                    clock=self.clock,
+                    allow_link_local=settings.allow_link_local,
+                )
             case AppriseSettings():
-                return AppriseUrl(name, url=self._secret(name, settings.url_env, settings.url_file), calls=calls)
+                url = self._secret(name, settings.url_env, settings.url_file)
+                return AppriseUrl(name, url=url, calls=calls, allow_link_local=settings.allow_link_local)
             case FileSettings():
                 return File(name, self.folder / settings.path.expanduser())
             case ConsoleSettings():
@@ -103,7 +113,8 @@ class _Builder:
 
     def _address(self, name: str, settings: SlackWebhookSettings | WebhookSettings) -> Secret:
         secret = self._secret(name, settings.url_env, settings.url_file)
-        return checked_address(secret, f"channel {name}: what {settings.url_file or settings.url_env} holds")
+        what = f"channel {name}: what {settings.url_file or settings.url_env} holds"
+        return checked_address(secret, what, allow_link_local=settings.allow_link_local)
 
     def _secret(self, name: str, variable: str, file: Path | None) -> Secret:
         return read_secret(f"channel {name}", variable=variable, file=file, environment=self.environment)

@@ -31,7 +31,7 @@ class Calls:
     def run(self, work: Callable[[], T]) -> T:
         """What `work` returns or raises. Raises `ChannelError` (``uncertain``) when it takes too long, or when it must stop."""
         if self._left is not None and not self._left.done():
-            raise ChannelError("uncertain", "an earlier call still hangs")
+            raise ChannelError("uncertain", "an earlier call is still hanging")
         future: Future[T] = Future()
         threading.Thread(target=_fulfil, args=(future, work), name="logprobe-call", daemon=True).start()
         deadline = time.monotonic() + self.seconds
@@ -40,7 +40,7 @@ class Calls:
         if future.done():
             return future.result()
         self._left = future  # type: ignore[assignment]  # only ever asked whether it is done
-        why = "the service stops" if self._stopping.is_set() else f"no answer within {self.seconds:g} s"
+        why = "the service stops" if self._stopping.is_set() else f"no response within {self.seconds:g} s"
         raise ChannelError("uncertain", why)
 
 

@@ -14,7 +14,7 @@ Receipt: TypeAlias = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Outgoing:
     """One notification on its way to one channel.
 
     Attributes:
@@ -41,7 +41,7 @@ class Channel(Protocol):
     def pace(self) -> float:
         """Seconds between two messages, at least."""
 
-    def send(self, letter: Letter) -> Receipt:
+    def send(self, outgoing: Outgoing) -> Receipt:
         """Delivers, within the channel's time limit. Raises `ChannelError`.
 
         A channel that can look for a message does so first where `uncertain_since` is set.

@@ -6,7 +6,7 @@ import sys
 from typing import TextIO
 
 from logprobe.alerts.sending import messages
-from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.collectors.errors import ChannelError
 
 
@@ -19,9 +19,9 @@ class Console:
         self.name = name
         self._stream = stream
 
-    def send(self, letter: Letter) -> Receipt:
+    def send(self, outgoing: Outgoing) -> Receipt:
         """Writes one line; characters that would move a terminal's cursor are left out."""
-        line = "".join(c for c in messages.one_line(letter.notification) if c.isprintable())
+        line = "".join(c for c in messages.one_line(outgoing.notification) if c.isprintable())
         try:
             print(f"logprobe: {line}", file=self._stream or sys.stderr, flush=True)
         except (OSError, ValueError) as error:

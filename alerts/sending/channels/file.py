@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.collectors.errors import ChannelError
 
 
@@ -23,12 +23,12 @@ class File:
         self.name = name
         self._path = path
 
-    def send(self, letter: Letter) -> Receipt:
+    def send(self, outgoing: Outgoing) -> Receipt:
         """Appends one line, flushed to the disk."""
-        line = letter.notification.to_json().encode() + b"\n"
+        line = outgoing.notification.to_json().encode() + b"\n"
         try:
             with self._locked() as file:
-                if letter.uncertain_since is None or not _has(self._path, letter.notification.key):
+                if outgoing.uncertain_since is None or not _has(self._path, outgoing.notification.key):
                     _append(file, line)
         except OSError as error:
             raise ChannelError("unreachable", f"{self._path} cannot be written ({error.strerror})") from None

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlsplit
 
+from logprobe.alerts.sending.channels.addresses import is_forbidden_literal
 from logprobe.alerts.sending.credentials import Secret, redacted
 from logprobe.collectors.errors import ChannelError, ConfigurationError
 
@@ -25,22 +26,28 @@ def retry_after(headers: Mapping[str, Any]) -> float | None:
 def network_error(error: OSError | HTTPException, secrets: Sequence[Secret]) -> ChannelError:
     """Of a connection that failed: certain only where none was made."""
     cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
+    if isinstance(cause, ChannelError):  # its address is refused
+        return cause
     # Errors of the HTTP client quote parts of the address.
     words = (
         redacted(f"{type(cause).__name__}: {cause}", secrets) if isinstance(cause, OSError) else type(cause).__name__
     )
     if isinstance(cause, (gaierror, ConnectionRefusedError)):
         return ChannelError("unreachable", f"cannot connect ({words})")
-    return ChannelError("uncertain", f"no answer ({words})")
+    return ChannelError("uncertain", f"no response ({words})")
 
 
-def checked_address(secret: Secret, what: str) -> Secret:
-    """`secret` itself. Raises `ConfigurationError`, without quoting it, when it is no web address."""
+def checked_address(secret: Secret, what: str, *, allow_link_local: bool = False) -> Secret:
+    """`secret` itself. Raises `ConfigurationError`, without quoting it, when it is no web address, or one that `addresses` forbids."""
     try:
         parts = urlsplit(secret.reveal())
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         valid = False
     if not valid or not secret.reveal().isascii():
-        raise ConfigurationError(f"{what} is no address that starts with https:// or http://")
+        raise ConfigurationError(f"{what} is not an https:// or http:// URL")
+    if not allow_link_local and is_forbidden_literal(parts.hostname or ""):
+        raise ConfigurationError(
+            f"{what} is link-local or a cloud's metadata service; if this is intended, set allow_link_local: true in channels.yaml"
+        )
     return secret

@@ -7,7 +7,7 @@
         token_file: ~/.config/logprobe/slack-token
         severities: [critical]
 
-Secrets stand in the environment or in private files, never in this one.
+Secrets are in the environment or in private files, never in this one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from logprobe.alerts import located
 from logprobe.alerts.located import Table
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 
 FILE: Final = "channels.yaml"
 TOKEN, CHANNEL, WEBHOOK = "LOGPROBE_SLACK_TOKEN", "LOGPROBE_SLACK_CHANNEL", "LOGPROBE_SLACK_WEBHOOK"
 _ID_NEEDED: Final = (
-    "the channel's ID is needed, as in C0123456789; it stands at the end of the channel's details in Slack"
+    "expected the channel's ID, such as C0123456789; find it at the end of the channel's details in Slack"
 )
 _KIND: Final = 2  # of pydantic's path: where it puts the kind that it chose
 
@@ -40,6 +41,7 @@ class _Channel(BaseModel):
 
     severities: tuple[Severity, ...] = ("warning", "critical")
     timeout: float = Field(default=10.0, gt=0, le=60)  # seconds, of one call over the network
+    allow_link_local: bool = False  # also where clouds hand machines their secrets; see `addresses`
 
 
 class SlackBotSettings(_Channel):
@@ -112,7 +114,7 @@ def read_settings(file: Path, environment: Mapping[str, str]) -> dict[str, Setti
     Raises `ConfigurationError` with file, line and key, all mistakes of the file at once.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = limits.read_text(file, limits.SETTINGS)
     except FileNotFoundError:
         return _from_environment(environment)
     except (OSError, UnicodeDecodeError) as error:

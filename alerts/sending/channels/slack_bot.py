@@ -14,13 +14,14 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from slack_sdk import WebClient
 from slack_sdk.web import SlackResponse
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending.channels import slack_message
+from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
+from logprobe.alerts.sending.channels.slack_clients import CarefulWebClient
 from logprobe.alerts.sending.channels.slack_errors import SILENT, retry_handlers, translated
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.sparkline import sparkline
@@ -35,7 +36,7 @@ _PAGE: Final = 200
 _MOST_PAGES: Final = 50  # a channel that is busier than that gets the message again
 _SCOPES: Final = {
     "chat:write": "nothing can be posted",
-    "files:write": "messages come without a picture",
+    "files:write": "messages have no chart",
 }
 _HISTORY: Final = {"channels:history", "groups:history", "im:history", "mpim:history"}
 
@@ -46,7 +47,15 @@ class SlackBot:
     pace = 1.0  # Slack's limit, per channel
 
     def __init__(
-        self, name: str, *, token: Secret, channel: str, calls: Calls, api_url: str, pictures: bool = True
+        self,
+        name: str,
+        *,
+        token: Secret,
+        channel: str,
+        calls: Calls,
+        api_url: str,
+        pictures: bool = True,
+        allow_link_local: bool = False,
     ) -> None:
         """`channel`: its ID, as in C0123456789. `pictures`: whether to upload a sparkline."""
         self.name = name
@@ -54,30 +63,31 @@ class SlackBot:
         self._calls = calls
         self._secrets = (token,)
         self._pictures = pictures
-        self._client = WebClient(
+        self._client = CarefulWebClient(
+            opener(allow_link_local=allow_link_local),
             token=token.reveal(),
             base_url=api_url,
             timeout=math.ceil(calls.seconds),
             logger=SILENT,
-            retry_handlers=retry_handlers(),  # type: ignore[arg-type]  # the SDK's list is not covariant
+            retry_handlers=retry_handlers(),
         )
 
-    def send(self, letter: Letter) -> Receipt:
+    def send(self, outgoing: Outgoing) -> Receipt:
         """Posts, unless it has been; then brings the first message up to date."""
-        if letter.thread is not None and letter.notification.state == "updated" and not letter.overtaken:
-            self._edit(letter.thread, letter.notification)  # no news but newer numbers; an edit done twice is one
-            return letter.thread
-        found = self._find(letter) if letter.uncertain_since else None
-        if letter.thread is None:
-            return self._first(letter, found)
+        if outgoing.thread is not None and outgoing.notification.state == "updated" and not outgoing.overtaken:
+            self._edit(outgoing.thread, outgoing.notification)  # no news but newer numbers; an edit done twice is one
+            return outgoing.thread
+        found = self._find(outgoing) if outgoing.uncertain_since else None
+        if outgoing.thread is None:
+            return self._first(outgoing, found)
         try:
-            receipt = found or self._post(letter, slack_message.reply(letter.notification))
+            receipt = found or self._post(outgoing, slack_message.reply(outgoing.notification))
         except ChannelError as error:
             if "thread_not_found" not in str(error):
                 raise
-            return self._first(replace(letter, thread=None), None)  # somebody has deleted the first message
-        if not letter.overtaken:
-            self._edit(letter.thread, letter.notification)
+            return self._first(replace(outgoing, thread=None), None)  # somebody has deleted the first message
+        if not outgoing.overtaken:
+            self._edit(outgoing.thread, outgoing.notification)
         return receipt
 
     def check(self) -> list[str]:
@@ -89,24 +99,24 @@ class SlackBot:
         missing = [f"the scope {name} is missing: {what}" for name, what in _SCOPES.items() if name not in granted]
         if not granted & _HISTORY:
             missing.append(
-                "the scope channels:history (groups:history for a private channel) is missing: a message may come twice after a crash"
+                "the scope channels:history (groups:history for a private channel) is missing: a message may be duplicated after a crash"
             )
         return missing
 
-    def _first(self, letter: Letter, found: Receipt | None) -> Receipt:
-        receipt = found or self._post(letter, slack_message.message(letter.notification))
+    def _first(self, outgoing: Outgoing, found: Receipt | None) -> Receipt:
+        receipt = found or self._post(outgoing, slack_message.message(outgoing.notification))
         if self._pictures:
-            self._picture(receipt, letter.notification, again=found is not None)
+            self._picture(receipt, outgoing.notification, again=found is not None)
         return receipt
 
-    def _post(self, letter: Letter, content: dict[str, Any]) -> Receipt:
-        arguments = {"channel": self._channel, "metadata": _metadata(letter.notification.key), **content}
-        if letter.thread:
+    def _post(self, outgoing: Outgoing, content: dict[str, Any]) -> Receipt:
+        arguments = {"channel": self._channel, "metadata": _metadata(outgoing.notification.key), **content}
+        if outgoing.thread:
             # A worse severity, and the end of a snooze, must reach those who do not follow the thread.
-            loud = letter.notification.state in {"escalated", "still_firing"}
-            arguments |= {"thread_ts": letter.thread["ts"], "reply_broadcast": loud}
+            loud = outgoing.notification.state in {"escalated", "still_firing"}
+            arguments |= {"thread_ts": outgoing.thread["ts"], "reply_broadcast": loud}
         answer = self._call(lambda: self._client.chat_postMessage(**arguments))
-        return _receipt(answer["channel"], answer["ts"], letter.notification.key)
+        return _receipt(answer["channel"], answer["ts"], outgoing.notification.key)
 
     def _edit(self, thread: Receipt, notification: Notification) -> None:
         """Brings the episode's first message up to date. The reply has been posted: after a failure it is looked for."""
@@ -118,33 +128,33 @@ class SlackBot:
         except ChannelError as error:
             if error.reason != "refused":
                 raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
-            LOGGER.warning("%s: the first message of the episode was not changed: %s", self.name, error)
+            LOGGER.warning("%s: the first message of the episode was not updated: %s", self.name, error)
 
-    def _find(self, letter: Letter) -> Receipt | None:
+    def _find(self, outgoing: Outgoing) -> Receipt | None:
         """The message, if an earlier attempt has brought it there. Without the scope to look, it may come twice."""
         try:
-            for message in self._recent(letter):
-                if _key(message) == letter.notification.key:
-                    return _receipt(self._channel, message["ts"], letter.notification.key)
+            for message in self._recent(outgoing):
+                if _key(message) == outgoing.notification.key:
+                    return _receipt(self._channel, message["ts"], outgoing.notification.key)
         except ChannelError as error:
             if "missing_scope" in str(error):
-                LOGGER.warning("%s: cannot look for the message, it may come twice: %s", self.name, error)
+                LOGGER.warning("%s: cannot search for the message, it may be duplicated: %s", self.name, error)
                 return None
             raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
         return None
 
-    def _recent(self, letter: Letter) -> Iterator[dict[str, Any]]:
+    def _recent(self, outgoing: Outgoing) -> Iterator[dict[str, Any]]:
         """Messages since the attempt of unknown outcome, in the channel or in the episode's thread."""
         arguments: dict[str, Any] = {
             "channel": self._channel,
-            "oldest": _slack_time(letter.uncertain_since),
+            "oldest": _slack_time(outgoing.uncertain_since),
             "limit": _PAGE,
             "include_all_metadata": True,
         }
         method = self._client.conversations_history
-        if letter.thread is not None:
+        if outgoing.thread is not None:
             method = self._client.conversations_replies  # type: ignore[assignment]  # the same for the arguments given
-            arguments["ts"] = letter.thread["ts"]
+            arguments["ts"] = outgoing.thread["ts"]
         for _ in range(_MOST_PAGES):
             answer = self._call(lambda: method(**arguments))
             yield from answer["messages"]
@@ -176,7 +186,7 @@ class SlackBot:
                 )
             )
         except ChannelError as error:
-            LOGGER.warning("%s: sent without a picture: %s", self.name, error)
+            LOGGER.warning("%s: sent without a chart: %s", self.name, error)
 
     def _has_file(self, receipt: Receipt, name: str) -> bool:
         replies = self._call(lambda: self._client.conversations_replies(channel=receipt["channel"], ts=receipt["ts"]))

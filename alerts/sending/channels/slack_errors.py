@@ -29,7 +29,7 @@ _TOO_MANY: Final = 429
 _SERVER: Final = 500
 
 _NEW_ONE: Final = (
-    "create a new bot token at https://api.slack.com/apps (OAuth & Permissions) and put it where the old one was"
+    "create a new bot token at https://api.slack.com/apps (OAuth & Permissions) and replace the old one with it"
 )
 _SETUP: Final = {
     "invalid_auth": f"the token is not valid; {_NEW_ONE}",
@@ -37,7 +37,7 @@ _SETUP: Final = {
     "account_inactive": f"the token belongs to a deleted bot or workspace; {_NEW_ONE}",
     "token_revoked": f"the token was revoked; {_NEW_ONE}",
     "token_expired": f"the token has expired; {_NEW_ONE}",
-    "no_permission": "the workspace does not let this app do it; ask its administrator",
+    "no_permission": "the workspace does not allow this app to do it; ask its administrator",
     "missing_scope": "the app lacks a scope; add it under OAuth & Permissions and install the app again",
     "channel_not_found": "the bot sees no such channel; use the ID at the end of the channel's details, and invite the bot",
     "not_in_channel": "the bot is not in the channel; type /invite @your-bot there",
@@ -106,7 +106,7 @@ def api_error(error: SlackApiError) -> ChannelError:
 def answered(code: str, status: int, wait: float | None, details: str = "") -> ChannelError:
     """Of an error code and an HTTP status."""
     known = _CODE.fullmatch(code) is not None
-    words = f"Slack answered {code if known else 'nothing it usually says'}" + (f" ({details})" if details else "")
+    words = f"Slack answered {code if known else 'an unknown response'}" + (f" ({details})" if details else "")
     if status == _TOO_MANY or code in _BUSY:
         return ChannelError("busy", words, retry_after=wait)
     if code in _SETUP:

@@ -26,7 +26,7 @@ _COLOURS: Final = {"info": "#3b82f6", "warning": "#f2a93b", "critical": "#d7263d
 _GREEN: Final = "#2eb67d"
 _SIGNS: Final = {"info": "🔵", "warning": "🟠", "critical": "🔴"}
 _ANGLES: Final = str.maketrans("<>", "‹›")
-_REPEAT: Final = "This may repeat a message: an earlier attempt got no answer."
+_REPEAT: Final = "This may be a duplicate: an earlier attempt got no response."
 
 
 def message(notification: Notification, *, repeat: bool = False) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _details(n: Notification) -> Iterator[Block]:
     if n.fix:
         yield _titled("What to do", n.fix)
     if n.changes:
-        yield _titled("What changed before", _bullets(n.changes))
+        yield _titled("Preceding changes", _bullets(n.changes))
     if n.description:
         yield _section(fit(n.description, SECTION))
     if link := _link(n):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from slack_sdk.webhook import WebhookClient
-
 from logprobe.alerts.sending.channels import slack_message
+from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.alerts.sending.channels.network import retry_after
+from logprobe.alerts.sending.channels.slack_clients import CarefulWebhookClient
 from logprobe.alerts.sending.channels.slack_errors import SILENT, answered, retry_handlers, translated
 from logprobe.alerts.sending.credentials import Secret
 
@@ -25,21 +25,22 @@ class SlackWebhook:
 
     pace = 1.0  # Slack's limit, per webhook
 
-    def __init__(self, name: str, *, url: Secret, calls: Calls) -> None:
+    def __init__(self, name: str, *, url: Secret, calls: Calls, allow_link_local: bool = False) -> None:
         """`url`: the webhook's address, which is its password."""
         self.name = name
         self._calls = calls
         self._secrets = (url,)
-        self._client = WebhookClient(
+        self._client = CarefulWebhookClient(
+            opener(allow_link_local=allow_link_local),
             url.reveal(),
             timeout=math.ceil(calls.seconds),
             logger=SILENT,
-            retry_handlers=retry_handlers(),  # type: ignore[arg-type]  # the SDK's list is not covariant
+            retry_handlers=retry_handlers(),
         )
 
-    def send(self, letter: Letter) -> Receipt:
+    def send(self, outgoing: Outgoing) -> Receipt:
         """Sends one message per transition."""
-        content = slack_message.message(letter.notification, repeat=letter.uncertain_since is not None)
+        content = slack_message.message(outgoing.notification, repeat=outgoing.uncertain_since is not None)
         answer = self._calls.run(lambda: translated(lambda: self._client.send(**content), self._secrets))
         if (answer.status_code, answer.body.strip()) != _TAKEN:
             raise answered(answer.body.strip(), answer.status_code, retry_after(answer.headers))
@@ -48,5 +49,5 @@ class SlackWebhook:
     def check(self) -> list[str]:
         """What a webhook cannot do."""
         return [
-            "an incoming webhook cannot edit, thread or show pictures, and may send twice after a crash; a bot token can"
+            "an incoming webhook cannot edit, thread or show charts, and may send duplicates after a crash; a bot token does not have these limits"
         ]

@@ -15,10 +15,11 @@ from datetime import datetime
 from http.client import HTTPException
 from typing import Final
 from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request
 
+from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.alerts.sending.channels.network import network_error, retry_after
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError, ConfigurationError
@@ -40,7 +41,16 @@ class Webhook:
 
     pace = 0.0
 
-    def __init__(self, name: str, *, url: Secret, secret: Secret, calls: Calls, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: Secret,
+        secret: Secret,
+        calls: Calls,
+        clock: Callable[[], datetime],
+        allow_link_local: bool = False,
+    ) -> None:
         """`secret`: ``whsec_`` and a key in base64, or any other text of 24 bytes or more. Raises `ConfigurationError`."""
         self.name = name
         self._calls = calls
@@ -48,12 +58,12 @@ class Webhook:
         self._url = url
         self._key = key_of(secret)
         self._clock = clock
-        self._opener = build_opener(_NoRedirects)
+        self._opener = opener(allow_link_local=allow_link_local)
 
-    def send(self, letter: Letter) -> Receipt:
+    def send(self, outgoing: Outgoing) -> Receipt:
         """Posts the notification. Sent again under the same ``webhook-id`` while it is not known to have arrived."""
-        body = json.dumps(letter.notification.document(), ensure_ascii=False, allow_nan=False).encode()
-        key = letter.notification.key
+        body = json.dumps(outgoing.notification.document(), ensure_ascii=False, allow_nan=False).encode()
+        key = outgoing.notification.key
         seconds = int(self._clock().timestamp())
         headers = {
             "Content-Type": "application/json; charset=utf-8",
@@ -81,13 +91,6 @@ class Webhook:
         except (OSError, HTTPException) as error:
             failure = network_error(error, self._secrets)
         raise failure from None  # urllib's errors hold the address, and it may hold a password
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """urllib would follow a redirect with a GET, without the message, and take its 200 for an answer."""
-
-    def redirect_request(self, *_: object) -> None:  # none of them matters
-        return None
 
 
 def key_of(secret: Secret) -> Secret:
@@ -135,7 +138,7 @@ def _answered(status: int, wait: float | None) -> ChannelError:
     if status in _BUSY:
         return ChannelError("busy", words, retry_after=wait)
     if status in _REDIRECT:
-        return ChannelError("setup", f"{words}, a redirect; use the address it leads to")
+        return ChannelError("setup", f"{words}, a redirect; use the address it points to")
     if status in _AUTHENTICATION:
         return ChannelError("setup", f"{words}; check its address and its secret")
     return ChannelError("uncertain" if status >= _SERVER else "refused", words)

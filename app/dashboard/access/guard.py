@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from logprobe.app.dashboard.access.settings import Access, host_names, is_address, is_loopback
 
 _HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SCHEMES: Final = frozenset({"http", "https"})  # a page of a file or of another program has none of these
 _POLICY_VIOLATION: Final = 1008  # RFC 6455, 7.4.1
 _INLINE: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
@@ -74,11 +75,11 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._ours(host):
-            return "not a name of this dashboard; start it with --public-url as browsers call it"
+            return "not a host name of this dashboard; start it with --public-url set to the URL that browsers use"
         origin = headers.get("origin")
         acts = scope["type"] == "websocket" or scope["method"] not in _HARMLESS
         if acts and origin is not None and not self._same(origin, host):
-            return "asked for by another page; start the dashboard with --public-url as browsers call it"
+            return "requested by another page; start the dashboard with --public-url set to the URL that browsers use"
         return None
 
     def _ours(self, host: str) -> bool:
@@ -90,7 +91,8 @@ class Guard:
         return name in self._names or (self._any_address and is_address(name))
 
     def _same(self, origin: str, host: str) -> bool:
-        return origin.lower() == self._origin or origin.lower().partition("://")[2] == host.lower()
+        scheme, _, asking = origin.lower().partition("://")
+        return origin.lower() == self._origin or (scheme in _SCHEMES and asking == host.lower())
 
 
 def _with_headers(send: Send) -> Send:

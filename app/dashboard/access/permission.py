@@ -18,8 +18,8 @@ class Permission(Enum):
 
     GRANTED = ""
     READ_ONLY = "this dashboard was started with --read-only; use the command line"
-    NOT_LISTED = "you may look, not act: your address is not under `act` in the home's secrets.toml"
-    LOCKED = "type the home's token above first; `logprobe token` shows it on the machine of the home"
+    NOT_LISTED = "you have read access only: your address is not under `act` in the home's secrets.toml"
+    LOCKED = "enter the home's token above first; run `logprobe token` on the home's machine to show it"
 
 
 @dataclass(frozen=True, slots=True)

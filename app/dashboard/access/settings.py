@@ -17,7 +17,7 @@ VARIABLE: Final = "LOGPROBE_DASHBOARD"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`address`: that the dashboard listens on; `public_url`: what browsers call it, when something stands in front of it."""
+    """`address`: that the dashboard listens on; `public_url`: what browsers call it, when it is behind a proxy."""
 
     address: str = "127.0.0.1"
     public_url: str | None = None
@@ -35,7 +35,7 @@ class Access:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it, and nothing is said to stand in front of it."""
+        """Whether only this machine can reach it, and no proxy is configured in front of it."""
         return self.public_url is None and is_loopback(self.address)
 
     @property
@@ -53,11 +53,11 @@ class Access:
 
 
 def checked_url(text: str) -> str:
-    """`text` without a slash at its end. Raises `ConfigurationError` when it is no address that a browser can open."""
+    """`text` without a slash at its end. Raises `ConfigurationError` when it is not a URL that a browser can open."""
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ConfigurationError(
-            f"--public-url {text!r} is no address of a page; write it as browsers see it, e.g. https://host/logprobe"
+            f"--public-url {text!r} is not a page URL; write it as browsers use it, e.g. https://host/logprobe"
         )
     return text.rstrip("/")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 
 FILE: Final = "secrets.toml"
 _CALLBACK: Final = "/oauth2callback"
@@ -65,17 +66,16 @@ def load(home: Path) -> SignIn | None:
     """
     file = home / FILE
     try:
-        with file.open("rb") as opened:
-            document = tomllib.load(opened)
-            mode = stat.S_IMODE(file.stat().st_mode)
+        document = tomllib.loads(limits.read_text(file, limits.SETTINGS))
+        mode = stat.S_IMODE(file.stat().st_mode)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file}: cannot be read ({error})") from error
     if "auth" not in document:
         return None
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise ConfigurationError(f"{file} holds secrets, and others may read or change it; run: chmod 600 {file}")
+        raise ConfigurationError(f"{file} holds secrets, and others can read or change it; run: chmod 600 {file}")
     return _checked(file, document)
 
 
@@ -93,7 +93,7 @@ def _checked(file: Path, document: Mapping[str, Any]) -> SignIn:
     readers, actors = (_patterns(file, access, name) for name in ("read", "act"))
     if not readers and not actors:
         raise ConfigurationError(
-            f'{file}: who may look? add a section [access] with e.g. read = ["*@example.org"], act = ["ada@example.org"]'
+            f'{file}: no user has access; add a section [access], e.g. read = ["*@example.org"], act = ["ada@example.org"]'
         )
     return SignIn(providers, readers, actors, redirect_uri)
 

@@ -1,6 +1,6 @@
 """The home's token for people: typed into a page that other machines can reach, before anything can be done from it.
 
-It stands in ``<home>/token`` (mode 0600), stays the same over restarts, and is another secret than the one that programs show to the
+It is in ``<home>/token`` (mode 0600), stays the same over restarts, and is another secret than the one that programs show to the
 service (``LOGPROBE_TOKEN``): that one reads everything.
 """
 
@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
 from logprobe.monitor.home import Home
+from logprobe.monitor.ownership import trusted
 
 _BYTES: Final = 24
 
@@ -32,8 +34,10 @@ def read(home: Home) -> str:
     place = path(home)
     try:
         if place.stat().st_mode & 0o077:
-            raise ConfigurationError(f"{place}: others may read it; make a new one with `logprobe token --new`")
-        text = place.read_text(encoding="utf-8").strip()
+            raise ConfigurationError(f"{place}: others can read it; make a new one with `logprobe token --new`")
+        if place.lstat().st_uid not in trusted(home.path):
+            raise ConfigurationError(f"{place} belongs to another user; make a new one with `logprobe token --new`")
+        text = limits.read_text(place, limits.SETTINGS).strip()
     except FileNotFoundError:
         return _first(home)
     except (OSError, UnicodeDecodeError) as error:

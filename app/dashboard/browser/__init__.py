@@ -15,7 +15,7 @@ from typing import Any, Final
 import streamlit as st
 
 from logprobe.app.dashboard.assets import base_url
-from logprobe.app.dashboard.browser.address import heard, untold
+from logprobe.app.dashboard.browser.address import heard, unsent
 
 _FOLDER: Final = files("logprobe.app.dashboard.browser")
 
@@ -37,7 +37,7 @@ def panel(kind: str, key: str, data: dict[str, Any], *, triggers: tuple[str, ...
     `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes, None while there is none.
     """
     listeners = {f"on_{name}_change": _nothing for name in triggers}
-    sent = _component()(key=key, data={"panel": kind, "assets": base_url(), "address": untold(), **data}, **listeners)
+    sent = _component()(key=key, data={"panel": kind, "assets": base_url(), "address": unsent(), **data}, **listeners)
     return SimpleNamespace(**{name: _heard(getattr(sent, name)) for name in triggers})
 
 

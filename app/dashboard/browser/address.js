@@ -35,7 +35,7 @@ export function told(wish) {
   put(wish.state);
 }
 
-// What panels send of what is to be looked at stands in the address before the server hears of it.
+// What panels send of what is to be looked at is in the address before the server hears of it.
 export function sent(name, value) {
   if (name === "set") put(value);
   if (name === "pick") put({ run: value });

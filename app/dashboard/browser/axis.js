@@ -1,15 +1,16 @@
 // Where steps stand on the x axis: the step itself, tokens trained on so far, time since the first step, or steps since the onset.
-// `places` are the server's, unpacked; a course is the steps of one run and their places on the axis that is shown.
+// `places` are the server's, unpacked; a trend is the steps of one run and their places on the axis that is shown.
 import { lowerBound } from "./traces.js";
 
+/** @type {[string, number, number][]} */
 const UNITS = [["days", 86400, 3], ["hours", 3600, 2], ["minutes", 60, 2], ["seconds", 1, 0]]; // a unit once there are so many of it
 
 export function axisOf(places, x) {
   const known = x !== "step" && places.every((each) => each[x] !== null);
   const shown = known ? x : "step";
   const unit = shown === "time" ? unitOf(places) : ["", 1];
-  const courses = places.map((each) => course(each, shown, unit[1]));
-  return { shown, courses, unit: unit[0], title: titleOf(shown, unit[0]), tickformat: { step: ",d", onset: "+,d", tokens: "~s", time: "" }[shown], ends: ends(courses) };
+  const trends = places.map((each) => trend(each, shown, unit[1]));
+  return { shown, trends, unit: unit[0], title: titleOf(shown, unit[0]), tickformat: { step: ",d", onset: "+,d", tokens: "~s", time: "" }[shown], ends: ends(trends) };
 }
 
 const titleOf = (x, unit) => ({ step: "step", onset: "steps since the onset", tokens: "tokens trained on", time: `${unit} since the first step` }[x]);
@@ -19,17 +20,18 @@ function unitOf(places) {
   return UNITS.find(([, seconds, least]) => longest >= least * seconds);
 }
 
-function course(places, x, scale) {
+function trend(places, x, scale) {
   const { steps } = places;
   const offset = { step: 0, onset: places.onset }[x] ?? null;
   const at = offset === null ? places[x].map((value) => value / scale) : steps.map((step) => step - offset);
   return { name: places.name, steps, places: at, offset };
 }
 
-function ends(courses) {
+/** @returns {[number, number]} */
+function ends(trends) {
   let low = Infinity;
   let high = -Infinity;
-  for (const { places } of courses) for (const place of places) { if (place < low) low = place; if (place > high) high = place; }
+  for (const { places } of trends) for (const place of places) { if (place < low) low = place; if (place > high) high = place; }
   return low <= high ? [low, high] : [0, 1];
 }
 
@@ -43,16 +45,17 @@ export function placeOf({ steps, places, offset }, step) {
 }
 
 // What is visible when the reader wants to see `steps` (null: all), with a little room around it.
+/** @returns {[number, number]} */
 export function rangeOf(axis, steps) {
-  const [low, high] = steps ? steps.map((step) => placeOf(axis.courses[0], step)) : axis.ends;
+  const [low, high] = steps ? steps.map((step) => placeOf(axis.trends[0], step)) : axis.ends;
   const least = axis.shown === "step" || axis.shown === "onset" ? 0.5 : 0;
-  const room = Math.max(least, 0.005 * (high - low)) || 0.5 * ((axis.ends[1] - axis.ends[0]) / axis.courses[0].steps.length || 1);
+  const room = Math.max(least, 0.005 * (high - low)) || 0.5 * ((axis.ends[1] - axis.ends[0]) / axis.trends[0].steps.length || 1);
   return [low - room, high + room];
 }
 
 // First and last step of the first run, or else of the next, that stand between two places; null: none does.
 export function stepsBetween(axis, low, high) {
-  for (const { steps, places } of axis.courses) {
+  for (const { steps, places } of axis.trends) {
     const inside = Array.from(steps.keys()).filter((at) => places[at] >= low && places[at] <= high);
     if (inside.length) return [steps[inside[0]], steps[inside.at(-1)]];
   }
@@ -62,10 +65,10 @@ export function stepsBetween(axis, low, high) {
 // The step nearest to a place, of all runs: { run, index, step, place }.
 export function nearest(axis, place) {
   let best = null;
-  axis.courses.forEach((course, run) => {
-    const index = nearestIn(course, place);
-    if (index >= 0 && (!best || Math.abs(course.places[index] - place) < Math.abs(best.place - place))) {
-      best = { run, index, step: course.steps[index], place: course.places[index] };
+  axis.trends.forEach((trend, run) => {
+    const index = nearestIn(trend, place);
+    if (index >= 0 && (!best || Math.abs(trend.places[index] - place) < Math.abs(best.place - place))) {
+      best = { run, index, step: trend.steps[index], place: trend.places[index] };
     }
   });
   return best;
@@ -81,11 +84,11 @@ export function nearestIn({ places }, place) {
 
 // The step of another run that stands beside `cursor`; null: that run was not there.
 export function beside(axis, run, cursor) {
-  const course = axis.courses[run];
+  const trend = axis.trends[run];
   if (run === cursor.run) return cursor.step;
-  const at = nearestIn(course, cursor.place);
+  const at = nearestIn(trend, cursor.place);
   if (at < 0) return null;
-  const neighbour = course.places[at + 1] ?? course.places[at - 1] ?? course.places[at];
-  const reach = Math.abs(neighbour - course.places[at]) / 2;
-  return Math.abs(course.places[at] - cursor.place) <= reach ? course.steps[at] : null;
+  const neighbour = trend.places[at + 1] ?? trend.places[at - 1] ?? trend.places[at];
+  const reach = Math.abs(neighbour - trend.places[at]) / 2;
+  return Math.abs(trend.places[at] - cursor.place) <= reach ? trend.steps[at] : null;
 }

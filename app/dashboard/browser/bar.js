@@ -2,6 +2,7 @@
 // while somebody looks, and for nothing while the page is hidden.
 import { follow, node } from "./dom.js";
 import { compact, duration, integer } from "./format.js";
+import { introduction } from "./guide.js";
 import { help, offer, withdraw } from "./keys.js";
 
 const WORDS = { live: "live", idle: "idle", stale: "stale", ended: "ended", no_data: "no data", away: "service away" };
@@ -12,10 +13,11 @@ export function update(root, view) {
   view.receivedAt = performance.now();
   view.asked = null;
   if (!view.heart) start(root, view);
-  if (!view.menuOpen) draw(root, view);
+  // What is pressed would lose its click if it were replaced; the next answer draws it.
+  if (!view.menuOpen && !root.querySelector("button:active, a:active")) draw(root, view);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   clearInterval(view.heart);
   withdraw(view);
   document.removeEventListener("visibilitychange", view.beat);
@@ -40,12 +42,14 @@ function start(root, view) {
 function shortcuts(view) {
   const pages = (view.data.pages ?? []).filter(({ path }) => path in LETTERS);
   return [
-    { keys: ["?"], words: "this list", run: help },
+    { keys: ["?"], words: "about this page, and this list", run: () => help(opened(view)) },
     ...pages.map(({ path, title }) => ({ keys: [`g ${LETTERS[path]}`], words: title, run: () => view.send("go", `/${path}`) })),
-    { keys: ["j"], words: "next run, an older one", run: () => beside(view, 1) },
-    { keys: ["k"], words: "run before, a newer one", run: () => beside(view, -1) },
+    { keys: ["j"], words: "older run", run: () => beside(view, 1) },
+    { keys: ["k"], words: "newer run", run: () => beside(view, -1) },
   ];
 }
+
+const opened = (view) => view.data.pages?.find(({ open }) => open);
 
 function beside(view, way) {
   const { runs, selected } = view.data;
@@ -82,9 +86,10 @@ function draw(root, view) {
       node("span", { class: "lp-brand", role: "heading", "aria-level": "1", text: "logprobe" }),
       data.runs.length ? picker(root, view, selected) : null,
       data.pages?.length ? node("nav", { class: "lp-tabs", "aria-label": "pages" }, ...data.pages.map((page) => tab(page, view))) : null,
-      node("div", { class: "lp-facts" }, ...facts(data, selected)),
+      node("div", { class: "lp-facts" }, ...facts(data, selected), data.pages?.length ? asker(view) : null),
     ),
     ...(data.notices ?? []).map(notice),
+    introduction(opened(view), () => draw(root, view)) ?? "",
   );
   if (focused) root.querySelector(`button.${focused.split(" ")[0]}`)?.focus();
   ages(root, view);
@@ -93,9 +98,12 @@ function draw(root, view) {
 const tab = ({ path, href, title, open }, view) =>
   node("a", { href, text: title, "aria-current": open ? "page" : null, onclick: (event) => follow(event, view, path) });
 
+const asker = (view) => node("button", {
+  class: "lp-ask", type: "button", text: "?", title: "about this page, and its keys", "aria-label": "about this page", onclick: () => help(opened(view)) });
+
 function facts(data, run) {
   const list = [];
-  if (data.away !== null && data.away !== undefined) list.push(badge("away", "no answer from the monitor service"));
+  if (data.away !== null && data.away !== undefined) list.push(badge("away", "the monitor service is not responding"));
   else if (run) list.push(badge(run.state, run.reason));
   if (!run) return list;
   if (run.step !== null) list.push(fact("step", integer(run.step)));

@@ -1,5 +1,5 @@
 // One plotly figure that keeps the reader's view while its data grows, with headings, legend and a crosshair of our own: the
-// crosshair reads every row at once, where plotly's hover boxes would cover what they describe. What the reader chose stands in the
+// crosshair reads every row at once, where plotly's hover boxes would cover what they describe. What the reader chose is in the
 // address (chart_state.js); the server is asked only for what a long run's thinned lines do not have.
 import { listen } from "./address.js";
 import { axisOf, nearest, stepsBetween } from "./axis.js";
@@ -39,7 +39,7 @@ export function update(root, view) {
   }).catch((error) => { view.version = null; view.wait.textContent = `The charts could not be drawn: ${error.message}. Reload the page to try again.`; view.wait.hidden = false; });
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   view.sizes?.disconnect();
   view.deaf?.();
   for (const name of ENDS) removeEventListener(name, view.release);
@@ -114,7 +114,7 @@ function resize(Plotly, view) {
   Plotly.relayout(view.gd, { width }).then(() => { place(view); show(view, view.at ?? null); });
 }
 
-// A zoom is the reader's, and outlives new data. It stands in the address in steps, whatever the axis was.
+// A zoom is the reader's, and outlives new data. It is in the address in steps, whatever the axis was.
 function relayout(view, change) {
   const range = change["xaxis.range"] ?? ("xaxis.range[0]" in change ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
   if (!range) return;
@@ -133,7 +133,7 @@ function ask(view) {
   if (!detail) return;
   const { steps, smooth } = view.state;
   const same = String(detail.steps ?? "") === String(steps ?? "") && (!smooth || detail.smooth === smooth);
-  if (!same) view.question = setTimeout(() => view.send("set", { steps: steps && steps.join(":"), smooth: smooth || null }), PATIENCE_MS);
+  if (!same) view.question = setTimeout(() => view.send("set", { steps: steps?.join(":") ?? null, smooth: smooth || null }), PATIENCE_MS);
 }
 
 function point(view, event) {

@@ -19,7 +19,7 @@ export function shortcuts(view) {
     { keys: ["s"], words: "more smoothing, then none", run: () => smoothOver(following(SMOOTHINGS, view.state.smooth)) },
     { keys: ["e"], words: "export what is shown as CSV", run: () => saveCsv(view) },
     { keys: ["p"], words: "export the picture as PNG", run: () => savePng(view) },
-    { keys: ["[", "]"], words: "crosshair to the mark before, or the next one", run: (key) => toMark(view, key === "[" ? -1 : 1) },
+    { keys: ["[", "]"], words: "crosshair to the previous or next mark", run: (key) => toMark(view, key === "[" ? -1 : 1) },
     { keys: ["←", "→"], words: "crosshair one step (with shift: ten), once the chart has the focus" },
   ].map(({ run, ...rest }) => ({ ...rest, run: run && ((key) => { if (view.drawn) run(key); }) }));
   const take = () => offer(view, "Charts", keys);
@@ -34,7 +34,7 @@ const following = (list, value) => list[(list.indexOf(value) + 1) % list.length]
 
 function zoom(view, factor) {
   const [low, high] = visible(view);
-  const { steps } = view.axis.courses[0];
+  const { steps } = view.axis.trends[0];
   const middle = view.at?.run === 0 ? view.at.step : (low + high) / 2;
   const half = Math.max(1, ((high - low) * factor) / 2);
   const [first, last] = [steps[0], steps[steps.length - 1]];
@@ -47,14 +47,14 @@ function move(view, event) {
   const way = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
   if (!way || !view.drawn || event.target !== view.frame || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  const course = view.axis.courses[view.at?.run ?? 0];
+  const trend = view.axis.trends[view.at?.run ?? 0];
   const [from, to] = visible(view);
-  const inside = [...course.steps.keys()].filter((at) => course.steps[at] >= from && course.steps[at] <= to);
+  const inside = [...trend.steps.keys()].filter((at) => trend.steps[at] >= from && trend.steps[at] <= to);
   if (!inside.length) return;
-  const now = view.at ? inside.findIndex((at) => course.steps[at] >= view.at.step) : way > 0 ? -1 : inside.length;
+  const now = view.at ? inside.findIndex((at) => trend.steps[at] >= view.at.step) : way > 0 ? -1 : inside.length;
   const next = inside[Math.max(0, Math.min(inside.length - 1, now + way * (event.shiftKey ? 10 : 1)))];
   view.tip.hidden = true;
-  show(view, { run: view.at?.run ?? 0, step: course.steps[next], place: placeOf(course, course.steps[next]) });
+  show(view, { run: view.at?.run ?? 0, step: trend.steps[next], place: placeOf(trend, trend.steps[next]) });
   speak(view);
 }
 

@@ -1,7 +1,7 @@
 // What stands around the figure: legend, choices, headings with the values under the crosshair.
 import { beside, rangeOf } from "./axis.js";
 import { AXES, SMOOTHINGS, drawOver, hide, isLog, noteOf, scaleAs, smoothOver, zoomTo } from "./chart_state.js";
-import { node } from "./dom.js";
+import { focusedKey, node } from "./dom.js";
 import { saveCsv, savePng } from "./exports.js";
 import { integer, number } from "./format.js";
 import { lowerBound } from "./traces.js";
@@ -45,9 +45,9 @@ const option = (value, text, selected, why = "") => node("option", { value, text
 function refill(element, children) {
   const fresh = node("div", {}, ...children);
   if (element.innerHTML === fresh.innerHTML) return;
-  const focused = element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const focused = focusedKey(element);
   element.replaceChildren(...fresh.childNodes);
-  if (focused) [...element.children].find((child) => child.dataset.key === focused)?.focus();
+  if (focused) [...element.children].find((child) => child instanceof HTMLElement && child.dataset.key === focused)?.focus();
 }
 
 function key({ name, role, color, dash, help }, state) {
@@ -64,7 +64,7 @@ function swatch(color, dash) {
 export function headings(view) {
   const { layout, data, state } = view;
   const inner = layout.height - layout.margin.t - layout.margin.b;
-  const focused = view.headings.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const focused = focusedKey(view.headings);
   view.readouts = [];
   view.headings.replaceChildren(...data.rows.map((row) => {
     const top = layout.margin.t + (1 - layout[`yaxis${row.axis.slice(1)}`].domain[1]) * inner;
@@ -109,7 +109,7 @@ function words(view, cursor) {
   return [`${whose(view, cursor.run)}step ${integer(cursor.step)}`, elsewhere(view, cursor), ...happened.slice(0, 3)].filter(Boolean).join(" · ");
 }
 
-const whose = (view, run) => (view.axis.courses.length > 1 ? `${view.axis.courses[run].name} ` : "");
+const whose = (view, run) => (view.axis.trends.length > 1 ? `${view.axis.trends[run].name} ` : "");
 
 function elsewhere({ axis }, { place }) {
   if (axis.shown === "time") return `${number(place)} ${axis.unit}`;

@@ -1,4 +1,4 @@
-// What the reader has chosen of the charts. It stands in the address and nowhere else: links restore it, charts of a page share it.
+// What the reader has chosen of the charts. It is in the address and nowhere else: links restore it, charts of a page share it.
 import { asked, put } from "./address.js";
 
 export const AXES = ["step", "tokens", "time", "onset"];
@@ -15,7 +15,7 @@ export function read() {
   };
 }
 
-export const zoomTo = (steps) => put({ steps: steps && steps.join(":") });
+export const zoomTo = (steps) => put({ steps: steps?.join(":") ?? null });
 export const drawOver = (x) => put({ x: x === "step" ? null : x });
 export const smoothOver = (steps) => put({ smooth: steps || null });
 
@@ -40,7 +40,7 @@ export function noteOf(row, state) {
 
 const names = (name) => (asked(name) ?? "").split(",").filter(Boolean);
 
-// "300:500", "300:" or ":500" as numbers; what is no range is none.
+// "300:500", "300:" or ":500" as numbers; anything else is none.
 function range(text) {
   const found = /^(-?\d+)?:(-?\d+)?$/.exec(text ?? "");
   return found && text !== ":" ? [Number(found[1] ?? -Infinity), Number(found[2] ?? Infinity)].sort((a, b) => a - b) : null;

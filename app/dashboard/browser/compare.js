@@ -1,5 +1,5 @@
 // Runs against a baseline: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently.
-// A part is drawn anew only when its data changed, so that an open menu, a selection or a place in a table is never lost.
+// A part is redrawn only when its data changed, so that an open menu, a selection or a place in a table is never lost.
 import { drawCharts, sample, watchCharts } from "./compare_charts.js";
 import { savePicture } from "./compare_picture.js";
 import { download, node } from "./dom.js";
@@ -22,7 +22,7 @@ export function update(root, view) {
   part(view, "settings", data.settings && { settings: data.settings }, settings);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   view.unwatch?.();
 }
 
@@ -122,7 +122,7 @@ const title = (words, hint) => node("h2", { class: "lp-title" }, words, hint ? n
 function metrics(place, { matrix, looks, single, table }, view) {
   const tables = table.runs.map((run) => numbers(run, table.head, matrix, view));
   fill(place,
-    title("Verdicts", "intervals know that steps depend on each other; a metric's name shows or hides its chart"),
+    title("Verdicts", "intervals account for autocorrelation; click a metric's name to show or hide its chart"),
     single ? tables[0] : overview(matrix, looks, view),
     ...(single ? [] : table.runs.map((run, at) => fold(view, run.run, `numbers and reasons of ${run.run}`, tables[at]))));
 }
@@ -143,7 +143,7 @@ function numbers(run, head, matrix, view) {
 }
 
 function cell(words, label, column, tone, line, view) {
-  const content = column === 0 ? [toggle(line, view)] : column === 1 ? word({ verdict: words }) : [words];
+  const content = column === 0 ? [toggle(line, view)] : column === 1 ? word({ verdict: words, change: null }) : [words];
   return node("td", { "data-label": label, class: column === 1 ? `lp-is-${tone}` : undefined }, node("div", {}, ...content));
 }
 
@@ -155,22 +155,22 @@ function toggle(line, view) {
 }
 
 function adder(place, { metrics: keys, shown }, view) {
-  fill(place, select("judge another metric", [["", "judge another metric …"], ...keys.map((key) => [key, key])], "", (key) => key && view.send("set", { metric: [...shown, key].join(",") })));
+  fill(place, select("compare another metric", [["", "compare another metric …"], ...keys.map((key) => [key, key])], "", (key) => key && view.send("set", { metric: [...shown, key].join(",") })));
 }
 
-// Stays as the reader left it when its content is drawn anew.
+// Stays as the reader left it when its content is redrawn.
 function fold(view, key, words, content) {
   const element = node("details", { open: view.open.has(key), ontoggle: () => (element.open ? view.open.add(key) : view.open.delete(key)) }, node("summary", { text: words }), content);
   return element;
 }
 
 function onsets(place, { onsets: { head, rows }, looks }) {
-  place.replaceChildren(title("Onsets", "when K3 left the baseline, and when it began to grow by the run's own past"), plain("onsets", head, rows, (row, at) => sample(looks[at] ?? looks[0])));
+  place.replaceChildren(title("Onsets", "when K3 left the baseline, and when it started to grow by the run's own past"), plain("onsets", head, rows, (_row, at) => sample(looks[at] ?? looks[0])));
 }
 
 function settings(place, { settings: { head, rows } }) {
-  const words = "settings that differ from the baseline's, those that decide about the log-probs first";
-  fill(place, title("Configuration", words), rows.length ? configuration(head, rows) : node("p", { class: "lp-text lp-hint", text: "No recorded setting differs." }));
+  const words = "settings that differ from the baseline's, those that affect log-probs first";
+  fill(place, title("Configuration", words), rows.length ? configuration(head, rows) : node("p", { class: "lp-text lp-hint", text: "No recorded settings differ." }));
 }
 
 function configuration(head, rows) {

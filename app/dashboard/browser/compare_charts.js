@@ -55,7 +55,7 @@ function zoomAsked(axis) {
 
 function zoom(view, range) {
   view.zoom = range;
-  put({ [zoomName(view.charts.axis)]: range && range.map((value) => Math.round(value)).join(":") });
+  put({ [zoomName(view.charts.axis)]: range?.map((value) => Math.round(value)).join(":") ?? null });
   redraw(view);
 }
 
@@ -97,7 +97,7 @@ function lower(chart, view) {
   if (!lines.length) return [svg("text", { x: LEFT, y: LOWER.top + 22 }, chart.ratio.missing)];
   const seen = lines.flatMap((line) => line.blocks.filter(([x]) => x >= view.x[0] && x <= view.x[1]));
   const scale = scaleOf(ends([1, ...(seen.length ? seen : lines.flatMap((line) => line.blocks)).flatMap(([, ...values]) => values)], chart.ratio.log), chart.ratio.log, LOWER);
-  const words = chart.ratio.of === "distances" ? "÷ baseline, distances from where it should be" : "÷ baseline";
+  const words = chart.ratio.of === "distances" ? "÷ baseline, distances from the ideal value" : "÷ baseline";
   return [
     ...ticksUp(scale, 3),
     ...lines.map((line) => svg("path", { class: "lp-chart-band", d: band(line.blocks, scale, view) })),
@@ -118,12 +118,19 @@ function across(view) {
     svg("text", { x: acrossOf(view, value * size).toFixed(1), y: HEIGHT - 6, "text-anchor": "middle" }, unit ? `${value} ${unit}` : position(axis, value)));
 }
 
-const timeUnit = (span) => [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => span >= 2 * size) ?? [1, "s"];
+/** @type {[number, string][]} */
+const TIMES = [[86400, "d"], [3600, "h"], [60, "min"]];
+
+/** @type {(span: number) => [number, string]} */
+const timeUnit = (span) => TIMES.find(([size]) => span >= 2 * size) ?? [1, "s"];
 
 const position = (axis, value) => (axis.key === "time" ? duration(value) : axis.key === "tokens" ? short(value) : integer(value));
 
+/** @type {[number, string][]} */
+const SIZES = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
+
 function short(value) {
-  for (const [size, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(3))} ${name}`;
+  for (const [size, name] of SIZES) if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(3))} ${name}`;
   return integer(value);
 }
 

@@ -28,6 +28,18 @@ export function follow(event, view, path) {
   view.send("go", `/${path}`);
 }
 
+// A cell of a table that people open in a spreadsheet: no control characters, no formula; numbers stay numbers. As `plain_text.csv_cell`.
+export function csvCell(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "";
+  const text = typeof value === "string" ? harmless(value) : String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+// biome-ignore-start lint/suspicious/noControlCharactersInRegex: these are what is taken out
+export const harmless = (text) => (/^[\s\ufeff]*[=+@\uff1d\uff0b\uff0d\uff20-]|^[\t\n]/.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(text) ? "'" : "")
+  + text.replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+// biome-ignore-end lint/suspicious/noControlCharactersInRegex: as above
+
 // Hands a text to the reader as a file.
 export function download(text, type, name) {
   const address = URL.createObjectURL(new Blob([text], { type }));
@@ -36,3 +48,9 @@ export function download(text, type, name) {
 }
 
 export const saveAs = (address, name) => node("a", { href: address, download: name.replaceAll(/[^\w.-]+/g, "_") }).click();
+
+// `data-key` of what has the focus within `element`; null: nothing in it has.
+export function focusedKey(element) {
+  const focused = document.activeElement;
+  return focused instanceof HTMLElement && element.contains(focused) ? (focused.dataset.key ?? null) : null;
+}

@@ -1,6 +1,6 @@
 // What is shown, as a file: values with all their digits (CSV), or the picture with everything that explains it (PNG).
 import { noteOf } from "./chart_state.js";
-import { download, saveAs } from "./dom.js";
+import { csvCell, download, saveAs } from "./dom.js";
 import { integer } from "./format.js";
 import { unpackArray } from "./traces.js";
 
@@ -12,7 +12,7 @@ const PENS = { solid: "━━", dot: "┈┈", dash: "╍╍" };
 
 // Steps that can be seen, first and last.
 export function visible(view) {
-  const { steps } = view.axis.courses[0];
+  const { steps } = view.axis.trends[0];
   return view.state.steps ?? [steps[0], steps[steps.length - 1]];
 }
 
@@ -45,20 +45,13 @@ function write(view, runs, from, to) {
   const hidden = view.state.hide;
   const keys = [...new Set(view.data.rows.flatMap((row) => row.lines.filter((line) => !hidden.includes(line.role)).map((line) => line.key)))];
   const rows = runs.flatMap((run, at) => (hidden.includes(`run ${at}`) ? [] : rowsOf(run, keys, from ?? -Infinity, to ?? Infinity)));
-  const text = [["run", "step", "tokens", "seconds", ...keys], ...rows].map((cells) => cells.map(cell).join(",")).join("\r\n");
+  const text = [["run", "step", "tokens", "seconds", ...keys], ...rows].map((cells) => cells.map(csvCell).join(",")).join("\r\n");
   download(`${text}\r\n`, "text/csv;charset=utf-8", nameOf(view, "csv"));
 }
 
 function rowsOf(run, keys, from, to) {
   const inside = [...run.steps.keys()].filter((at) => run.steps[at] >= from && run.steps[at] <= to);
   return inside.map((at) => [run.name, run.steps[at], run.tokens?.[at], run.time?.[at], ...keys.map((key) => run.lines[key]?.[at])]);
-}
-
-// Numbers with all their digits; what is unknown is empty.
-function cell(value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "";
-  const text = String(value);
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 const nameOf = ({ data, state }, kind) => `${data.run}${state.steps ? `-steps-${state.steps.join("-")}` : ""}.${kind}`;
@@ -76,7 +69,7 @@ function headed(view, page, ink) {
   const over = axis.shown === "step" ? "" : `, over ${axis.title}`;
   const smooth = state.smooth ? `, lines: medians of ${state.smooth} steps, behind them the values` : "";
   const head = [
-    `<b>${plain(axis.courses.map(({ name }) => name).join(", "))}</b>  steps ${integer(from)} – ${integer(to)}${over}${smooth}`,
+    `<b>${plain(axis.trends.map(({ name }) => name).join(", "))}</b>  steps ${integer(from)} – ${integer(to)}${over}${smooth}`,
     plain(data.verdict || "not diagnosed yet"),
     [...data.legend.filter(({ role }) => !state.hide.includes(role)).map(({ name, color, dash }) => `${colored(PENS[dash], color)} ${plain(name)}`),
       ...data.kinds.map(({ name, sign, color }) => `${colored(sign, color)} ${plain(name)}`)].join("    "),

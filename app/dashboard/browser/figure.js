@@ -11,8 +11,8 @@ export function figureOf(data, base, axis, state, family) {
   const traces = base.flatMap((trace) => drawn(trace, data, axis, state));
   const layout = { ...data.figure.layout, font: { ...data.figure.layout.font, family } };
   layout.xaxis = { ...layout.xaxis, range, autorange: false, tickformat: axis.tickformat, title: { ...layout.xaxis.title, text: axis.title } };
-  layout.shapes = layout.shapes.map((shape) => (shape.xref === "x" ? { ...shape, x0: placeOf(axis.courses[0], shape.x0), x1: placeOf(axis.courses[0], shape.x1) } : shape));
-  layout.annotations = layout.annotations.map((words) => beside(words, placeOf(axis.courses[0], words.x), range));
+  layout.shapes = layout.shapes.map((shape) => (shape.xref === "x" ? { ...shape, x0: placeOf(axis.trends[0], shape.x0), x1: placeOf(axis.trends[0], shape.x1) } : shape));
+  layout.annotations = layout.annotations.map((words) => beside(words, placeOf(axis.trends[0], words.x), range));
   for (const row of data.rows) {
     const name = `yaxis${row.axis.slice(1)}`;
     layout[name] = yAxis(layout[name], row, traces, state, state.steps && range);
@@ -27,8 +27,8 @@ const beside = (words, x, [low, high]) => ({ ...words, x, xanchor: x > low + 0.8
 function drawn(trace, data, axis, state) {
   const { meta } = trace;
   if (meta.smooth !== undefined && meta.smooth !== state.smooth) return [];
-  const course = axis.courses[meta.run ?? 0];
-  const x = axis.shown === "step" ? trace.steps : Array.from(trace.steps, (step) => (step === null ? null : placeOf(course, step)));
+  const trend = axis.trends[meta.run ?? 0];
+  const x = axis.shown === "step" ? trace.steps : Array.from(trace.steps, (step) => (step === null ? null : placeOf(trend, step)));
   const placed = { ...trace, x, visible: !state.hide.includes(meta.role) };
   const row = data.rows.find((each) => each.axis === meta.row);
   if (!row) return [placed];
@@ -59,7 +59,7 @@ function mark(trace) {
 function yAxis(layout, row, traces, state, range) {
   const log = isLog(state, row);
   const hidden = row.lines.some((line) => state.hide.includes(line.role));
-  if (!range && !hidden && log === row.log) return { ...layout, autorange: layout.range ? false : true };
+  if (!range && !hidden && log === row.log) return { ...layout, autorange: !layout.range };
   const lines = traces.filter((trace) => trace.meta?.row === row.axis && trace.visible);
   const seen = lines.map((trace) => extent(trace, range, log)).reduce(widest, null);
   const axis = { ...layout, type: log ? "log" : "linear", zeroline: !log, tickformat: log ? ".2~e" : "", dtick: null, range: undefined, autorange: true };

@@ -21,15 +21,21 @@ export const tick = (value) => number(value).replace(".00e", "e");
 
 export const integer = (value) => Math.round(value).toLocaleString("en-US");
 
+/** @type {[number, string][]} */
+const SIZES = [[1e9, "G"], [1e6, "M"], [1e4, "k"]];
+
 export function compact(value) {
-  for (const [size, name] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+  for (const [size, name] of SIZES) {
     if (value >= size) return `${Number((value / (name === "k" ? 1e3 : size)).toPrecision(3))}${name === "k" ? " k" : ` ${name}`}`;
   }
   return integer(value);
 }
 
+/** @type {[number, string][]} */
+const TIMES = [[86400, "d"], [3600, "h"], [60, "min"]];
+
 export function duration(seconds) {
-  for (const [size, name] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+  for (const [size, name] of TIMES) {
     if (seconds >= size) return `${Math.floor(seconds / size)} ${name}`;
   }
   return `${Math.max(0, Math.floor(seconds))} s`;

@@ -162,6 +162,7 @@ function release(view, event) {
 
 const ordered = (a, b) => (a < b ? [a, b] : [b, a]);
 
+/** @returns {[number, number]} */
 function stepsOf(view, column) {
   const { first, last, width } = view.data;
   return [first + column * width, Math.min(last, first + (column + 1) * width - 1)];

@@ -1,4 +1,4 @@
-// Keyboard shortcuts of the whole dashboard. Panels offer theirs; the newest offer of a key wins; `?` shows them all. Nothing happens
+// Keyboard shortcuts of the whole dashboard. Panels offer theirs; the newest offer of a key wins. Nothing happens
 // while somebody types into a field.
 import { node } from "./dom.js";
 
@@ -10,7 +10,7 @@ const offers = new Map(); // owner → { group, shortcuts }
 let pending = null; // first key of a pair, and when it came
 let dialog = null;
 
-// `shortcuts`: [{ keys, words, run(key) }]; without `run` they are only listed. A pair is written "g d". Offering anew comes first.
+// `shortcuts`: [{ keys, words, run(key) }]; without `run` they are only listed. A pair is written "g d". The latest offer comes first.
 export function offer(owner, group, shortcuts) {
   if (!offers.size) addEventListener("keydown", pressed, true);
   offers.delete(owner);
@@ -27,7 +27,6 @@ function pressed(event) {
   if (document.querySelector("dialog[open]")) return; // Escape closes it by itself
   const chord = pending && performance.now() - pending.at < WAIT_MS ? `${pending.key} ${event.key}` : event.key;
   pending = null;
-  if (chord === "?") return taken(event, help);
   const known = [...offers.values()].reverse().flatMap(({ shortcuts }) => shortcuts).filter(({ run }) => run);
   const shortcut = known.find(({ keys }) => keys.includes(chord));
   if (shortcut) return taken(event, () => shortcut.run(event.key));
@@ -41,11 +40,12 @@ function taken(event, action) {
   if (!event.repeat || !dialog) action();
 }
 
-export function help() {
-  const before = document.activeElement;
+// `page`: { title, about } of the page that is open.
+export function help(page) {
+  const before = /** @type {HTMLElement | null} */ (document.activeElement);
   const root = document.querySelector(".lp");
   dialog = node("dialog", { class: "lp lp-keys", "aria-labelledby": "lp-keys-title" },
-    node("h2", { id: "lp-keys-title", text: "Keys" }), ...groups(),
+    node("h2", { id: "lp-keys-title", text: page?.title ?? "Keys" }), page?.about ? node("p", { text: page.about }) : null, ...groups(),
     node("button", { class: "lp-button", type: "button", text: "Close", autofocus: true, onclick: () => dialog.close() }));
   // It lies outside of our panels, where the theme's colours are not set.
   if (root) for (const name of COLORS) dialog.style.setProperty(name, getComputedStyle(root).getPropertyValue(name));

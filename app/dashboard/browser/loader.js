@@ -1,6 +1,7 @@
 // Inlined into every panel: fetches the panel's own module once, by a versioned address the browser may keep for good,
 // and hands it the data of each rerun. `views` holds what a mounted panel keeps between reruns (zoom, open menus).
-const views = (globalThis.logprobeViews ??= new WeakMap());
+globalThis.logprobeViews ??= new WeakMap();
+const views = globalThis.logprobeViews;
 
 export default function (component) {
   const { parentElement: root, data, setTriggerValue } = component;

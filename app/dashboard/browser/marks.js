@@ -4,7 +4,7 @@ import { placeOf } from "./axis.js";
 import { node } from "./dom.js";
 import { inView, show, speak } from "./chart_parts.js";
 
-const MOST = 300; // the newest; beyond that they cannot be told apart
+const MOST = 300; // the newest; beyond that they cannot be distinguished
 
 // Steps with a mark, and what happened there.
 export function happened(view) {
@@ -16,7 +16,7 @@ export function happened(view) {
 export function place(view) {
   const axis = view.gd._fullLayout?.xaxis;
   if (!axis || !view.axis) return;
-  const spots = happened(view).map(([step, words]) => [step, words, placeOf(view.axis.courses[0], step)]).filter(([, , at]) => inView(view, at));
+  const spots = happened(view).map(([step, words]) => [step, words, placeOf(view.axis.trends[0], step)]).filter(([, , at]) => inView(view, at));
   view.tip ??= node("span", { class: "lp-tip", hidden: true });
   view.marks.replaceChildren(...spots.map(([step, words, at]) => spot(view, step, words, axis._offset + axis.d2p(at))), view.tip);
 }
@@ -39,10 +39,10 @@ function tell(view, text, pixel) {
 // Puts the crosshair on the next mark (way 1) or the one before (way −1), and says what happened there.
 export function toMark(view, way) {
   const from = view.at?.step ?? (way > 0 ? -Infinity : Infinity);
-  const marks = happened(view).filter(([step]) => (way > 0 ? step > from : step < from) && inView(view, placeOf(view.axis.courses[0], step)));
+  const marks = happened(view).filter(([step]) => (way > 0 ? step > from : step < from) && inView(view, placeOf(view.axis.trends[0], step)));
   const found = way > 0 ? marks[0] : marks.at(-1);
   if (!found) return;
-  const at = placeOf(view.axis.courses[0], found[0]);
+  const at = placeOf(view.axis.trends[0], found[0]);
   show(view, { run: 0, step: found[0], place: at });
   tell(view, `step ${found[0].toLocaleString("en-US")}: ${found[1].join("; ")}`, view.gd._fullLayout.xaxis._offset + view.gd._fullLayout.xaxis.d2p(at));
   speak(view);

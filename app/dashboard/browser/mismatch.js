@@ -1,7 +1,7 @@
 // Every metric by pair: a table to be filtered, in which a click opens a metric's chart. It also tells the server when another panel
 // of the page has changed the steps in view, which the panels drawn by the server must follow.
 import { asked, listen, put } from "./address.js";
-import { node } from "./dom.js";
+import { focusedKey, node } from "./dom.js";
 import { offer, withdraw } from "./keys.js";
 import { spark } from "./tiles.js";
 
@@ -13,7 +13,7 @@ export function update(root, view) {
   if (view.version === view.data.version) return;
   view.version = view.data.version;
   const at = view.box.scrollTop;
-  const focused = view.box.contains(document.activeElement) && document.activeElement.dataset.key;
+  const focused = focusedKey(view.box);
   view.hint.textContent = view.data.note;
   view.broken.replaceChildren(...view.data.broken.map((words) => node("p", { class: "lp-text lp-tone-warning", text: words })),
     ...view.data.absent.map((words) => node("p", { class: "lp-text lp-hint", text: words })));
@@ -23,7 +23,7 @@ export function update(root, view) {
   if (focused) [...view.box.querySelectorAll("button")].find((each) => each.dataset.key === focused)?.focus();
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   view.deaf?.();
   withdraw(view);
   clearTimeout(view.question);
@@ -97,5 +97,5 @@ function filter(view) {
     body.hidden = !some;
     found += some;
   }
-  view.count.textContent = found ? `${found} metrics` : "no metric has these words";
+  view.count.textContent = found ? `${found} metrics` : "no metric matches";
 }

@@ -8,11 +8,11 @@ export function update(root, view) {
   const open = root.querySelector("details")?.open;
   const [met, others] = [data.checks.filter((check) => check.tone === "good"), data.checks.filter((check) => check.tone !== "good")];
   const section = node("section", { class: "lp lp-report lp-parity", "aria-label": "parity" },
-    node("h2", { class: "lp-title" }, "Parity", node("span", { class: "lp-hint", text: "is it set up so that engine and trainer can agree?" })),
+    node("h2", { class: "lp-title" }, "Parity", node("span", { class: "lp-hint", text: "is the run set up so that engine and trainer can agree?" })),
     chooser(data, view),
     ...data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status", text: words })),
     node("p", { class: `lp-parity-verdict lp-parity-${data.tone}`, role: "status" }, node("b", { text: data.word }), ` ${data.words}`,
-      data.compare ? node("a", { href: data.compare, text: "compare their courses" }) : null),
+      data.compare ? node("a", { href: data.compare, text: "compare their trends" }) : null),
     others.length ? checks("requirements", others) : null,
     met.length ? node("details", { open }, node("summary", { text: `${met.length} of ${data.checks.length} requirements are met` }), checks("requirements met", met)) : null,
     ...(data.reference ? compared(data) : []));
@@ -21,9 +21,9 @@ export function update(root, view) {
 
 function chooser(data, view) {
   const list = node("select", { "aria-label": "reference", onchange: (event) => view.send("set", { reference: event.target.value }) },
-    node("option", { value: "", text: "the shipped recipe alone" }), ...data.others.map((name) => node("option", { value: name, text: name })));
+    node("option", { value: "", text: "the built-in recipe alone" }), ...data.others.map((name) => node("option", { value: name, text: name })));
   list.value = data.reference ?? "";
-  return node("label", { class: "lp-parity-chooser" }, "held against", list);
+  return node("label", { class: "lp-parity-chooser" }, "compared with", list);
 }
 
 function checks(name, items) {
@@ -43,13 +43,13 @@ function facts({ found, more }) {
     more ? node("div", { class: "lp-hint", text: `and ${more} more` }) : null);
 }
 
-function compared({ courses, settings, reference }) {
+function compared({ trends, settings, reference }) {
   const rows = settings.map((cells) => cells.map((words) => node("div", { text: words })));
   return [
-    node("h2", { class: "lp-title" }, "Course against the reference", node("span", { class: "lp-hint", text: "block by block, outside of what noise and margin explain" })),
-    table("courses", ["metric", "verdict", "from step", "how"], courses.map(({ tone, cells }) => cells.map((words, at) => node("div", {}, at === 1 ? node("b", { class: `lp-parity-${tone}`, text: words }) : words)))),
-    node("h2", { class: "lp-title" }, "Configuration", node("span", { class: "lp-hint", text: "settings that differ, those that parity depends on first" })),
-    rows.length ? table("settings that differ", ["setting", "found", reference, "parity depends on it"], rows) : node("p", { class: "lp-text lp-hint", text: "No recorded setting differs." }),
+    node("h2", { class: "lp-title" }, "Trend compared with the reference", node("span", { class: "lp-hint", text: "block by block, beyond noise and margin" })),
+    table("trends", ["metric", "verdict", "from step", "how"], trends.map(({ tone, cells }) => cells.map((words, at) => node("div", {}, at === 1 ? node("b", { class: `lp-parity-${tone}`, text: words }) : words)))),
+    node("h2", { class: "lp-title" }, "Configuration", node("span", { class: "lp-hint", text: "differing settings, those required for parity first" })),
+    rows.length ? table("differing settings", ["setting", "found", reference, "required for parity"], rows) : node("p", { class: "lp-text lp-hint", text: "No recorded settings differ." }),
   ];
 }
 

@@ -28,7 +28,7 @@ export function update(root, view) {
   draw(view);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   view.sizes?.disconnect();
 }
 

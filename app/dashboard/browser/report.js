@@ -16,7 +16,7 @@ const UNFOLDED = 8; // rows of a long table
 
 const BLOCKS = { verdict, heading, text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
 
-function verdict(block, root, view) {
+function verdict(block, _root, view) {
   return node("div", { class: `lp-verdict lp-tone-${block.tone}`, role: "status" },
     node("p", { class: "lp-headline" }, node("span", { class: "lp-icon", "aria-hidden": "true", text: block.icon }), node("b", { text: block.word }),
       node("span", { class: "lp-words", text: block.words }), block.note ? node("span", { class: "lp-hint", text: block.note }) : null),
@@ -116,7 +116,7 @@ function input({ name, value, required, options }) {
 function send(action, choice, form, view) {
   const args = typeof action.args === "function" ? action.args() : action.args;
   const given = Object.fromEntries(new FormData(form).entries());
-  if (given.by) localStorage.setItem("logprobe.by", given.by);
+  if (given.by) localStorage.setItem("logprobe.by", String(given.by));
   view.send("do", { id: action.id, ...args, ...choice.args, ...given, at: Date.now() });
 }
 

@@ -26,6 +26,7 @@ export function ruleChart(data, width) {
   return svg("svg", { class: "lp-rule-chart", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": data.alt }, ...parts);
 }
 
+/** @returns {[number, number]} */
 function padded([low, high]) {
   const room = (high - low || Math.abs(high) || 1) * 0.08;
   return [low - room, high + room];

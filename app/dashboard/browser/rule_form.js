@@ -11,14 +11,14 @@ export function formOf(values, { metrics, slices }, changed) {
     field("name", "name", node("input", { name: "name", value: values.name, maxlength: 80, autocomplete: "off" })),
     field("severity", "severity", select("severity", values.severity, ["info", "warning", "critical"].map((word) => [word, word]))),
     field("metric", "metric", node("input", { name: "metric", value: values.metric, list: "lp-metrics", autocomplete: "off" })),
-    field("slice", "slice", select("slice", values.slice, [["", "all of the step"], ...slices.map((name) => [name, `each ${name}`]), ...(values.slice && !slices.includes(values.slice) ? [[values.slice, values.slice]] : [])])),
-    field("side", "is wrong", select("side", values.side, [["above", "above"], ["below", "below"]])),
+    field("slice", "slice", select("slice", values.slice, [["", "whole step"], ...slices.map((name) => [name, `each ${name}`]), ...(values.slice && !slices.includes(values.slice) ? [[values.slice, values.slice]] : [])])),
+    field("side", "is bad", select("side", values.side, [["above", "above"], ["below", "below"]])),
     field("limit", "this value", amount("limit", values.limit)),
     field("clear", "clear at (optional)", amount("clear", values.clear)),
     field("window", "median of steps", amount("window", values.window)),
     field("for", "for steps", amount("for", values.for)),
     field("keep_firing", "clear for steps", amount("keep_firing", values.keep_firing)),
-    field("summary", "what people are told (optional)", node("input", { name: "summary", value: values.summary, maxlength: 200, autocomplete: "off" })),
+    field("summary", "notification text (optional)", node("input", { name: "summary", value: values.summary, maxlength: 200, autocomplete: "off" })),
     help,
     node("datalist", { id: "lp-metrics" }, ...metrics.map((metric) => node("option", { value: metric.key, label: `${metric.label}${metric.unit ? `, ${metric.unit}` : ""}` }))));
   explain();
@@ -31,7 +31,7 @@ const amount = (name, value) => node("input", { name, value: value ?? "", inputm
 
 const read = (form) => Object.fromEntries(new FormData(form).entries());
 
-// Values go in as they were typed: what is no number is refused by the service, with its line.
+// Values go in as they were typed: anything but a number is refused by the service, with its line.
 export function textOf(values) {
   const given = (name) => String(values[name] ?? "").trim();
   const condition = [`${given("side")}: ${scalar(given("limit"))}`];

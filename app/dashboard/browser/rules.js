@@ -9,7 +9,7 @@ import { BLANK, formOf, textOf } from "./rule_form.js";
 const PAUSE = 450; // ms after the last key, before a draft is tried out
 const NEW = "+"; // no rule can be called so
 const BY = { name: "by", label: "your name", required: true };
-const WHERE = { home: "this home", changed: "shipped, changed here", shipped: "shipped" };
+const BUILT_IN = "built in"; // as `rule_rows.BUILT_IN`
 
 export function update(root, view) {
   if (view.form) return; // never take a form from under somebody's hands
@@ -21,7 +21,7 @@ export function update(root, view) {
   drawEditor(view);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   clearTimeout(view.pause);
   view.unlisten?.();
   view.sizes?.disconnect();
@@ -35,7 +35,7 @@ function build(root, view) {
   view.said = node("div", { class: "lp-rule-said" });
   view.root = root;
   root.replaceChildren(node("section", { class: "lp lp-report lp-rules", "aria-label": "rules" },
-    node("h2", { class: "lp-title" }, "Rules", node("span", { class: "lp-hint", text: "what people are told about; saved ones are in force at once" })),
+    node("h2", { class: "lp-title" }, "Rules", node("span", { class: "lp-hint", text: "conditions that send notifications; saved rules apply immediately" })),
     view.said, view.editor, view.list));
   view.unlisten = listen(() => { if ((asked("rule") ?? null) !== (view.draft?.open ?? null)) { open(view, asked("rule")); drawList(view); drawEditor(view); } });
   open(view, asked("rule"));
@@ -52,7 +52,7 @@ function open(view, name) {
 }
 
 function draftOf(view, rule) {
-  return { open: rule.name, was: rule.origin === "shipped" ? null : rule.name, text: rule.text, form: rule.form, base: view.data.fingerprint };
+  return { open: rule.name, was: rule.name, text: rule.text, form: rule.form, base: view.data.fingerprint };
 }
 
 function choose(view, name) {
@@ -94,7 +94,7 @@ function drawList(view) {
   view.said.replaceChildren(...[...data.said, ...(data.problem ? [{ text: data.problem, tone: "warning" }] : [])].map(({ text, tone }) =>
     node("p", { class: `lp-text lp-tone-${tone}`, role: "status" }, ...code(text))));
   view.list.replaceChildren(node("div", { class: "lp-scroll" }, node("table", { class: "lp-table lp-rule-list", "aria-label": "rules" },
-    node("thead", {}, node("tr", {}, ...["rule", "severity", "looks at", "stands in", "state"].map((word) => node("th", { scope: "col", text: word })))),
+    node("thead", {}, node("tr", {}, ...["rule", "severity", "looks at", "defined in", "state"].map((word) => node("th", { scope: "col", text: word })))),
     node("tbody", {}, ...data.rules.map((rule) => row(rule, view))))),
     node("div", { class: "lp-actions lp-rule-new" }, node("button", { class: "lp-button", type: "button", text: "New rule", onclick: () => choose(view, NEW) }),
       data.runs.length ? node("span", { class: "lp-hint", text: `${data.runs.length} part${data.runs.length === 1 ? "" : "s"} for single runs (${data.runs.join(", ")}): edited in the file alone` }) : null));
@@ -104,9 +104,9 @@ function row(rule, view) {
   const current = view.draft?.open === rule.name;
   const state = rule.enabled ? (rule.special ? "other for this run" : "on") : "disabled";
   const cells = [node("button", { class: "lp-rule-name", type: "button", "aria-expanded": String(current), text: rule.name, onclick: () => choose(view, current ? null : rule.name) }),
-    rule.severity, [rule.metric ?? rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), WHERE[rule.origin], state];
+    rule.severity, [rule.metric ?? rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), rule.where, state];
   return node("tr", { class: [current ? "lp-rule-current" : "", rule.enabled ? "" : "lp-rule-off"].join(" ").trim() || undefined },
-    ...cells.map((cell, index) => node("td", { "data-label": ["rule", "severity", "looks at", "stands in", "state"][index] }, node("div", {}, cell))));
+    ...cells.map((cell, index) => node("td", { "data-label": ["rule", "severity", "looks at", "defined in", "state"][index] }, node("div", {}, cell))));
 }
 
 function drawEditor(view) {
@@ -130,10 +130,10 @@ function layOut(view) {
   view.meanwhile = node("div");
   view.switches = node("div", { class: "lp-rule-switches" });
   view.editor.replaceChildren(
-    node("h3", { class: "lp-rule-title" }, rule ? rule.name : "New rule", node("span", { class: "lp-hint", text: ` ${rule ? WHERE[rule.origin] : ""}` })),
+    node("h3", { class: "lp-rule-title" }, rule ? rule.name : "New rule", node("span", { class: "lp-hint", text: ` ${rule ? rule.where : ""}` })),
     node("div", { class: "lp-rule-sides" },
       node("div", { class: "lp-rule-writing" }, view.fields, node("div", { class: "lp-rule-code" }, view.gutter, view.text), view.problems,
-        rule?.origin === "changed" ? node("details", { class: "lp-rule-shipped" }, node("summary", { text: "what is shipped" }), node("pre", { text: rule.shipped })) : null),
+        ...(rule?.below ?? []).map((layer) => node("details", { class: "lp-rule-shipped" }, node("summary", { text: layerName(layer) }), node("pre", { text: layer.text })))),
       view.outcome),
     view.meanwhile, view.switches);
   view.form = null;
@@ -148,7 +148,7 @@ function layOut(view) {
 function fill(view, form) {
   if (view.fields.contains(document.activeElement)) return;
   const comments = /(^|\s)#/.test(view.draft.text) && form;
-  view.fields.replaceChildren(...(comments ? [node("p", { class: "lp-hint", text: "The fields write the text anew: comments in it are lost. Edit the text to keep them." })] : []), form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); number(view); })
+  view.fields.replaceChildren(...(comments ? [node("p", { class: "lp-hint", text: "The form rewrites the text: comments in it are lost. Edit the text to keep them." })] : []), form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); number(view); })
     : node("p", { class: "lp-hint", text: "This rule says more than a form has room for; its text is edited." }));
 }
 
@@ -185,9 +185,9 @@ function refresh(view) {
     outcome(view);
   } else if (!view.outcome.firstChild) view.outcome.replaceChildren(node("p", { class: "lp-hint", text: "Trying it on recorded steps …" }));
   const changed = draft.touched && draft.base !== data.fingerprint;
-  view.meanwhile.replaceChildren(...(changed ? [node("p", { class: "lp-text lp-tone-warning", role: "status" }, "Somebody has changed the rules meanwhile. "),
+  view.meanwhile.replaceChildren(...(changed ? [node("p", { class: "lp-text lp-tone-warning", role: "status" }, "The rules file has changed in the meantime. "),
     node("div", { class: "lp-actions" },
-      node("button", { class: "lp-button", type: "button", text: "Take what stands there", onclick: () => { open(view, find(view, draft.open) ? draft.open : NEW); drawEditor(view); } }),
+      node("button", { class: "lp-button", type: "button", text: "Use the version on disk", onclick: () => { open(view, find(view, draft.open) ? draft.open : NEW); drawEditor(view); } }),
       node("button", { class: "lp-button", type: "button", text: "Keep mine", onclick: () => { draft.base = data.fingerprint; refresh(view); } }))] : []));
 }
 
@@ -196,7 +196,7 @@ function outcome(view) {
   const width = Math.floor(view.outcome.clientWidth);
   if (!found || !width) return;
   const { chart } = found;
-  const unclear = found.problems.length ? [node("p", { class: "lp-hint", text: "When it would have fired is shown once the text is right." })] : [];
+  const unclear = found.problems.length ? [node("p", { class: "lp-hint", text: "Fix the text to see when the rule would have fired." })] : [];
   view.outcome.replaceChildren(...unclear, ...found.words.map((words) => node("p", { class: "lp-rule-words" }, ...code(words))),
     ...(chart ? [ruleChart(chart, width), node("p", { class: "lp-hint lp-rule-key" }, swatch("pending"), "pending", swatch("firing"), "firing", swatch("recovering"), "recovering",
       chart.below ? ` · ${chart.below} value${chart.below === 1 ? "" : "s"} below the axis` : "", chart.lines.length > 1 ? ` · ${chart.lines.map((line) => line.slice).join(", ")}${chart.more ? ` and ${chart.more} more` : ""}` : "")] : []));
@@ -204,19 +204,25 @@ function outcome(view) {
 
 function switches(view, rule) {
   const { draft, data } = view;
+  const drawn = JSON.stringify([rule?.name, rule?.enabled, rule?.where, data.blocked, data.file]);
+  if (view.switches.dataset.drawn === drawn) return; // a button that is replaced while it is pressed is not clicked
+  view.switches.dataset.drawn = drawn;
   const args = (more) => () => ({ name: draft.open, based_on: draft.base, ...more });
-  const save = { id: "save", label: "Save", words: `This is written into \`${data.file}\`, and in force at once.`, fields: [BY], disabled: data.blocked,
-    args: () => { view.sent = true; return { name: nameIn(draft.text), based_on: draft.base, text: draft.text, was: draft.was }; } };
+  const save = { id: "save", label: "Save", words: `Writes the rule to \`${data.file}\`; it applies immediately.`, fields: [BY], disabled: data.blocked,
+    // A trial that is still to come would take the place of what is sent now.
+    args: () => { clearTimeout(view.pause); view.sent = true; return { name: nameIn(draft.text), based_on: draft.base, text: draft.text, was: draft.was }; } };
   const list = [save];
   if (rule) {
     const on = !rule.enabled;
     list.push({ id: "enable", label: on ? "Enable" : "Disable", fields: [BY], disabled: data.blocked, args: args({ on }),
-      words: on ? `\`${rule.name}\` is looked at again, in all steps of every run.` : `\`${rule.name}\` is looked at no more; what fires of it is over.` });
-    if (rule.origin !== "shipped") list.push({ id: "delete", label: rule.origin === "changed" ? "Back to what is shipped" : "Delete", fields: [BY], danger: true, disabled: data.blocked, args: args({}),
-      words: `What \`${data.file}\` says of \`${rule.name}\` is removed.${rule.origin === "changed" ? " What is shipped is in force again." : ""}` });
+      words: on ? `\`${rule.name}\` is evaluated again, for all steps of every run.` : `\`${rule.name}\` is no longer evaluated; its firing alerts end.` });
+    if (rule.own) list.push({ id: "delete", label: below(rule) ? `Restore the ${below(rule)}` : "Delete", fields: [BY], danger: true, disabled: data.blocked, args: args({}),
+      words: `Removes the entry for \`${rule.name}\` from \`${data.file}\`.${below(rule) ? ` The ${below(rule)} applies again.` : ""}` });
   }
   view.switches.replaceChildren(buttons(list, view.root, view));
   view.switches.append(node("button", { class: "lp-button lp-rule-close", type: "button", text: "Close", onclick: () => choose(view, null) }));
 }
 
+const layerName = ({ file }) => (file === BUILT_IN ? "built-in rule" : `rule in ${file}`);
+const below = (rule) => rule.below.slice(-1).map(layerName)[0];
 const nameIn = (text) => /(?:^|[{,]\s*)name:\s*["']?([^\s,"'}]+)/m.exec(text)?.[1] ?? "";

@@ -16,7 +16,7 @@ export function update(root, view) {
   view.picker = picker(view);
   if (open) view.picker.open = true;
   root.replaceChildren(node("section", { class: "lp lp-slices" },
-    node("h2", { class: "lp-title" }, "Slices", node("span", { class: "lp-hint", text: "parts of the sequences in view, each by the same formulas" })),
+    node("h2", { class: "lp-title" }, "Slices", node("span", { class: "lp-hint", text: "groups of the sequences in view, with the same formulas" })),
     node("div", { class: "lp-tools-line" }, pairs(view), choice(view, "mismatch.by", "slice by", data.dimensions, data.dimension), view.picker, ...[older(data)].filter(Boolean)),
     view.place, node("p", { class: "lp-absent", text: [data.missing, data.note].filter(Boolean).join(" · ") })));
   draw(view);
@@ -39,14 +39,14 @@ function columns(data) {
     { key: "slice", label: data.dimensions.find(({ key }) => key === data.dimension)?.label ?? "slice", of: (row) => data.rows.indexOf(row), text: (row) => row.slice },
     { key: "sequences", label: "sequences", of: (row) => row.sequences, text: (row) => integer(row.sequences) },
     { key: "tokens", label: "tokens", of: (row) => row.tokens, text: (row) => integer(row.tokens) },
-    { key: "share", label: "share of K3", help: "its part of the sum of K3 over all tokens of these sequences", of: (row) => row.share.value, text: (row) => row.share.text, bar: true },
+    { key: "share", label: "share of K3", help: "its share of the summed K3 over all tokens of these sequences", of: (row) => row.share.value, text: (row) => row.share.text, bar: true },
     ...data.columns.map(({ key, label, help }, at) => ({ key, label, help, of: (row) => row.cells[at].value, text: (row) => row.cells[at].text })),
   ];
 }
 
 // Unknown values stand last, whichever way the rest goes.
 function compared(a, b, down) {
-  if (a === null || b === null) return (a === null) - (b === null);
+  if (a === null || b === null) return Number(a === null) - Number(b === null);
   return down ? b - a : a - b;
 }
 

@@ -12,7 +12,7 @@ export function update(root, view) {
   draw(view);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   clearTimeout(view.timer);
 }
 
@@ -25,7 +25,7 @@ function build(root, view) {
   view.text.value = linked ?? view.data.answer.sql ?? view.data.examples[0][1];
   view.run = node("button", { class: "lp-button lp-sure", type: "button", text: "Run", onclick: () => run(view) });
   view.stop = node("button", { class: "lp-button", type: "button", text: "Stop", hidden: true, onclick: () => send(view, { id: "stop" }) });
-  view.hint = node("span", { class: "lp-hint", id: "lp-sql-hint", text: linked !== null && linked !== view.data.answer.sql ? "From the link; nothing has run. Read it, then press Run." : "Ctrl+Enter runs. One statement that only reads." });
+  view.hint = node("span", { class: "lp-hint", id: "lp-sql-hint", text: linked !== null && linked !== view.data.answer.sql ? "From the link; nothing has run. Read it, then press Run." : "Ctrl+Enter runs. One read-only statement." });
   view.said = node("p", { class: "lp-text", role: "status" });
   view.result = node("div", { class: "lp-sql-result" });
   view.examples = node("div", { class: "lp-sql-examples" });
@@ -43,7 +43,7 @@ function build(root, view) {
 function run(view) {
   if (!view.text.value.trim() || view.data.answer.state === "running") return;
   put({ sql: view.text.value });
-  view.hint.textContent = "Ctrl+Enter runs. One statement that only reads.";
+  view.hint.textContent = "Ctrl+Enter runs. One read-only statement.";
   send(view, { id: "run", sql: view.text.value });
 }
 
@@ -79,7 +79,7 @@ function changed(view, name, value) {
   return other;
 }
 
-function words(view, answer) {
+function words(_view, answer) {
   if (answer.state === "none") return [];
   if (answer.state === "refused") return [answer.words];
   const save = answer.csv === null ? node("span", { class: "lp-hint", text: answer.large }) : node("button", { class: "lp-button", type: "button", text: "Download CSV", onclick: () => download(answer.csv, "text/csv;charset=utf-8", "logprobe.csv") });

@@ -12,6 +12,7 @@ export function ticks(low, high, count, least = 0) {
 }
 
 // Lowest and highest finite one of `values`; where there is none, 0 and 1.
+/** @returns {[number, number]} */
 export function extent(values) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) {

@@ -1,5 +1,5 @@
 // Newest values with what is usual for the run, and a sparkline each.
-import { node, svg } from "./dom.js";
+import { follow, node, svg } from "./dom.js";
 
 const WIDTH = 72;
 const HEIGHT = 22;
@@ -7,12 +7,14 @@ const HEIGHT = 22;
 export function update(root, view) {
   if (view.version === view.data.version) return; // nothing new: leave tooltips and selections alone
   view.version = view.data.version;
-  root.replaceChildren(node("section", { class: "lp lp-tiles", "aria-label": "newest values" }, ...view.data.tiles.map(tile)));
+  root.replaceChildren(node("section", { class: "lp lp-tiles", "aria-label": "newest values" }, ...view.data.tiles.map((each) => tile(each, view))));
 }
 
-function tile(data) {
+function tile(data, view) {
+  const place = new URLSearchParams(location.search);
+  for (const [name, value] of new URLSearchParams(`page=${data.path.replace("?", "&")}`)) place.set(name, value);
   return node("article", { class: `lp-tile${data.missing ? " lp-missing" : ""}`, "data-metric": data.key },
-    node("h3", { title: data.help, text: data.label }),
+    node("h3", { title: data.help }, node("a", { href: `./?${place}`, text: data.label, onclick: (event) => follow(event, view, data.path) })),
     node("p", { class: "lp-value" }, node("b", { text: data.value }), data.unit ? node("span", { class: "lp-unit", text: data.unit }) : null),
     node("p", { class: data.note ? "lp-change lp-note" : "lp-change", title: data.note || data.change_help, text: data.note || data.change || "\u00a0" }),
     data.spark?.length > 1 ? spark(data.spark, data.color) : null,

@@ -2,7 +2,7 @@
 // seconds. Scrolling and hovering paint again what is seen.
 import { node } from "./dom.js";
 import { fitted, hatch, shade } from "./token_paint.js";
-import { broken, describe, text } from "./token_words.js";
+import { broken, describe, text } from "./token_text.js";
 
 const FONT = "12px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 const LONGEST = 28; // characters of a token that are drawn
@@ -10,6 +10,20 @@ const SIZES = { squares: { height: 15, gap: 2, pad: 0, width: 13 }, ids: { heigh
 const TALLEST = 408;
 
 export class Strip {
+  strip; // as the server sent it; `colors`, `mode`, `selected`, `hovered`: as the reader wants it
+  colors;
+  mode;
+  selected = null;
+  hovered = null;
+  x; // left edge of each token, `w` its width, in pixels; `rows`: the first token of each line
+  w;
+  rows;
+  size;
+  width = null;
+  frame = 0;
+  /** @type {CanvasRenderingContext2D} */
+  pen;
+
   constructor(onSelect, onHover) {
     this.onSelect = onSelect;
     this.onHover = onHover;
@@ -48,7 +62,10 @@ export class Strip {
 
   measure(words) {
     let width = this.widths.get(words);
-    if (width === undefined) this.widths.set(words, width = this.pen.measureText(words).width);
+    if (width === undefined) {
+      width = this.pen.measureText(words).width;
+      this.widths.set(words, width);
+    }
     return width;
   }
 
@@ -270,7 +287,7 @@ export class Strip {
     pen.setLineDash([]);
   }
 
-  // Ticks in front of tokens: other weights from here on, a turn begins.
+  // Ticks in front of tokens: other weights from here on, a turn starts.
   marks(pen, first, last, top) {
     const [from, to] = [this.rows[first], this.rows[last + 1] ?? this.strip.n];
     for (const [positions, color, flag] of [[this.strip.turns, this.colors.text, false], [this.strip.switches, this.colors.accent, true]]) {

@@ -4,10 +4,10 @@ import { choice, pairs } from "./choice.js";
 import { download, node } from "./dom.js";
 import { integer, number } from "./format.js";
 import { offer, withdraw } from "./keys.js";
-import { chooser, course } from "./token_course.js";
+import { chooser, trend } from "./token_charts.js";
 import { gradient, palette } from "./token_paint.js";
 import { Strip } from "./token_strip.js";
-import { LOGPROBS, broken, correction, csv, describe, logprob, state, text, version } from "./token_words.js";
+import { broken, correction, csv, describe, logprob, logprobs, state, text, version } from "./token_text.js";
 import { unpackArray } from "./traces.js";
 
 const PATIENCE_MS = 250; // a key that is held down asks for one step, not for every one on the way
@@ -30,7 +30,7 @@ export function update(root, view) {
   strip(view);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   withdraw(view);
   view.strip?.close();
   view.sizes?.disconnect();
@@ -51,7 +51,7 @@ function build(root, view) {
     facts: node("dl", { class: "lp-tk-facts" }),
     legend: node("div", { class: "lp-tk-legend" }),
     modes: node("span"),
-    course: node("canvas", { "aria-hidden": "true" }),
+    trend: node("canvas", { "aria-hidden": "true" }),
     sum: node("p", { class: "lp-hint" }),
     inspector: node("dl", { class: "lp-tk-inspector", "aria-label": "the token" }),
     table: node("div", { class: "lp-scroll" }),
@@ -59,7 +59,7 @@ function build(root, view) {
   };
   view.parts = parts;
   parts.slider = node("div", { class: "lp-tk-chooser", role: "slider", tabindex: "0", onkeydown: (event) => stepKey(view, event), onpointermove: (event) => about(view, view.stepAt?.(offset(event))), onpointerleave: () => about(view, null), onclick: (event) => go(view, view.stepAt?.(offset(event))) }, parts.steps);
-  parts.map = node("div", { class: "lp-tk-course", role: "img", onclick: (event) => view.strip.select(view.tokenAt(offset(event))) }, parts.course);
+  parts.map = node("div", { class: "lp-tk-trend", role: "img", onclick: (event) => view.strip.select(view.tokenAt(offset(event))) }, parts.trend);
   parts.save = node("button", { class: "lp-button", type: "button", text: "CSV", title: "every token of this sequence, with all digits", onclick: () => save(view) });
   const arrow = (words, by, sign) => node("button", { class: "lp-tk-arrow", type: "button", "aria-label": words, title: words, text: sign, onclick: () => move(view, by) });
   parts.body = node("div", { class: "lp-tk-body" },
@@ -75,7 +75,7 @@ function build(root, view) {
     { keys: ["N"], words: "worse token", run: () => view.strip.ranked(-1) },
     { keys: ["["], words: "previous step", run: () => move(view, -1) },
     { keys: ["]"], words: "next step", run: () => move(view, 1) },
-    { keys: ["←", "→", "↑", "↓"], words: "walk through tokens or steps, with the focus on them" },
+    { keys: ["←", "→", "↑", "↓"], words: "move through tokens or steps that have focus" },
   ]);
   view.sizes = new ResizeObserver(() => repaint(view));
   view.sizes.observe(root);
@@ -83,7 +83,7 @@ function build(root, view) {
 
 const offset = (event) => event.clientX - event.currentTarget.getBoundingClientRect().left;
 
-// Buttons made anew take the focus of those that they replace.
+// Rebuilt buttons take the focus of those that they replace.
 function replaced(place, made) {
   const focused = place.contains(document.activeElement);
   place.replaceChildren(made);
@@ -248,12 +248,12 @@ function legend(view) {
   const first = shown.corrections[0];
   const key = (name, words, title) => node("span", { class: "lp-tk-key", title }, node("i", { class: `lp-tk-mark lp-tk-mark-${name}`, "aria-hidden": "true" }), words);
   view.parts.legend.replaceChildren(...[
-    node("span", { class: "lp-tk-scale", title: "colour of ρ, evenly in log ρ; full from 4 on" }, "ρ ≤ ¼", node("i", { style: `background:${gradient(colors)}`, "aria-hidden": "true" }), "≥ 4"),
+    node("span", { class: "lp-tk-scale", title: "colour of ρ, linear in log ρ; full from 4 on" }, "ρ ≤ ¼", node("i", { style: `background:${gradient(colors)}`, "aria-hidden": "true" }), "≥ 4"),
     has((value) => value === shown.masked) ? key("masked", "masked", "not trained on") : null,
     has((value) => value > shown.masked && value < shown.first_broken) ? key("missing", "not recorded", "one of the two log-probs was not recorded") : null,
-    has((value) => value >= shown.first_broken) ? key("broken", "broken", "a log-prob that cannot be one; left out of every value") : null,
-    shown.switches.length ? key("switch", "new weights", "the engine's weights changed in front of this token") : null,
-    shown.turns.length ? key("turn", "turn", "a turn begins") : null,
+    has((value) => value >= shown.first_broken) ? key("broken", "broken", "not a valid log-prob; left out of every value") : null,
+    shown.switches.length ? key("switch", "new weights", "the engine's weights changed before this token") : null,
+    shown.turns.length ? key("turn", "turn", "a turn starts") : null,
     shown.tokens.rule0?.some((value) => first.dropped.includes(value)) ? key("dropped", `dropped: ${first.name}`, first.config) : null,
     shown.tokens.rule0?.some((value) => first.limited.includes(value)) ? key("limited", `limited: ${first.name}`, first.config) : null,
   ].filter(Boolean));
@@ -263,7 +263,7 @@ function chosen(view, index) {
   view.selected = index;
   put({ token: index });
   inspect(view, index);
-  paintCourse(view);
+  paintTrend(view);
 }
 
 function inspect(view, index) {
@@ -271,22 +271,22 @@ function inspect(view, index) {
   view.parts.inspector.replaceChildren(...describe(view.shown, index).flatMap(([name, value, tone]) => [node("dt", { text: name }), node("dd", { class: tone || undefined, text: value })]));
 }
 
-function paintCourse(view) {
-  view.tokenAt = course(view.parts.course, view.shown, view.colors, view.selected);
+function paintTrend(view) {
+  view.tokenAt = trend(view.parts.trend, view.shown, view.colors, view.selected);
 }
 
 function repaint(view) {
   if (!view.data || !view.steps || !view.parts.slider.clientWidth) return;
   paintSteps(view);
-  if (view.shown) paintCourse(view);
+  if (view.shown) paintTrend(view);
 }
 
 // The same in words, for those who do not see the colours.
 function worst(view) {
   const { shown } = view;
-  const head = ["position", "token", "state", ...LOGPROBS.map(([, words]) => words), "d", "ρ", "K3 term", "weights", ...shown.corrections.map(({ name }) => name)];
+  const head = ["position", "token", "state", ...logprobs(shown.tokens).map(([, words]) => words), "d", "ρ", "K3 term", "weights", ...shown.corrections.map(({ name }) => name)];
   const row = (index) => [
-    integer(index), text(shown, index) ?? `id ${shown.tokens.id[index]}`, state(shown, index), ...LOGPROBS.map(([name]) => logprob(shown.tokens, name, index)), number(shown.tokens.d[index]),
+    integer(index), text(shown, index) ?? `id ${shown.tokens.id[index]}`, state(shown, index), ...logprobs(shown.tokens).map(([name]) => logprob(shown.tokens, name, index)), number(shown.tokens.d[index]),
     number(shown.tokens.ratio[index]), number(shown.tokens.k3[index]), version(shown, index), ...shown.corrections.map((_, place) => correction(shown, place, index)),
   ];
   const name = broken(shown, shown.worst[0] ?? 0) ? "Worst tokens, broken ones first" : "Worst tokens, by the size of d";

@@ -70,6 +70,7 @@ export function lonely(y) {
 
 // Lowest and highest y between two places (null: anywhere), in decades on a logarithmic axis; null: there is nothing to see.
 // One point beyond either side counts: lines enter and leave the view.
+/** @returns {[number, number] | null} */
 export function extent({ x, y }, range, log) {
   let low = Infinity;
   let high = -Infinity;
@@ -83,8 +84,10 @@ export function extent({ x, y }, range, log) {
   return low <= high ? [low, high] : null;
 }
 
+/** @type {(a: [number, number] | null, b: [number, number] | null) => [number, number] | null} */
 export const widest = (a, b) => (a && b ? [Math.min(a[0], b[0]), Math.max(a[1], b[1])] : (a ?? b));
 
+/** @returns {[number, number]} */
 export function padded([low, high], fromZero) {
   const bottom = fromZero ? Math.min(0, low) : low;
   const room = (high - bottom || Math.abs(high) * 0.1 || 1) * 0.08;

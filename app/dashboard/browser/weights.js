@@ -17,7 +17,7 @@ export function update(root, view) {
   draw(view);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   view.sizes?.disconnect();
 }
 
@@ -67,7 +67,9 @@ function draw(view) {
   const width = plots[0]?.clientWidth ?? 0;
   if (!width || from === null) return;
   view.x = (seconds) => EDGE + ((seconds - from) / (to - from || 1)) * (width - 2 * EDGE);
-  lanes.forEach((lane, at) => plots[at].replaceChildren(lines(lane, view, width)));
+  lanes.forEach((lane, at) => {
+    plots[at].replaceChildren(lines(lane, view, width));
+  });
   view.axis.replaceChildren(...(to > from ? [from, (from + to) / 2, to] : [from]).map((seconds) => node("span", { text: clock(seconds, to - from) })));
 }
 
@@ -116,10 +118,10 @@ function said(lane, { at, version, step: result, delay, pause, mode, kept, loade
     delay === undefined ? null : `took ${number(delay)} s`,
     mode === undefined ? null : `pause mode ${mode}`, pause === undefined ? null : `paused ${number(pause)} s`,
     kept === undefined ? null : kept ? "prefix cache kept" : "prefix cache cleared",
-    lane.engine && !loaded ? "named, and not seen to be loaded" : null,
+    lane.engine && !loaded ? "announced but never loaded" : null,
     skipped === undefined ? null : `${integer(skipped)} ${skipped === 1 ? "version" : "versions"} skipped before it`,
     backwards ? "older than the one before it" : null,
-    reloads === undefined ? null : `loaded again ${integer(reloads)}×`,
+    reloads === undefined ? null : `reloaded ${integer(reloads)}×`,
   ].filter(Boolean).join(" · ");
 }
 

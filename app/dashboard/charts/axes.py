@@ -12,7 +12,7 @@ from logprobe.app.dashboard.charts.lines import too_long
 from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 
-_NO_ONSET: Final = "the diagnosis has found no step since which the run is not healthy"
+_NO_ONSET: Final = "the diagnosis has found no onset"
 
 
 def places_of(run: RunSeries, since: int | None, drawn: Iterable[Floats]) -> dict[str, Any]:
@@ -47,4 +47,4 @@ def _no_tokens(run: RunSeries) -> str:
 
 
 def _no_times(run: RunSeries) -> str:
-    return "" if np.isfinite(run.elapsed).any() else "the time of no step was recorded"
+    return "" if np.isfinite(run.elapsed).any() else "no step has a recorded time"

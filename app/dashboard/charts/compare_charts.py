@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from logprobe.app.comparison_text import alt_of
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.charts.panels import why_missing
-from logprobe.app.dashboard.theme import Theme
-from logprobe.app.report.chart import DASHES, wants_log
-from logprobe.app.report.comparison import alt_of
+from logprobe.app.dashboard.charts.scales import wants_log
+from logprobe.app.dashboard.theme import RUN_DASHES, Theme
 from logprobe.monitor.compare import Comparison, MetricVerdict
 from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.metrics.catalog import metric as declared
@@ -24,7 +24,7 @@ def run_looks(found: Comparison, theme: Theme) -> list[dict[str, str]]:
     """Name, colour and dash of each line: the baseline's first, in the neutral colour."""
     colors = (theme.neutral, *theme.runs)
     return [
-        {"name": run.label, "color": colors[at % len(colors)], "dash": DASHES[at % len(DASHES)]}
+        {"name": run.label, "color": colors[at % len(colors)], "dash": RUN_DASHES[at % len(RUN_DASHES)]}
         for at, run in enumerate(found.histories)
     ]
 

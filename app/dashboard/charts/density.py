@@ -11,17 +11,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from logprobe.app.dashboard.charts.panels import PAIR_WORDS
 from logprobe.app.dashboard.charts.ramp import ramp
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
-from logprobe.monitor.log_ratio_density import Density
+from logprobe.monitor.analysis.log_ratio_density import Density
 
 QUANTILES: Final = (0.01, 0.5, 0.99)
 _NAMES: Final = ("p1", "p50", "p99")
 _DECADES_LABELLED: Final = 4  # at most, on either side
 _ROOM: Final = 0.05  # of the height, between 0 and the next label
 _PLAIN: Final = 3  # decades around 1 that are written out
-_LOG_RATIO: Final = {"backend": "trainer − rollout", "update": "current − trainer", "total": "current − rollout"}
 
 
 def density_of(density: Density, pair: str, theme: Theme, why_absent: str) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def density_of(density: Density, pair: str, theme: Theme, why_absent: str) -> di
     lines = density.quantiles(QUANTILES)
     return {
         "pair": pair,
-        "axis": f"d = log π ({_LOG_RATIO[pair]})",
+        "axis": f"d = log π ({PAIR_WORDS[pair].partition(':')[0]})",
         "first": columns.first,
         "last": columns.last,
         "width": columns.width,
@@ -102,7 +102,7 @@ def _note(density: Density) -> str:
     parts = [
         f"{broken:,} broken tokens left out" if broken else "",
         f"{missing:,} of {expected:,} tokens have no density" if missing > 0 and drawn else "",
-        "raw tokens of some are gone or on their way" if drawn and seen < expected else "",
+        "raw tokens of some were removed or have not arrived yet" if drawn and seen < expected else "",
     ]
     return " · ".join(filter(None, parts))
 
@@ -112,7 +112,7 @@ def _alt(density: Density, pair: str) -> str:
     known = np.flatnonzero(np.isfinite(lines[:, 1]))
     head = f"Density of the log-ratio of the pair {pair}, steps {density.columns.first:,} to {density.columns.last:,}."
     if not len(known):
-        return f"{head} Nothing to be drawn."
+        return f"{head} Nothing to draw."
     last = lines[known[-1]]
     values = [number(float(edges[min(int(place), len(edges) - 1)])) for place in last]
     return f"{head} In the newest column 98 % of the tokens lie between {values[0]} and {values[2]}, the median is near {values[1]}."

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from logprobe.app.dashboard.charts.lines import Detail, row_traces
-from logprobe.app.dashboard.charts.marks import Course, course_shapes, event_lines, event_traces, onset_label
+from logprobe.app.dashboard.charts.marks import Trend, event_lines, event_traces, onset_label, trend_shapes
 from logprobe.app.dashboard.charts.panels import Panel
 from logprobe.app.dashboard.charts.rows import STRIP, Row, rows_of
 from logprobe.app.dashboard.charts.scales import log_ticks
@@ -30,7 +30,7 @@ def steps_figure(
     events: Sequence[Event],
     theme: Theme,
     *,
-    course: Course | None = None,
+    trend: Trend | None = None,
     detail: Detail = WHOLE,
 ) -> Figure:
     """One row per panel over steps; `events` as marks in a strip on top, and as hairlines while they are few.
@@ -43,8 +43,8 @@ def steps_figure(
     layout = _layout(runs, height, theme)
     for row in rows:
         layout[row.layout_key] = _y_axis(row, height, theme) | _scaled(row)
-    layout["shapes"] = [*event_lines(events, theme), *course_shapes(course, rows, theme)]
-    layout["annotations"] = onset_label(course, theme)
+    layout["shapes"] = [*event_lines(events, theme), *trend_shapes(trend, rows, theme)]
+    layout["annotations"] = onset_label(trend, theme)
     lines = [trace for row in rows for trace in row_traces(runs, row, theme, detail)]
     return {"data": [*lines, *event_traces(events, theme)], "layout": layout}
 

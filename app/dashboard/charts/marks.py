@@ -37,7 +37,7 @@ _THROUGH_ALL_ROWS: Final = frozenset({"config", "correction", "restart"})
 
 
 @dataclass(frozen=True)
-class Course:
+class Trend:
     """What a chart shows of a verdict: the normal of `metric` with the band that is no growth, and where growth began."""
 
     metric: str
@@ -99,18 +99,18 @@ def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def course_shapes(course: Course | None, rows: Sequence[Row], theme: Theme) -> Iterator[dict[str, Any]]:
-    """The run's own normal as a dashed line in a band, and a line through all rows since when it is left."""
-    if course is None:
+def trend_shapes(trend: Trend | None, rows: Sequence[Row], theme: Theme) -> Iterator[dict[str, Any]]:
+    """The run's own normal as a dashed line in a band, and a line through all rows from the step on which it is left."""
+    if trend is None:
         return
-    row = next((row for row in rows if row.panel.metric == course.metric), None)
-    if row is not None and course.baseline is not None:
-        yield _baseline(course.baseline, row, theme) | {"type": "line", "y1": course.baseline}
-        if course.within > 1:
-            yield _band(course.baseline / course.within, course.baseline * course.within, row, theme)
-    if course.since is not None:
+    row = next((row for row in rows if row.panel.metric == trend.metric), None)
+    if row is not None and trend.baseline is not None:
+        yield _baseline(trend.baseline, row, theme) | {"type": "line", "y1": trend.baseline}
+        if trend.within > 1:
+            yield _band(trend.baseline / trend.within, trend.baseline * trend.within, row, theme)
+    if trend.since is not None:
         yield {
-            "type": "line", "xref": "x", "yref": "paper", "x0": course.since, "x1": course.since, "y0": 0, "y1": 1,
+            "type": "line", "xref": "x", "yref": "paper", "x0": trend.since, "x1": trend.since, "y0": 0, "y1": 1,
             "layer": "below", "line": {"width": 1.5, "color": theme.alarm},
         }  # fmt: skip
 
@@ -125,18 +125,18 @@ def _band(low: float, high: float, row: Row, theme: Theme) -> dict[str, Any]:
     return base | {"type": "rect", "y1": high, "line": {"width": 0}, "fillcolor": transparent(theme.neutral, 0.12)}
 
 
-def onset_label(course: Course | None, theme: Theme) -> list[dict[str, Any]]:
+def onset_label(trend: Trend | None, theme: Theme) -> list[dict[str, Any]]:
     """The words beside the line since which the normal is left."""
-    if course is None or course.since is None:
+    if trend is None or trend.since is None:
         return []
     font = {"size": 11, "color": theme.alarm}
     place = {
         "xref": "x",
         "yref": "paper",
-        "x": course.since,
+        "x": trend.since,
         "y": 1,
         "xanchor": "left",
         "yanchor": "top",
         "yshift": 1 - STRIP,
     }
-    return [{**place, "text": f" since {course.since:,}", "showarrow": False, "font": font}]
+    return [{**place, "text": f" since {trend.since:,}", "showarrow": False, "font": font}]

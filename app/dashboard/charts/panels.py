@@ -8,13 +8,15 @@ from typing import Final, Literal
 
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.theme import DASHES
+from logprobe.collectors.kernel.statistics import SIDES
 from logprobe.monitor.metrics.catalog import metric
+from logprobe.monitor.metrics.definition import RATIO_PAIRS
 
-PAIRS: Final = ("backend", "update", "total")
 PAIR_WORDS: Final = {
     "backend": "trainer − rollout: do engine and trainer agree about the same tokens?",
     "update": "current − trainer: how far the optimizer moved within the step",
     "total": "current − rollout: what a bypassed old policy sees; backend + update",
+    "reference": "reference − trainer: how far the policy is from its reference policy",
 }
 
 
@@ -49,6 +51,7 @@ class Panel:
     scale: Literal["linear", "log", "auto"] = "linear"  # auto: logarithmic once values span decades
     from_zero: bool = False  # its axis begins at 0: a share or a count, where the distance to 0 is what matters
     height: int = 76  # of the plot area, pixels
+    optional: bool = False  # of something that many runs do not have: left out without a value, rather than named
 
     @property
     def metric(self) -> str:
@@ -69,7 +72,10 @@ class Panel:
 
 def _pairs(key: str, title: str, *, scale: Literal["linear", "log", "auto"] = "linear", height: int = 76) -> Panel:
     return Panel(
-        tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in PAIRS), title, scale=scale, height=height
+        tuple(Line(f"{pair}.{key}", pair, pair, DASHES[pair]) for pair in RATIO_PAIRS),
+        title,
+        scale=scale,
+        height=height,
     )
 
 
@@ -97,11 +103,23 @@ OVERVIEW: Final[tuple[Panel, ...]] = (
         "Weight lag",
         from_zero=True,
     ),
+    Panel(
+        (Line("reference.k3_kl", "neutral", "k3"), Line("reference.kl", "neutral", "k1", "dot")),
+        "KL to reference",
+        scale="auto",
+        optional=True,
+    ),
     Panel((Line("entropy", "neutral", "trainer"), Line("entropy_sampled", "backend", "sampled", "dot")), "Entropy"),
     Panel((Line("reward", "neutral", "mean"),), "Reward"),
 )
 
-COVERAGE: Final = tuple(f"{pair}.coverage" for pair in PAIRS)
+
+def pairs_of(run: RunSeries) -> list[str]:
+    """Pairs that a page offers: those of the ratios always, the reference policy where one was recorded."""
+    return [pair for pair in PAIR_WORDS if pair in RATIO_PAIRS or run.measured(f"{pair}.coverage")]
+
+
+COVERAGE: Final = tuple(f"{pair}.coverage" for pair in SIDES)
 
 
 def metrics_of(panels: tuple[Panel, ...]) -> tuple[str, ...]:
@@ -119,4 +137,5 @@ def why_missing(key: str) -> str:
         "backend": "needs rollout and trainer log-probs of the same tokens",
         "update": "needs current_logprobs",
         "total": "needs current_logprobs and rollout log-probs",
+        "reference": "needs trainer log-probs and reference_logprobs",
     }.get(pair, "not recorded")

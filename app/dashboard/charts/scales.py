@@ -14,7 +14,8 @@ from logprobe.app.dashboard.data.series import Floats, RunSeries
 
 _AUTO_POSITIVE: Final = 0.98  # share of values a logarithm must be able to show before it is chosen
 _AUTO_DECADES: Final = 2.0  # and the span from which on a linear axis hides the beginning of growth
-_LOW_QUANTILE: Final = 0.02
+_LOW_QUANTILE: Final = 0.02  # share of the values that may lie below a logarithmic axis
+DECADES: Final = 30.0  # largest by smallest value, from which on a small chart's axis is logarithmic
 _FAR_DECADES: Final = 1.5  # below that quantile: such points are left below the axis
 _ROOM_DECADES: Final = 0.75
 _PADDING: Final = 0.05
@@ -67,3 +68,14 @@ def log_ticks(decades: float) -> str | int | None:
     if decades < _PLAIN_DECADES:
         return None
     return "D2" if decades < _SHORT_DECADES else math.ceil(decades / _LABELS)
+
+
+def wants_log(values: Floats) -> bool:
+    """Whether values span so many decades that a linear axis would hide the small ones."""
+    return bool((values > 0).all() and np.log10(values.max() / values.min()) >= _AUTO_DECADES)
+
+
+def floor_of(known: Sequence[float], limits: Sequence[float]) -> float:
+    """Where a logarithmic axis begins: a few tiny values must not press all others against its upper end."""
+    usual = float(np.quantile(known, _LOW_QUANTILE)) / DECADES if known else 0.0
+    return min([max(min(known), usual), *limits]) if known else min(limits)

@@ -8,7 +8,7 @@ import numpy as np
 
 from logprobe.app.dashboard.data.series import Floats
 
-LONGEST: Final = 999  # steps; beyond that a run has a level, and no course
+LONGEST: Final = 999  # steps; beyond that a run has a level, and no trend
 
 
 def centred_median(y: Floats, steps: int) -> Floats:

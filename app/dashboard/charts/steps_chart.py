@@ -3,7 +3,7 @@
 How a page shows one: `views/chart.py`, ``steps_chart("my-key", view, PANELS)`` in a `guarded` block. PANELS are rows from the top down
 (`charts/panels.py`); each `Line` names a metric of the catalog, read from `view.series`; metrics that the feed does not hold by itself
 come as ``replace(view, series=...)``. Runs beside the first are given as ``beside=[other_view, …]`` and drawn by lines with ``run=1, 2, …``
-and the role ``"run 1"``, …; such a chart gets ``legend=keys_of_runs([...])``. Zoom, x axis, smoothing, scales and hidden lines stand in the
+and the role ``"run 1"``, …; such a chart gets ``legend=keys_of_runs([...])``. Zoom, x axis, smoothing, scales and hidden lines are in the
 address and are shared by all charts of a page; keys tell them apart.
 """
 
@@ -18,18 +18,19 @@ import numpy as np
 from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.figures import WHOLE, Figure, steps_figure
 from logprobe.app.dashboard.charts.lines import Detail, Trace, too_long
-from logprobe.app.dashboard.charts.marks import KINDS, Course, event_color
+from logprobe.app.dashboard.charts.marks import KINDS, Trend, event_color
 from logprobe.app.dashboard.charts.packing import unpacked
-from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS, Line, Panel, why_missing
+from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, why_missing
 from logprobe.app.dashboard.charts.scales import Scale, scale_of
 from logprobe.app.dashboard.charts.tiles import unit_beside_label
+from logprobe.app.dashboard.data.diagnosis import K3
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.judgement import K3
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.pages.verdict import sentence
+from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.numbers import number, quantity
+from logprobe.collectors.kernel.statistics import SIDES
 from logprobe.monitor.diagnosis.growth_rule import RULE
 from logprobe.monitor.metrics.catalog import metric
 
@@ -46,7 +47,7 @@ class Key:
     help: str = ""
 
 
-PAIR_KEYS: Final = tuple(Key(pair, pair, DASHES[pair], PAIR_WORDS[pair]) for pair in PAIRS)
+PAIR_KEYS: Final = tuple(Key(pair, pair, DASHES[pair], help=words) for pair, words in PAIR_WORDS.items())
 
 
 def keys_of_runs(names: Sequence[str]) -> tuple[Key, ...]:
@@ -68,7 +69,7 @@ def chart_of(
     runs, events = [each.series for each in views], view.marked
     shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
     long = any(too_long(run) for run in runs)
-    figure = steps_figure(runs, shown, events, theme, course=course_of(view), detail=detail if long else WHOLE)
+    figure = steps_figure(runs, shown, events, theme, trend=trend_of(view), detail=detail if long else WHOLE)
     places = [_places(each, at, figure) for at, each in enumerate(views)]
     return {
         "run": view.series.run,
@@ -79,7 +80,7 @@ def chart_of(
         "legend": _legend(runs, shown, legend, theme),
         "note": _incomplete(view.series, shown),
         "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be matched are left out.",
-        "absent": _absent([panel for panel in panels if panel not in shown]),
+        "absent": absent(panels, shown),
         "kinds": _kinds(events, theme),
         "events": _events(events),
         "verdict": sentence(view),
@@ -87,20 +88,20 @@ def chart_of(
     }
 
 
-def course_of(view: RunView) -> Course | None:
-    """What the diagnosis says of K3: the run's own normal, and since when it is left; None while there is no diagnosis."""
-    judged = view.judgement
+def trend_of(view: RunView) -> Trend | None:
+    """What the diagnosis says of K3: the run's own normal, and from the step on which it is left; None while there is no diagnosis."""
+    judged = view.diagnosis
     if judged is None:
         return None
     since = judged.document["since_step"]
     if since is not None and len(view.series.steps) and since <= int(view.series.steps[0]):
         since = None  # it was never otherwise: nothing to mark
-    return Course(K3, judged.growth.baseline, RULE.growing.short_ratio, since)
+    return Trend(K3, judged.growth.baseline, RULE.growing.short_ratio, since)
 
 
 def _places(view: RunView, at: int, figure: Figure) -> dict[str, Any]:
     drawn = [unpacked(trace["x"]) for trace in figure["data"] if trace["meta"].get("run") == at]
-    return places_of(view.series, None if view.judgement is None else view.judgement.document["since_step"], drawn)
+    return places_of(view.series, None if view.diagnosis is None else view.diagnosis.document["since_step"], drawn)
 
 
 def _without_steps(trace: Trace, runs: Sequence[RunSeries]) -> Trace:
@@ -143,10 +144,10 @@ def _line(runs: Sequence[RunSeries], line: Line, at: int, theme: Theme) -> dict[
 
 def _baseline(view: RunView, panel: Panel) -> str:
     """What the band behind the row's lines is."""
-    course = course_of(view)
-    if course is None or course.baseline is None or panel.metric != course.metric:
+    trend = trend_of(view)
+    if trend is None or trend.baseline is None or panel.metric != trend.metric:
         return ""
-    return f"baseline {number(course.baseline)}; shaded: within {course.within:g}× of it"
+    return f"baseline {number(trend.baseline)}; shaded: within {trend.within:g}× of it"
 
 
 def _unplaced(scale: Scale) -> str:
@@ -164,7 +165,7 @@ def _joined(*notes: str) -> str:
 def _incomplete(run: RunSeries, panels: Sequence[Panel]) -> str:
     """How often values rest on fewer tokens than they should; "" when they never do."""
     drawn = {line.metric.partition(".")[0] for panel in panels for line in panel.lines}
-    partial = {pair: int(np.count_nonzero(run.column(f"{pair}.coverage") < 1)) for pair in PAIRS if pair in drawn}
+    partial = {pair: int(np.count_nonzero(run.column(f"{pair}.coverage") < 1)) for pair in SIDES if pair in drawn}
     return " · ".join(f"{pair}: incomplete at {_steps(count)}" for pair, count in partial.items() if count)
 
 
@@ -183,8 +184,10 @@ def _legend(
     ]
 
 
-def _absent(panels: Sequence[Panel]) -> str:
-    return "; ".join(f"{panel.title}: not measured, {why_missing(panel.metric)}" for panel in panels)
+def absent(panels: Sequence[Panel], shown: Sequence[Panel]) -> str:
+    """Which of `panels` are not among those that are `shown`, and why; "" when all are."""
+    missing = [panel for panel in panels if panel not in shown and not panel.optional]
+    return "; ".join(f"{panel.title}: not measured, {why_missing(panel.metric)}" for panel in missing)
 
 
 def _kinds(events: Sequence[Event], theme: Theme) -> list[dict[str, str]]:

@@ -22,15 +22,26 @@ _DECADE = 10.0
 
 
 def tiles_of(view: RunView, panels: Sequence[Panel], theme: Theme) -> list[dict[str, Any]]:
-    """One tile per panel, as the component draws them (`browser/tiles.js`). All values are text, ready to be shown."""
-    return [_tile(view, panel, theme) for panel in panels]
+    """One tile per panel, as the component draws them (`browser/tiles.js`). All values are text, ready to be shown.
+
+    `path`: where its metric is defined and drawn for all pairs.
+    """
+    shown = [p for p in panels if not p.optional or any(view.series.measured(line.metric) for line in p.lines)]
+    return [_tile(view, panel, theme) for panel in shown]
 
 
 def _tile(view: RunView, panel: Panel, theme: Theme) -> dict[str, Any]:
     line = next((line for line in panel.lines if view.series.measured(line.metric)), None)
-    tile: dict[str, Any] = {"key": panel.metric, "label": panel.title, "help": panel.words}
+    tile: dict[str, Any] = {
+        "key": panel.metric,
+        "label": panel.title,
+        "help": panel.words,
+        "path": f"mismatch?metric={panel.metric}",
+    }
     if line is None:
-        return tile | {"value": "–", "unit": "", "note": f"not measured · {why_missing(panel.metric)}", "missing": True}
+        waits = view.awaited and coverage_key(panel.metric) is not None
+        why = "engine records on their way" if waits else f"not measured · {why_missing(panel.metric)}"
+        return tile | {"value": "–", "unit": "", "note": why, "missing": True}
     latest = view.series.latest(line.metric)
     step, value = latest if latest is not None else (None, None)
     median = view.medians.get(line.metric)
@@ -40,7 +51,7 @@ def _tile(view: RunView, panel: Panel, theme: Theme) -> dict[str, Any]:
         "unit": unit_beside_label(line.metric),
         "note": _late(view, step) or _incomplete(view, line),
         "change": _with_step(change(value, median, log=panel.scale == "log"), view, step),
-        "change_help": f"newest value against the median of the earlier steps, {quantity(median, unit_beside_label(line.metric))}",
+        "change_help": f"latest value compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}",
         "spark": spark(view.series.column(line.metric)[-_SPARK_STEPS:], log=panel.scale == "log"),
         "color": theme.color(line.role),
     }
@@ -89,6 +100,8 @@ def _incomplete(view: RunView, line: Line) -> str:
     latest = view.series.latest(coverage) if coverage else None
     if latest is None or latest[1] >= 1:
         return ""
+    if view.awaited:
+        return f"step {latest[0]:,}: engine records on their way"
     return f"{math.floor(1e4 * latest[1]) / 100:g} % of tokens measured"  # never rounded up to 100
 
 

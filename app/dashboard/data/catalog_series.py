@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from logprobe.app.dashboard.data.series import RunSeries, merge
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.slices import Source
 
 _RUNS: Final = 4  # about 1 MB per 1,000 steps each
 
@@ -32,7 +32,7 @@ class CatalogSeries:
         """
         with self._lock:
             known = self._known.get(run, RunSeries(run))
-            if known.revision > revision:  # the store was made anew
+            if known.revision > revision:  # the store was recreated
                 known = RunSeries(run)
             if known.revision != revision:
                 known = self._grown(known)

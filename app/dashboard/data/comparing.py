@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from logprobe.app.runs import Run
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.compare import Comparison, History, Place, compared, history
 from logprobe.monitor.compare.axes import Axis
-from logprobe.monitor.slices import Source
 
 T = TypeVar("T")
 
 _HISTORIES: Final = 24  # some 15 columns each
 _COMPARISONS: Final = 8
-_PAUSE: Final = 10.0  # times what it took: a run that goes on is compared anew a little less often than it grows
+_PAUSE: Final = 10.0  # times what it took: a run that is live is compared again a little less often than it grows
 
 
 class Recent(Generic[T]):
@@ -58,7 +58,7 @@ class Made(Generic[T]):
 
 
 class Paced(Generic[T]):
-    """The newest value by name, made anew when its state changed, but never for more than a tenth of the time. Thread-safe."""
+    """The newest value by name, rebuilt when its state changed, but never for more than a tenth of the time. Thread-safe."""
 
     def __init__(self, most: int, *, now: Callable[[], float] = time.monotonic) -> None:
         self._recent: Recent[Made[T]] = Recent(most)

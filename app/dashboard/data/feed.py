@@ -1,7 +1,7 @@
 """What the dashboard reads, through a `Reader`, and what it remembers of it.
 
 One `Feed` serves all sessions of the app: sessions that look at the same run share its columns and one read per second.
-When the service does not answer the last values stay, with the time since when they are old.
+When the service does not answer the last values stay, with the time since they became old.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -20,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from logprobe.app.dashboard.charts.panels import OVERVIEW, metrics_of
+from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis, read_latest_diagnosis
 from logprobe.app.dashboard.data.events import Event, events_of, marks_of, rates_of
-from logprobe.app.dashboard.data.judgement import Judgement, read_judgement
 from logprobe.app.dashboard.data.series import RunSeries, merge
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
-from logprobe.monitor.diagnosis.onset import Follower
 from logprobe.monitor.reader import Reader
 
 T = TypeVar("T")
@@ -34,11 +32,14 @@ _FRESH_SECONDS: Final = 1.0  # sessions asking within it share one read
 _RATES_SECONDS: Final = 30.0  # reading learning rates reads every scalar of every step
 _AT_ONCE: Final = 3  # reads: a look waits for the longest of them, not for their sum
 METRICS: Final = metrics_of(OVERVIEW)
+_COVERAGE: Final = "backend.coverage"
 
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything the pages show of one run. `news`: of the run when `marks` and `judgement` were read.
+    """Everything the pages show of one run. `news`: of the run when `marks` and `diagnosis` were read.
+
+    `awaited`: whether engine records of its newest step may still be on their way.
 
     `events` and `rates` (movements of learning rates) are at least as new as the revisions `events_seen` and `rates_seen` of the run.
     """
@@ -50,13 +51,16 @@ class RunView:
     rates_seen: int = 0
     medians: Mapping[str, float] = field(default_factory=dict)
     marks: tuple[Event, ...] = ()
-    judgement: Judgement | None = None
+    diagnosis: LatestDiagnosis | None = None
     news: str | None = None
+    awaited: bool = False
 
     @property
     def version(self) -> str:
         """Another one whenever anything of it is."""
-        return f"{self.series.run}@{self.series.revision}/{self.events_seen}/{self.rates_seen} {self.news}"
+        return (
+            f"{self.series.run}@{self.series.revision}/{self.events_seen}/{self.rates_seen} {self.news} {self.awaited}"
+        )
 
     @property
     def marked(self) -> tuple[Event, ...]:
@@ -65,7 +69,7 @@ class RunView:
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """The outcome of one look: the newest known state, and what was wrong with getting it.
 
     `away_since` is set while the service does not answer, `problem` (one line) for whatever else failed; what is shown
@@ -94,22 +98,21 @@ class Feed:
         self._now = now
         self._reader: Reader | None = None
         self._lock = threading.Lock()
-        self._looks: dict[str | None, tuple[float, Look]] = {}
-        self._around = (-math.inf, Look())
+        self._looks: dict[str | None, tuple[float, Snapshot]] = {}
+        self._around = (-math.inf, Snapshot())
         self._views: dict[str, RunView] = {}
-        self._followers: defaultdict[str, Follower] = defaultdict(Follower)
         self._rates_read: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="feed")
-        self._last = Look()
+        self._last = Snapshot()
 
-    def look(self, name: str | None) -> Look:
+    def snapshot(self, name: str | None) -> Snapshot:
         """The runs, and everything about the run called `name` where there is one."""
         with self._lock:
-            asked, look = self._looks.get(name, (-math.inf, Look()))
+            asked, snapshot = self._looks.get(name, (-math.inf, Snapshot()))
             if time.monotonic() - asked >= _FRESH_SECONDS:
-                look = self._try(name)
-                self._looks[name] = (time.monotonic(), look)
-            return look
+                snapshot = self._try(name)
+                self._looks[name] = (time.monotonic(), snapshot)
+            return snapshot
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """The rows of one stored query, as they are now. Raises as `Reader.read` does."""
@@ -119,39 +122,39 @@ class Feed:
             reader = self._reader
         return reader.read(name, **params)
 
-    def _try(self, name: str | None) -> Look:
+    def _try(self, name: str | None) -> Snapshot:
         kept = replace(self._last, view=self._views.get(name or ""), problem=None)
         try:
-            look = self._read(name)
+            snapshot = self._read(name)
         except ServiceUnavailableError:
-            # The service's own word for it may name a path; since when is what a reader of the page can use.
+            # The service's own word for it may name a path; the time since then is what a reader of the page can use.
             self._last = replace(kept, away_since=kept.away_since or self._now())
             return self._last
         except LogprobeError as error:
             return replace(kept, away_since=None, problem=str(error).partition("\n")[0])
-        self._last = look
-        return look
+        self._last = snapshot
+        return snapshot
 
-    def _read(self, name: str | None) -> Look:
+    def _read(self, name: str | None) -> Snapshot:
         if self._reader is None:
             self._reader = self._connect()
-        look = self._read_around(self._reader)
-        run = look.run(name)
-        return look if run is None else replace(look, view=self._read_view(self._reader, run))
+        snapshot = self._read_around(self._reader)
+        run = snapshot.run(name)
+        return snapshot if run is None else replace(snapshot, view=self._read_view(self._reader, run))
 
-    def _read_around(self, reader: Reader) -> Look:
+    def _read_around(self, reader: Reader) -> Snapshot:
         """The runs, and what the service says of itself: one read, whichever runs are looked at."""
-        asked, look = self._around
+        asked, snapshot = self._around
         if time.monotonic() - asked >= _FRESH_SECONDS:
             status = self._beside(reader, reader.status)
             runs = runs_of(reader.read("app_runs"), self._now())
-            look = Look(runs=runs, status=status.result())
-            self._around = (time.monotonic(), look)
-        return look
+            snapshot = Snapshot(runs=runs, status=status.result())
+            self._around = (time.monotonic(), snapshot)
+        return snapshot
 
     def _read_view(self, reader: Reader, run: Run) -> RunView:
         view = self._views.get(run.name) or RunView(RunSeries(run.name))
-        if run.revision < view.series.revision:  # the store was made anew
+        if run.revision < view.series.revision:  # the store was recreated
             view = RunView(RunSeries(run.name))
             self._rates_read.pop(run.name, None)
         if run.revision > view.series.revision:
@@ -159,6 +162,8 @@ class Feed:
         elif view.events_seen < run.revision:  # a step was computed while they were read
             view = replace(view, events=events_of(reader.read("app_events", run=run.name)), events_seen=run.revision)
         view = self._rated(reader, view)
+        if (awaited := _awaits(reader, view.series)) != view.awaited:
+            view = replace(view, awaited=awaited)
         if run.news != view.news:
             view = self._judged(reader, view, run.news)
         self._views[run.name] = view
@@ -185,10 +190,8 @@ class Feed:
 
     def _judged(self, reader: Reader, view: RunView, news: str | None) -> RunView:
         marks = self._beside(reader, reader.read, "app_marks", run=view.series.run)
-        reconfigured = any(event.kind == "config" for event in view.events)
-        follower = self._followers[view.series.run]
-        judgement = read_judgement(reader, view.series, reconfigured=reconfigured, follower=follower)
-        return replace(view, judgement=judgement, marks=marks_of(marks.result()), news=news)
+        diagnosis = read_latest_diagnosis(reader, view.series)
+        return replace(view, diagnosis=diagnosis, marks=marks_of(marks.result()), news=news)
 
     def _beside(self, reader: Reader, read: Callable[..., T], *args: Any, **params: Any) -> Future[T]:
         """Begins a read and goes on. One of a file is made at once, in this thread, where Ctrl-C ends it."""
@@ -197,6 +200,14 @@ class Feed:
         done: Future[T] = Future()
         done.set_result(read(*args, **params))
         return done
+
+
+def _awaits(reader: Reader, series: RunSeries) -> bool:
+    """Whether the newest step is incomplete because engine records are still on their way; asks only where it is incomplete."""
+    if not len(series.steps) or not series.column(_COVERAGE)[-1] < 1:
+        return False
+    newest = int(series.steps[-1])
+    return newest in reader.read("app_steps_on_their_way", run=series.run)["step"].to_pylist()
 
 
 def usual(series: RunSeries) -> dict[str, float]:

@@ -9,14 +9,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.app.dashboard.data.aged import Aged, AgedValues
 from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.data.stale_cache import Cached, StaleCache
 from logprobe.app.dashboard.data.visible import Visible
-from logprobe.monitor import log_ratio_density, profiles, slices
-from logprobe.monitor.log_ratio_density import Density
+from logprobe.monitor.analysis import log_ratio_density, profiles, slices
+from logprobe.monitor.analysis.log_ratio_density import Density
+from logprobe.monitor.analysis.slice_gaps import against_rest
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
-from logprobe.monitor.slice_gaps import against_rest
 
 MOST_SEQUENCES: Final = 8192  # that slices are made of: about half a second of one core
 MOST_TAGS: Final = 20
@@ -39,12 +39,12 @@ class Sliced:
     """What was computed of one dimension.
 
     Attributes:
-        dimension: as `logprobe.monitor.slices` names it.
+        dimension: as `logprobe.monitor.analysis.slices` names it.
         steps: that it stands on: the newest in view, as many as were affordable.
         sequences: how many there are in them.
         table: as `slices.split` gives it, every metric of the chosen pair and of the step.
         gaps: as `slice_gaps.against_rest` gives it.
-        course: K3 of the pair, one row per slice and step.
+        trend: K3 of the pair, one row per slice and step.
         tags: names of the tags that there are.
     """
 
@@ -53,7 +53,7 @@ class Sliced:
     sequences: int
     table: pa.Table
     gaps: pa.Table
-    course: pa.Table
+    trend: pa.Table
     tags: Sequence[str]
 
 
@@ -73,47 +73,49 @@ class MismatchData:
     All methods raise `ServiceUnavailableError` when nobody answers, `QueryError` as `Reader.read` does.
     """
 
-    def __init__(self, source: slices.Source, aged: AgedValues, loads: AgedValues) -> None:
-        """`aged`: for what is shown; `loads`: for the sequences that it is made of, some 10 MB each, so that few should be kept."""
+    def __init__(self, source: slices.Source, cache: StaleCache, loads: StaleCache) -> None:
+        """`cache`: for what is shown; `loads`: for the sequences that it is made of, some 10 MB each, so that few should be kept."""
         self._source = source
-        self._aged = aged
+        self._cache = cache
         self._loads = loads
 
     def profiled(self, run: str) -> Hashable:
         """Becomes another value whenever a step of the run was profiled."""
         return tuple(self._source.read("app_mismatch_profiled", run=run).to_pylist()[0].values())
 
-    def density(self, run: RunSeries, pair: str, seen: Visible, profiled: Hashable) -> Aged[Density]:
+    def density(self, run: RunSeries, pair: str, seen: Visible, profiled: Hashable) -> Cached[Density]:
         """The density of log-ratios. `profiled`: as the method of that name gave it."""
         columns = log_ratio_density.columns_of(run.steps, run.tokens, seen.first, seen.last)
         key = ("density", run.run, pair, seen.key)
-        return self._aged.get(
+        return self._cache.get(
             key, (profiled, columns), lambda: log_ratio_density.read(self._source, run.run, pair, columns)
         )
 
-    def side(self, run: RunSeries, pair: str, name: str, seen: Visible, profiled: Hashable) -> Aged[Side]:
+    def side(self, run: RunSeries, pair: str, name: str, seen: Visible, profiled: Hashable) -> Cached[Side]:
         """Profiles of one range of steps. `profiled`: as the method of that name gave it."""
         key = (run.run, pair, seen.key)
-        found = self._aged.get(("profiles", *key), (profiled, seen), lambda: (seen, self._buckets(run.run, pair, seen)))
+        found = self._cache.get(
+            ("profiles", *key), (profiled, seen), lambda: (seen, self._buckets(run.run, pair, seen))
+        )
         loaded = self._loaded(run, seen)
-        lags = self._aged.get(("lag", *key, loaded.state), None, lambda: _by_lag(loaded.value.sequences, pair))
+        lags = self._cache.get(("lag", *key, loaded.state), None, lambda: _by_lag(loaded.value.sequences, pair))
         shown, buckets = found.value
         side = Side(name, shown, {**buckets, LAG: lags.value}, loaded.value.steps)
-        return Aged(side, (found.state, loaded.state), found.old or loaded.old)
+        return Cached(side, (found.state, loaded.state), found.old or loaded.old)
 
-    def sliced(self, run: RunSeries, pair: str, asked: str | None, seen: Visible) -> Aged[Sliced]:
+    def sliced(self, run: RunSeries, pair: str, asked: str | None, seen: Visible) -> Cached[Sliced]:
         """Slices by the dimension that was asked for, or by weight lag where there is no such."""
         loaded = self._loaded(run, seen)
         dimension = dimension_of(asked, loaded.value.tags)
         place = ("slices", run.run, pair, dimension, seen.key, loaded.state)
-        made = self._aged.get(place, None, lambda: _split(loaded.value, pair, dimension))
-        return Aged(made.value, loaded.state, loaded.old)
+        made = self._cache.get(place, None, lambda: _split(loaded.value, pair, dimension))
+        return Cached(made.value, loaded.state, loaded.old)
 
     def _buckets(self, run: str, pair: str, seen: Visible) -> dict[str, pa.Table]:
         steps = (seen.first, seen.last)
         return {each: profiles.of(self._source, run, each, pair=pair, steps=steps) for each in _PROFILES}
 
-    def _loaded(self, run: RunSeries, seen: Visible) -> Aged[_Loaded]:
+    def _loaded(self, run: RunSeries, seen: Visible) -> Cached[_Loaded]:
         return self._loads.get((run.run, seen.key), (run.revision, seen), lambda: self._load(run.run, seen))
 
     def _load(self, run: str, seen: Visible) -> _Loaded:
@@ -142,7 +144,7 @@ def _split(loaded: _Loaded, pair: str, dimension: str) -> Sliced:
         sequences=loaded.count,
         table=slices.split(sequences, dimension, metrics=_keys(pair)),
         gaps=against_rest(sequences, dimension, pair),
-        course=slices.split(sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
+        trend=slices.split(sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
         tags=loaded.tags,
     )
 
@@ -154,7 +156,7 @@ def _keys(pair: str) -> list[str]:
 
 
 def _by_lag(sequences: slices.Sequences, pair: str) -> pa.Table:
-    """The slices of the weight lag with the columns of `logprobe.monitor.profiles.of`."""
+    """The slices of the weight lag with the columns of `logprobe.monitor.analysis.profiles.of`."""
     keys = {name: f"{pair}.{name}" for name in ("logprob_abs_diff_mean", "kl", "k3_kl")}
     table = slices.split(sequences, LAG, metrics=list(keys.values()))
     columns: Mapping[str, Any] = {

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from logprobe.alerts.located import parse, plain
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
+from logprobe.monitor import limits
 
 FILE: Final = "tokenizers.yaml"
 _WORD: Final = "\u2581"  # what SentencePiece writes for a space
@@ -70,7 +71,7 @@ def vocabulary(home: Path, run: str) -> Vocabulary | None:
 def _path(home: Path, run: str) -> Path | None:
     file = home / FILE
     try:
-        named = plain(parse(file.read_text(encoding="utf-8"), str(file)))
+        named = plain(parse(limits.read_text(file, limits.SETTINGS), str(file)))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -91,10 +92,10 @@ def _loaded(path: Path, _: int) -> Vocabulary:
     except ImportError as error:
         raise MissingExtraError("text of tokens needs the package tokenizers; pip install 'logprobe[text]'") from error
     try:
-        content = path.read_text(encoding="utf-8")
+        content = limits.read_text(path, limits.TOKENIZER)
         tokenizer = Tokenizer.from_str(content)
         decoder = json.loads(content).get("decoder")
-    except OSError:
+    except (OSError, ConfigurationError):
         raise
     except Exception as error:  # tokenizers raises nothing more particular
         raise ConfigurationError(f"{path} is no tokenizer.json: {error}") from error

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from logprobe.app.dashboard.data.series import Floats, Steps
 from logprobe.monitor import worst
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.analysis.token_correction import Stated, stated
 from logprobe.monitor.columns import floats
-from logprobe.monitor.slices import Source
-from logprobe.monitor.token_correction import Stated, stated
 from logprobe.monitor.worst import Pair
 
 LISTED: Final = 12  # sequences of a step
@@ -49,13 +49,13 @@ class StepTokens:
 
     Attributes:
         step: which one.
-        pair: "backend", "update" or "total".
+        pair: whose statistics they are ordered by.
         sides: rows of ``app_tokens_sides``.
         sequences: the worst first, as `worst.sequences` gives them; then a few that have no statistics of the pair.
         chosen: the one whose tokens are looked at; None: there is none.
         asked: the sample that was asked for, and is not in this step; None: nothing is amiss.
         says_correction: whether the trainer said that it applied one.
-        correction: that one; None: none was stated, or it cannot be computed again.
+        correction: that one; None: none was stated, or it cannot be recomputed.
     """
 
     step: int

@@ -40,7 +40,7 @@ class Visible:
 
 
 def visible(asked: str | None, steps: Steps) -> Visible:
-    """The range that `asked` names, no wider than the run; all of it for what is no range, or has no step.
+    """The range that `asked` names, no wider than the run; all of it for what is not a range, or has no step.
 
     Args:
         asked: ``A:B``; None: nothing was chosen.

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from logprobe.alerts.rules.notice import steps_around
-from logprobe.app.dashboard.pages.blocks import Block, facts, heading, place, row, table, text
+from logprobe.alerts.rules.notification_builder import steps_around
+from logprobe.app.dashboard.elements.blocks import Block, facts, heading, place, row, table, text
 from logprobe.app.numbers import number, quantity
 
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _PHASES: Final = {
     "idle": "never switched on",
-    "suggested": "nobody has switched it on",
-    "issued": "the trainer was told, and has not said that it applies it",
-    "applied": "the trainer says that it applies it",
-    "withdrawn": "was on, and was taken back",
+    "suggested": "not switched on",
+    "issued": "the directive was issued, and the trainer has not acknowledged it",
+    "applied": "acknowledged by the trainer",
+    "withdrawn": "was on, and was rolled back",
 }
 _OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is none of without one
-_BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "somebody", "released": "somebody"}
+_BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "someone", "released": "someone"}
 _EFFECT_TONES: Final = {"info": "info", "warning": "warning", "critical": "critical"}
 _ACKNOWLEDGED: Final = frozenset({"acknowledged", "not_acknowledged", "ranks_disagree"})
 _SHARES: Final = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
@@ -34,26 +34,27 @@ def actions_blocks(document: Mapping[str, Any], foreseen: Mapping[str, Any] | No
         blocked: why nothing can be done from this page; "": it can.
     """
     return [
-        heading("Correction", "masked importance sampling, as the trainer is told to apply it"),
+        heading("Correction", "masked importance sampling, as set for the trainer"),
         *_stopped(document),
-        facts(_standing(document)),
+        *_waiting(document),
+        facts(_state(document)),
         {"type": "actions", "actions": list(_switches(document, blocked))},
         *_preview(foreseen),
     ]
 
 
 def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
-    """What came of it, below the course: effect, what the trainer said, everything that was decided. `document`: see `actions_blocks`."""
+    """What came of it, below the trend: effect, what the trainer said, everything that was decided. `document`: see `actions_blocks`."""
     run = document["run"]
     told = [each for each in document["actions"] if each["name"] in _ACKNOWLEDGED]
     effect = next((each for each in reversed(document["actions"]) if each["name"] == "effect"), None)
     return [
         *_effect(document, effect),
-        heading("Acknowledged", "what the trainer said of it"),
+        heading("Acknowledged", "acknowledged by the trainer, with its report"),
         _audit(
-            "acknowledged", told, "The trainer has said nothing: nothing was switched on, or it does not report.", run
+            "acknowledged", told, "No acknowledgement: nothing was switched on, or the trainer does not report.", run
         ),
-        heading("Audit", "everything that was done, suggested or refused, newest first"),
+        heading("Audit", "every action, suggestion and refusal, newest first"),
         _audit("audit", document["actions"], "Nothing yet.", run),
     ]
 
@@ -67,13 +68,15 @@ def _effect(document: Mapping[str, Any], effect: Mapping[str, Any] | None) -> It
         return
     run, steps = document["run"], f"{max(0, since - window)}:{since + window}"
     yield heading("Effect", f"{window} steps before step {since:,} and {window} after it; medians and 97 % intervals")
-    words = f"Not judged yet: that comes {window} steps after step {since:,}."
+    words = f"Not evaluated yet: needs {window} steps after step {since:,}."
     yield text(
         words if effect is None else effect["words"],
         "" if effect is None else _EFFECT_TONES.get(effect["severity"], ""),
     )
     rows = [_changed(figure) for figure in document["figures"]]
-    yield table("effect", ("", "before", "after", "change"), rows, empty="None of it was measured around that step.")
+    yield table(
+        "effect", ("", "before", "after", "change"), rows, empty="None of these metrics was measured around that step."
+    )
     yield {"type": "actions", "actions": [_chart(run, steps)]}
 
 
@@ -106,17 +109,23 @@ def _change(figure: Mapping[str, Any]) -> str:
         value, low, high = (f"×{number(end)}" for end in ends)
     else:
         value, low, high = (f"{'+' if end > 0 else ''}{number(end)}" for end in ends)
-    return f"{value} ({low} to {high})" if figure["sure"] else f"{value} ({low} to {high}): no change that is sure"
+    return f"{value} ({low} to {high})" if figure["sure"] else f"{value} ({low} to {high}): no significant change"
 
 
 def _stopped(document: Mapping[str, Any]) -> Iterator[Block]:
     if document["problem"]:
         yield text(document["problem"], "warning")
     if document["stopped"]:
-        yield text("The kill switch is set: nothing applies until it is released.", "critical")
+        yield text("The kill switch is set: no correction applies until it is released.", "critical")
 
 
-def _standing(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _waiting(document: Mapping[str, Any]) -> Iterator[Block]:
+    """Why a bad verdict has led to no correction, as of the controller's last look."""
+    if document["waiting"]:
+        yield text(f"No correction: {document['waiting']}.", "warning")
+
+
+def _state(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     stated = [
         f"{name} {value}" for name, value in document["config"].items() if value is not None and value is not False
     ]
@@ -133,22 +142,20 @@ def _switches(document: Mapping[str, Any], blocked: str) -> Iterator[Block]:
     on, stopped = document["phase"] in {"issued", "applied"}, document["stopped"]
     yield _preview_button(blocked)
     if on:
-        yield _command("off", "Switch off", "The trainer is told to stop correcting, a few steps from now.", blocked)
+        yield _command("off", "Switch off", "The trainer stops correcting a few steps from now.", blocked)
     else:
         reason = blocked or ("the kill switch is set" if stopped else "")
-        words = (
-            "The trainer is told to apply this correction, a few steps from now, unless something speaks against it."
-        )
+        words = "The trainer applies this correction a few steps from now, unless it is refused."
         yield _command("on", "Switch on", words, reason)
     if document["mode"] == "armed":
-        yield _command("suggest", "Only suggest", "The controller says when a correction is right, and acts no more.", blocked)  # fmt: skip
+        yield _command("suggest", "Only suggest", "The controller reports when a correction is advised, and no longer acts.", blocked)  # fmt: skip
     else:
-        words = "The controller switches a correction on by itself when the diagnosis says that it is right."
+        words = "The controller switches a correction on by itself when the diagnosis advises it."
         yield _command("armed", "Arm", words, blocked)
     if stopped:
         yield _command("release", "Release the kill switch", "Directives apply again.", blocked)
     else:
-        yield _command("stop", "Kill switch", "No correction applies from the next step on.", blocked, danger=True)
+        yield _command("stop", "Kill switch", "No correction from the next step on.", blocked, danger=True)
 
 
 def _command(command: str, label: str, words: str, blocked: str, *, danger: bool = False) -> Block:
@@ -169,7 +176,7 @@ def _preview(foreseen: Mapping[str, Any] | None) -> Iterator[Block]:
     yield heading("Preview", f"as of step {foreseen['step']:,}")
     preview, refusal = foreseen["preview"], foreseen["refusal"]
     if preview is None:
-        yield text("There are no recorded tokens of both sides to try it on.")
+        yield text("No recorded tokens with both log-probs to preview it on.")
     else:
         first, last = preview["steps"]
         shares = [(name.replace("_", " "), _share(preview[name])) for name in _SHARES]

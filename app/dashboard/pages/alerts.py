@@ -9,8 +9,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from logprobe.alerts.rules.mutes import FIELDS
-from logprobe.alerts.rules.notice import steps_around
-from logprobe.app.dashboard.pages.blocks import Block, heading, place, row, table
+from logprobe.alerts.rules.notification_builder import steps_around
+from logprobe.app.dashboard.elements.blocks import Block, heading, place, row, table
 from logprobe.app.numbers import number
 
 Row = Mapping[str, Any]
@@ -19,7 +19,7 @@ RECENT: Final = 30
 TOMORROW: Final = "tomorrow"
 _MORNING: Final = 9  # o'clock, where whoever snoozes is
 _FIRING: Final = frozenset({"firing", "recovering"})
-_HEAD: Final = ("alert", "severity", "since", "value", "what was seen", "taken care of by")
+_HEAD: Final = ("alert", "severity", "since", "value", "observation", "acknowledged by")
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _REASON: Final = {"name": "reason", "label": "reason", "required": True}
 _FOR: Final = {"name": "for", "label": "for (90s, 10m, 2h, 1d)", "value": "2h", "required": True}
@@ -30,28 +30,28 @@ _SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
 class Alerts:
     """Rows of `alert_list`, `alert_history` and `alert_silences` about one run."""
 
-    standing: Sequence[Row]
+    current: Sequence[Row]
     history: Sequence[Row]
     silences: Sequence[Row]
 
 
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
     """Blocks of `browser/report.js`. `blocked`: why nothing can be done from this page; "": it can."""
-    firing = [each for each in alerts.standing if each["phase"] in _FIRING]
-    pending = [each for each in alerts.standing if each["phase"] == "pending"]
+    firing = [each for each in alerts.current if each["phase"] in _FIRING]
+    pending = [each for each in alerts.current if each["phase"] == "pending"]
     recent = [each for each in reversed(alerts.history) if each["before"] != each["after"]][:RECENT]
     return [
         heading("Firing", _count(firing)),
-        table("firing", _HEAD, [_alert(each, run, blocked) for each in firing], empty="No alert fires."),
-        heading("Pending", "seen, and not yet for long enough"),
+        table("firing", _HEAD, [_alert(each, run, blocked) for each in firing], empty="No alerts firing."),
+        heading("Pending", "condition met, but not yet for long enough"),
         table("pending", _HEAD, [_alert(each, run, blocked) for each in pending], empty="None."),
-        heading("Silenced", "nobody is told of what matches, in any run of this home"),
+        heading("Silenced", "matching alerts send no notifications, in any run of this home"),
         table("silences", ("what", "until", "by", "reason"), _silences(alerts.silences, blocked), empty="Nothing."),
         {"type": "actions", "actions": [_new_silence(run, blocked)]},
-        heading("Recent", f"the last {RECENT} changes"),
+        heading("Recent", f"the last {RECENT} transitions"),
         table(
             "recent",
-            ("alert", "step", "change", "value", "what was seen"),
+            ("alert", "step", "change", "value", "observation"),
             _history(recent, run),
             empty="None.",
             fold=True,
@@ -80,8 +80,8 @@ def snooze(choice: str, now: datetime) -> str:
 
 
 def _count(rows: Sequence[Row]) -> str:
-    untold = sum(each["muted"] is not None for each in rows)
-    return f"{len(rows)}, {untold} of them untold" if untold else str(len(rows))
+    unsent = sum(each["muted"] is not None for each in rows)
+    return f"{len(rows)}, {unsent} not notified" if unsent else str(len(rows))
 
 
 def _name(each: Row) -> str:
@@ -119,7 +119,7 @@ def _who(each: Row) -> str:
     if each["acknowledged_by"]:
         until = each["acknowledged_until"]
         return f"{each['acknowledged_by']}, until {_time(until)}" if until else str(each["acknowledged_by"])
-    return (each["muted"] and f"untold: {each['muted']}") or "nobody"
+    return (each["muted"] and f"not notified: {each['muted']}") or "nobody"
 
 
 def _why(run: str) -> Block:
@@ -132,23 +132,23 @@ def _remedies(each: Row, run: str, blocked: str) -> Iterable[Block]:
         args = {"episode": each["episode"]}
         yield {
             "id": "ack", "label": "Acknowledge", "args": args, "disabled": blocked, "fields": [_BY, _REASON],
-            "words": f"You take care of `{_name(each)}`: it is not told again while this episode lasts.",
+            "words": f"Acknowledge `{_name(each)}`: no more notifications during this episode.",
         }  # fmt: skip
         yield {
             "id": "snooze", "label": "Snooze", "args": args, "disabled": blocked, "fields": [_BY],
             "choices": [{"label": label, "args": {"for": lasting}} for label, lasting in _SNOOZES],
-            "words": f"You look at `{_name(each)}` later: people are told again if it still fires then.",
+            "words": f"Snooze `{_name(each)}`: notify again if it is still firing.",
         }  # fmt: skip
     yield {
         "id": "silence", "label": "Silence", "args": {"rule": each["rule"], "run": run}, "disabled": blocked,
         "fields": [_BY, _REASON, _FOR],
-        "words": f"Nobody is told of `{each['rule']}` of run `{run}` for this long, not even when it begins anew.",
+        "words": f"Silence `{each['rule']}` in run `{run}`: no notifications for this long, even if it fires again.",
     }  # fmt: skip
 
 
 def _new_silence(run: str, blocked: str) -> Block:
     fields = [
-        {"name": "rule", "label": "rule; * and ? stand for anything", "value": ""},
+        {"name": "rule", "label": "rule; * and ? are wildcards", "value": ""},
         {"name": "run", "label": "run", "value": run},
         {"name": "severity", "label": "severity", "value": "", "options": ["", "info", "warning", "critical"]},
         {"name": "slice", "label": "slice, as in replica=a", "value": ""},
@@ -157,13 +157,13 @@ def _new_silence(run: str, blocked: str) -> Block:
         _BY,
         _REASON,
     ]
-    words = "Nobody is told of alerts that match all of this; what is left empty matches anything."
+    words = "Alerts that match all of these fields send no notifications. Empty fields match anything."
     return {"id": "silence", "label": "New silence", "disabled": blocked, "fields": fields, "words": words}
 
 
 def _silences(rows: Sequence[Row], blocked: str) -> list[Block]:
     def end(each: Row) -> Block:
-        words, args = "Alerts that match are told again.", {"silence": each["id"]}
+        words, args = "Matching alerts send notifications again.", {"silence": each["id"]}
         return {"id": "unsilence", "label": "End", "args": args, "disabled": blocked, "fields": [_BY], "words": words}
 
     return [

@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from logprobe.app.dashboard.pages.blocks import Block, heading, row, table, text
+from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
 
 Row = Mapping[str, Any]
 
 _BY: Final = {"name": "by", "label": "your name", "required": True}
-_CHANNELS: Final = ("channel", "kind", "hears of", "state", "last message", "sent", "waiting", "given up")
+_CHANNELS: Final = ("channel", "kind", "receives", "state", "last message", "sent", "waiting", "abandoned")
 _LOST: Final = ("alert", "channel", "when", "attempts", "error")
-_NONE: Final = (
-    "None: nobody is told. `channels.yaml` in the home, or the environment, names channels; see docs/channels.md."
-)
+_NONE: Final = "None, so no notifications are sent. Configure channels in `channels.yaml` in the home, or in the environment; see docs/channels.md."
 
 
 def channels_blocks(
@@ -31,12 +29,12 @@ def channels_blocks(
     """
     channels = document["channels"]
     return [
-        heading("Channels", "channels.yaml in the home is read again when it changes; secrets are shown nowhere"),
+        heading("Channels", "channels.yaml in the home is reloaded when it changes; secrets are never shown"),
         *([text(document["problem"], "warning")] if document["problem"] else []),
         table("channels", _CHANNELS, [_channel(each, blocked) for each in channels], empty=_NONE),
-        heading("Not delivered", "messages that a channel refused, or did not take for a day"),
+        heading("Not delivered", "messages that a channel rejected, or did not accept for a day"),
         table("undelivered", _LOST, [_letter(each, blocked) for each in lost], empty="None."),
-        heading("Done by people", "newest first"),
+        heading("Audit", "newest first"),
         table(
             "audit",
             ("when", "who", "what", "about", "words"),
@@ -71,16 +69,16 @@ def _state(each: Row) -> tuple[str, str]:
     """In words, and a tone where somebody should look."""
     paced = f"; asked for fewer messages {each['limited']}×" if each["limited"] else ""
     if each["kind"] is None:
-        return ("messages wait for it to come back" if each["waiting"] else "–"), ""
+        return ("messages are waiting for it to recover" if each["waiting"] else "–"), ""
     if each["waits_until"]:
-        return f"rests until {_clock(each['waits_until'])}: {each['why']}{paced}", "warning"
+        return f"paused until {_clock(each['waits_until'])}: {each['why']}{paced}", "warning"
     if each["last_error"]:
         return f"tries again: {each['last_error']}{paced}", "warning"
     return ("works" if each["sent"] else "not used yet") + paced, ""
 
 
 def _test(name: str, blocked: str) -> Block:
-    words = f"A test message goes to `{name}` at once; it says that it is one."
+    words = f"Sends a message to `{name}` now, marked as a test."
     return {
         "id": "test",
         "label": "Send a test",
@@ -93,10 +91,8 @@ def _test(name: str, blocked: str) -> Block:
 
 def _letter(each: Row, blocked: str) -> Block:
     args = {"key": each["key"], "channel": each["channel"]}
-    again = (
-        f"`{each['channel']}` gets one more try; it looks first whether the message has arrived, where a channel can."
-    )
-    drop = "Nobody will be told; the alert itself is not touched."
+    again = f"`{each['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message has arrived."
+    drop = "The message is not sent; the alert itself does not change."
     actions: list[Block] = [
         {"id": "again", "label": "Send again", "args": args, "disabled": blocked, "fields": [_BY], "words": again},
         {

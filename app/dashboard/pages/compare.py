@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import pyarrow as pa
 
+from logprobe.app.comparison_text import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
 from logprobe.app.dashboard.charts.compare_charts import charts_of, run_looks
+from logprobe.app.dashboard.elements.links import from_address
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
-from logprobe.app.report.comparison import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.axes import AXES, Axis, positions
@@ -20,7 +20,7 @@ from logprobe.monitor.compare.verdicts import METRICS
 from logprobe.monitor.diagnosis.parity import Setting
 from logprobe.monitor.metrics.catalog import KEYS
 
-MOST: Final = 5  # runs beside the baseline: more lines cannot be told apart
+MOST: Final = 5  # runs beside the baseline: more lines cannot be distinguished
 SHOWN: Final = (
     "backend.k3_kl", "total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "entropy", "reward", "weight_lag_mean",
 )  # fmt: skip
@@ -28,7 +28,7 @@ _MOST_CHARTS: Final = 12
 _AXIS_WORDS: Final = {"step": "step", "tokens": "tokens", "time": "time", "onset": "since onset"}
 _ELSEWHERE: Final = (
     "Runs of this home. Those of other homes, recorded folders and bundles are compared by `logprobe compare RUN… --baseline RUN`, "
-    "where a RUN may be `HOME:RUN`, a folder or a `.logprobe` file."
+    "where a RUN can be `HOME:RUN`, a folder or a `.logprobe` file."
 )
 
 
@@ -64,12 +64,12 @@ def choice_of(known: Sequence[str], opened: str, address: Mapping[str, str | Non
         opened: the run that the bar shows; compared unless the address names others.
         address: `baseline`, `runs`, `align` and `metric`, as far as it has them.
     """
-    asked = _names(address.get("runs")) or (opened,)
+    asked = from_address(address.get("runs")) or (opened,)
     baseline = address.get("baseline")
     if baseline is None and len(known) == 2:  # noqa: PLR2004 -- two runs: there is nothing to choose
         baseline = next(name for name in known if name not in asked[:1])
     found = [name for name in dict.fromkeys(asked) if name in known and name != baseline]
-    shown = tuple(dict.fromkeys(map(_whole, _names(address.get("metric"))))) or SHOWN
+    shown = tuple(dict.fromkeys(map(_whole, from_address(address.get("metric"))))) or SHOWN
     axis = address.get("align") or "step"
     missing = [name for name in dict.fromkeys((*asked, baseline or opened)) if name not in known]
     return Choice(
@@ -83,23 +83,10 @@ def choice_of(known: Sequence[str], opened: str, address: Mapping[str, str | Non
 
 def _notes(missing: Sequence[str], too_many: Sequence[str], shown: Sequence[str], axis: str) -> Iterator[str]:
     yield from (f"There is no run called {name} here." for name in missing)
-    yield from (f"{name} is left out: no more than {MOST} runs can be told apart." for name in too_many)
+    yield from (f"{name} is left out: at most {MOST} runs can be distinguished." for name in too_many)
     yield from (f"There is no metric {key}." for key in shown if key not in KEYS)
     if axis not in AXES:
         yield f"Runs cannot be aligned by {axis}."
-
-
-def in_address(names: Iterable[str]) -> str:
-    """Names as `runs` holds them; a comma may be part of a name. `browser/compare.js` does the same.
-
-    >>> in_address(["a", "b,c"]), _names("a,b%2Cc")
-    ('a,b%2Cc', ('a', 'b,c'))
-    """
-    return ",".join(name.replace("%", "%25").replace(",", "%2C") for name in names)
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(unquote(name) for name in (text or "").split(",") if name)
 
 
 def _whole(key: str) -> str:
@@ -126,9 +113,9 @@ def chooser(choice: Choice, runs: Sequence[Run], problem: str = "") -> dict[str,
 
 def _missing(choice: Choice, runs: Sequence[Run]) -> str:
     if len(runs) < 2:  # noqa: PLR2004 -- a run and a baseline
-        return "There is one run here: a comparison needs two."
+        return "There is only one run here: a comparison needs two."
     if choice.baseline is None:
-        return "Choose a baseline: the run that the others are held against."
+        return "Choose a baseline: the run to compare the others with."
     return "" if choice.runs else "Choose at least one run to compare with the baseline."
 
 
@@ -151,9 +138,9 @@ def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
     axis = [] if found.axis == "step" else [AXES[found.axis]]
     rows: list[dict[str, Any]] = []
     for run in found.histories:
-        courses, places = {key: run.course(key) for key in metrics}, positions(run, found.axis)
-        for step in sorted({step for course in courses.values() for step in course}):
-            values = {key: course.get(step) for key, course in courses.items()}
+        trends, places = {key: run.trend(key) for key in metrics}, positions(run, found.axis)
+        for step in sorted({step for trend in trends.values() for step in trend}):
+            values = {key: trend.get(step) for key, trend in trends.items()}
             rows.append({"run": run.label, "step": step, **{name: places.get(step) for name in axis}, **values})
     kinds = [("run", pa.string()), ("step", pa.int64()), *((name, pa.float64()) for name in [*axis, *metrics])]
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
@@ -211,7 +198,7 @@ def _settings(found: Comparison) -> dict[str, Any]:
     relevant = [{item.fact: item for item in pairing.relevant} for pairing in found.pairings]
     others = [{item.fact: item for item in pairing.differences} for pairing in found.pairings]
     rows = [*_lines(relevant, "yes"), *_lines(others, "")]
-    head = ["setting", found.baseline, *(pairing.run for pairing in found.pairings), "parity depends on it"]
+    head = ["setting", found.baseline, *(pairing.run for pairing in found.pairings), "required for parity"]
     return {"head": head, "rows": rows}
 
 

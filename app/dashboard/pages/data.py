@@ -1,26 +1,44 @@
-"""The Data page as blocks: what is stored of which run, what is missing, lost or set aside, and who is at work. Pure."""
+"""The Data page as blocks: what is stored of which run, what is missing, lost or quarantined, and who is at work. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from logprobe.app.dashboard.pages.bar import ingest_lag
-from logprobe.app.dashboard.pages.blocks import Block, facts, heading, row, table, text
-from logprobe.app.dashboard.pages.data_words import about_file, counted, when
-from logprobe.app.numbers import data_size, duration, number
+from logprobe.app.dashboard.elements.bar import ingest_lag
+from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table, text
+from logprobe.app.imports_text import amounts, delays, imports_of
+from logprobe.app.lost_records import about_file
+from logprobe.app.numbers import counted, data_size, duration, number, when
+from logprobe.app.raw_text import home_of
 from logprobe.app.runs import Run
 from logprobe.app.tables import harmless
 
 Row = Mapping[str, Any]
 
-_RUNS: Final = ("run", "state", "steps", "trained on", "recorded", "on disk", "lost or set aside")
-_JOBS: Final = ("job", "last run", "runs", "what it did last")
+_RUNS: Final = ("run", "state", "steps", "trained on", "recorded", "raw tokens", "lost or quarantined")
+_JOBS: Final = ("job", "last run", "runs", "last result")
 _FILES: Final = ("file", "of run", "what happened", "what to do", "moved aside")
-_KEPT: Final = ("run", "tokens can be read", "of steps", "on disk", "since")
-_QUIET: Final = frozenset({"seconds", "problems", "max_bytes", "max_run_bytes", "max_age_seconds"})  # said elsewhere
+_IMPORTS: Final = ("folder", "into run", "state", "since it started", "waiting or broken", "last addition")
+_STUCK: Final = ("file", "of run", "error", "since", "attempts")
+_BY: Final = {"name": "by", "label": "your name", "required": True}
+_KEPT: Final = ("run", "tokens can be read", "of steps", "raw tokens", "since")
+_FOLDED: Final = ("run", "steps folded into sums", "last of them", "sequences kept as a sample", "of folded steps")
+_QUIET: Final = frozenset(
+    {
+        "seconds",
+        "problems",
+        "incomplete",
+        "max_bytes",
+        "max_run_bytes",
+        "max_age_seconds",
+        "imports",
+        "place",
+        "waiting_seconds",
+    }
+)  # said elsewhere
 
 
 @dataclass(frozen=True)
@@ -37,17 +55,17 @@ def ingest_blocks(status: Row, stored: Stored, room: str) -> list[Block]:
     """How far the store is behind what was recorded. `status`: of the service; `room`: what there is on the disk."""
     dirty = sum(each["dirty_steps"] for each in stored.runs)
     service = (
-        "does not run" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
+        "not running" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
     )
     wal = stored.store["wal_size"]
     return [
         facts(
             [
-                ("waiting in the spool", _waiting(status.get("backlog"))),
-                ("lag of ingest", ingest_lag(status) or "–"),
+                ("waiting in spool", _waiting(status.get("backlog"))),
+                ("ingest lag", ingest_lag(status) or "–"),
                 ("steps to compute", f"{dirty:,}"),
                 ("service", service),
-                ("store", f"{stored.store['database_size']}, and {wal} not yet folded in"),
+                ("store", f"{stored.store['database_size']}, and {wal} not merged yet"),
                 ("home", f"{status.get('home', '–')}: {room}"),
             ]
         )
@@ -57,10 +75,12 @@ def ingest_blocks(status: Row, stored: Stored, room: str) -> list[Block]:
 def _waiting(backlog: Row | None) -> str:
     if backlog is None:
         return "–"
+    hidden = backlog.get("unreadable")
+    unseen = f"; {counted(hidden, 'file or folder')} cannot be inspected" if hidden else ""
     if not backlog["segments"]:
-        return "nothing"
+        return f"nothing{unseen}"
     oldest = backlog["oldest_seconds"] or 0.0
-    return f"{backlog['segments']:,} files, {data_size(backlog['bytes'])}, the oldest {duration(oldest)} old"
+    return f"{backlog['segments']:,} files, {data_size(backlog['bytes'])}, the oldest {duration(oldest)} old{unseen}"
 
 
 def runs_blocks(stored: Stored, runs: Sequence[Run], shown: str | None) -> list[Block]:
@@ -70,7 +90,7 @@ def runs_blocks(stored: Stored, runs: Sequence[Run], shown: str | None) -> list[
     rows = [
         _run(each, states.get(each["run"]), whole, tone="info" if each["run"] == shown else "") for each in stored.runs
     ]
-    empty = "Nothing was recorded here yet; the Overview says how to begin."
+    empty = "Nothing has been recorded here yet; see the Overview to get started."
     return [heading("Runs", "newest first; times are UTC"), table("runs", _RUNS, rows, empty=empty)]
 
 
@@ -104,7 +124,7 @@ def _losses(each: Row) -> str:
     said = [
         f"{each['lost_tokens']:,} tokens" if each["lost_tokens"] else "",
         f"{each['lost_sequences']:,} sequences" if each["lost_sequences"] else "",
-        counted(each["quarantined"], "file") + " set aside" if each["quarantined"] else "",
+        counted(each["quarantined"], "file") + " quarantined" if each["quarantined"] else "",
     ]
     return ", ".join(filter(None, said))
 
@@ -125,17 +145,62 @@ def _store_bytes(said: str) -> float | None:
         return None
 
 
-def files_blocks(stored: Stored) -> list[Block]:
-    """Files in quarantine, and why."""
+def files_blocks(stored: Stored, status: Row, *, blocked: str) -> list[Block]:
+    """Files in quarantine and why, and those in the spool that cannot be read now.
+
+    Args:
+        stored: what is known of the store.
+        status: of the service.
+        blocked: why nothing can be done from this page; "": it can.
+    """
     total = stored.quarantine[0]["total"] if stored.quarantine else 0
     more = f"; the newest {len(stored.quarantine):,} of {total:,}" if total > len(stored.quarantine) else ""
     return [
-        heading("Quarantine", f"files that cannot be trusted; none of their rows counts{more}"),
-        table("quarantine", _FILES, [_file(each) for each in stored.quarantine], empty="Every file was sound."),
+        heading("Quarantine", f"files that cannot be trusted; their rows are not counted{more}"),
+        table(
+            "quarantine", _FILES, [_file(each, blocked) for each in stored.quarantine], empty="No files in quarantine."
+        ),
+        heading("Cannot be read now", "files and folders waiting in spool; each is retried, and nothing is lost"),
+        table("stuck", _STUCK, [_stuck(each) for each in _waiting_files(status)], empty="None."),
     ]
 
 
-def _file(each: Row) -> Block:
+def _waiting_files(status: Row) -> Sequence[Row]:
+    return (status.get("stuck") or {}).get("files") or ()
+
+
+def _stuck(each: Row) -> Block:
+    since = datetime.fromtimestamp(each["since"], UTC)
+    cells = [
+        f"`{harmless(each['path'])}`",
+        harmless(each["run"] or "–"),
+        harmless(each["error"]),
+        when(since),
+        f"{each['attempts']:,}; the next in {duration(each['retry_seconds'])}",
+    ]
+    return row(cells, tone="warning")
+
+
+def quarantine_actions(each: Row, blocked: str) -> list[Block]:
+    """What can be done about a file in quarantine."""
+    args = {"file": each["path"]}
+    retry = "The file moves back to the spool and is read again. If it still cannot be trusted, it returns here."
+    drop = "The file and its rows are deleted. This cannot be undone."
+    return [
+        {"id": "retry", "label": "Retry", "args": args, "disabled": blocked, "fields": [_BY], "words": retry},
+        {
+            "id": "drop",
+            "label": "Drop",
+            "args": args,
+            "disabled": blocked,
+            "fields": [_BY],
+            "words": drop,
+            "danger": True,
+        },
+    ]
+
+
+def _file(each: Row, blocked: str) -> Block:
     happened, remedy = about_file(each["reason"])
     cells = [
         f"`{harmless(each['path'])}`, {data_size(each['bytes'])}",
@@ -144,23 +209,75 @@ def _file(each: Row) -> Block:
         remedy,
         when(each["moved_at"]),
     ]
-    return row(cells, tone="critical" if each["reason"] != "foreign" else "warning")
+    tone = "critical" if each["reason"] != "foreign" else "warning"
+    return row(cells, tone=tone, actions=quarantine_actions(each, blocked))
+
+
+def imports_blocks(status: Row) -> list[Block]:
+    """The folders that `imports.yaml` has followed."""
+    rows = [_import(each) for each in imports_of(status)]
+    empty = "None. List folders that other programs write in imports.yaml (docs/importing.md)."
+    return [
+        heading("Imports", "folders followed while this home is served"),
+        table("imports", _IMPORTS, rows, empty=empty),
+    ]
+
+
+def _import(each: Row) -> Block:
+    cells = [
+        f"`{harmless(each['path'])}`, {each['format']}",
+        harmless(each["run"]),
+        harmless(each["state"]),
+        harmless(amounts(each).removeprefix(", ") or "–"),
+        harmless(delays(each).removeprefix("; ") or "nothing"),
+        when(each.get("last")),
+    ]
+    healthy = each["state"] in {"starting", "following"} and not each.get("broken")
+    return row(cells, tone="" if healthy else "warning")
 
 
 def kept_blocks(stored: Stored, status: Row) -> list[Block]:
     """Until when raw tokens are kept, and of which steps there are any."""
     done = (_jobs(status).get("retention") or {}).get("progress") or {}
+    moving = (_jobs(status).get("object_store") or {}).get("progress") or {}
     rows = [_kept(each) for each in stored.kept]
+    folding = (_jobs(status).get("store_budget") or {}).get("progress") or {}
+    folded = [_folded(each) for each in stored.kept if each["folded"]]
     return [
-        heading("Retention", "of single tokens; statistics, metrics and events are never removed"),
-        facts([("limits", _limits(done)), ("kept now", _now(done)), ("last look", _removed(done))]),
+        heading("Retention", "of single tokens and of sequences; metrics and events are never removed"),
+        facts(
+            [
+                ("limits", _limits(done)),
+                ("kept now", _now(done)),
+                ("last look", _removed(done)),
+                *([("object store", elsewhere)] if (elsewhere := home_of(moving)) else []),
+                ("store", _budget(folding)),
+            ]
+        ),
         table("kept", _KEPT, rows, empty="No run has trained on anything yet."),
+        table("folded", _FOLDED, folded, empty="All sequences of every step are kept."),
     ]
+
+
+def _budget(done: Row) -> str:
+    """The store's limit and what it holds."""
+    if "bytes" not in done:
+        return "limit unknown: the service has not checked yet"
+    if done["max_bytes"] is None:
+        return f"{data_size(done['bytes'])} in use, no limit"
+    over = "; nothing more can be folded" if done["over"] else ""
+    return f"{data_size(done['bytes'])} of {data_size(done['max_bytes'])} in use{over}"
+
+
+def _folded(each: Row) -> Block:
+    sample = f"{each['sampled']:,}, from step {each['sampled_from']:,}" if each["sampled"] else "none"
+    cells = [harmless(each["run"]), f"{each['folded']:,} of {each['steps']:,}", f"{each['last_folded']:,}", sample]
+    return row([*cells, "metrics, lag, joins: exact; profiles: by windows; slices: null"])
 
 
 def _limits(done: Row) -> str:
     if "max_bytes" not in done:
-        return "not known: the service has not looked yet"
+        return "unknown: the service has not checked yet"
     days = done["max_age_seconds"]
     stated = [
         f"{data_size(done['max_bytes'])} for the home" if done["max_bytes"] is not None else "",
@@ -183,7 +300,9 @@ def _removed(done: Row) -> str:
         return "–"
     gone = f"{counted(done['removed_files'], 'file')} removed ({data_size(done['removed_bytes'])})"
     missing = (
-        f"; {counted(done['missing_files'], 'file')} had gone from the disk already" if done["missing_files"] else ""
+        f"; {counted(done['missing_files'], 'file')} were already missing from the disk"
+        if done["missing_files"]
+        else ""
     )
     return f"{gone}, {done['merged_files']:,} merged into {done['merged_into']:,}{missing}"
 
@@ -207,10 +326,11 @@ def _kept(each: Row) -> Block:
 
 def _gone(each: Row) -> str:
     """Why tokens cannot be read any more, or never could be."""
-    removed = each["sequences"] - each["with_raw"] - each["reduced"]
+    removed = each["sequences"] - each["with_raw"] - each["reduced"] - each["summed"]
     reasons = [
-        f"{each['reduced']:,} came as statistics only" if each["reduced"] else "",
-        f"{removed:,} were removed by the limits" if removed > 0 else "",
+        f"{each['summed']:,} in folded steps" if each["summed"] else "",
+        f"{each['reduced']:,} recorded as statistics only" if each["reduced"] else "",
+        f"{removed:,} removed by the limits" if removed > 0 else "",
     ]
     return f"; {', '.join(filter(None, reasons))}"
 
@@ -220,7 +340,7 @@ def jobs_blocks(status: Row) -> list[Block]:
     rows = [_job(name, job) for name, job in _jobs(status).items()]
     empty = "The service does not answer, so nothing is ingested, computed or sent."
     return [
-        heading("Jobs of the service", "each is tried again at its next turn"),
+        heading("Jobs of the service", "each is retried at its next turn"),
         table("jobs", _JOBS, rows, empty=empty),
     ]
 
@@ -262,7 +382,7 @@ def environment_blocks(findings: Sequence[tuple[str, str, str]]) -> list[Block]:
         if level != "ok"
     ]
     return [
-        heading("Installed here", "as the doctor finds it on this machine, which need not be the engine's"),
+        heading("Installed here", "as `logprobe doctor` finds it on this machine, which may not be the engine's"),
         text("; ".join(harmless(words) for level, words, _ in findings if level == "ok") + "."),
         table("installed", ("besides", "what to do"), rows, empty="Nothing is missing."),
     ]
@@ -270,4 +390,4 @@ def environment_blocks(findings: Sequence[tuple[str, str, str]]) -> list[Block]:
 
 def nothing_read() -> list[Block]:
     """Nothing has been read yet."""
-    return [text("Nothing of the home was read yet; the page tries again.", "unknown")]
+    return [text("The home has not been read yet; retrying.", "unknown")]

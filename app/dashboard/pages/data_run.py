@@ -7,50 +7,70 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logprobe.app.dashboard.pages.blocks import Block, facts, heading, row, table
-from logprobe.app.dashboard.pages.data_words import about_event, counted, when
-from logprobe.app.gaps import faults_of, gaps_of, measured, raw_sampled
-from logprobe.app.numbers import data_size, number
+from logprobe.app import nodes
+from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table
+from logprobe.app.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
+from logprobe.app.lost_records import about_event
+from logprobe.app.numbers import counted, data_size, number, when
 from logprobe.app.tables import harmless
 
 Row = Mapping[str, Any]
 
 _COLLECTORS: Final = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
+_NODES: Final = ("node", "behind", "clock", "logprobe", "token", "problem")
 _PROBLEMS: Final = ("complaint", "times", "lost", "last", "message", "what to do")
+_TWICE: Final = "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in logprobe"
 
 
 @dataclass(frozen=True)
 class Account:
-    """What is known of one run's records: rows of `cli_gaps`, `cli_problems` and `app_data_collectors`, and the judgement on-policy."""
+    """What is known of one run's records: rows of stored queries, and the on-policy verdict.
+
+    Attributes:
+        gaps: of `cli_gaps`; None: nothing was ingested.
+        problems: of `cli_problems`.
+        collectors: of `app_data_collectors`.
+        on_policy: in words.
+        doubled: of `cli_doubled`; None: nothing is in the store twice.
+        sent: of `cli_sent`; None: not asked.
+        nodes: of `relay_nodes`; none: the run shares a disk with the service.
+    """
 
     gaps: Row | None
     problems: Sequence[Row]
     collectors: Sequence[Row]
     on_policy: str
+    doubled: Row | None = None
+    sent: Row | None = None
+    nodes: Sequence[Row] = ()
 
 
 def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
     """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: nobody has looked yet."""
-    firing = "the rules have not looked yet" if alerts is None else ", ".join(alerts) or "none fires"
+    firing = "the rules have not been evaluated yet" if alerts is None else ", ".join(alerts) or "none fires"
     stated = [("on-policy", account.on_policy), ("alerts", firing)]
     if account.gaps is not None:
         sampled = raw_sampled(account.gaps)
         stated = [("measured", measured(account.gaps)), *([("sampling", sampled)] if sampled else []), *stated]
+    if account.sent is not None and (words_on_sent := sent(account.sent)):
+        stated = [("sent", words_on_sent), *stated]
     problems = [_problem(each) for each in account.problems]
     return [
-        heading(f"What {harmless(run)} lacks", "and what that leaves unknown"),
+        heading(f"Missing inputs of {harmless(run)}", "and the metrics they affect"),
         facts(stated),
-        table("lacks", ("what", "what to do"), _lacks(account.gaps), empty="Nothing: everything can be measured."),
-        heading("Dropped or complained about", "as the run's collectors and ingest say"),
-        table("problems", _PROBLEMS, problems, empty="Nothing was dropped, and nobody complained."),
+        table("lacks", ("what", "what to do"), _lacks(account), empty="None: everything can be measured."),
+        heading("Drops and problems", "as reported by the run's collectors and ingest"),
+        table("problems", _PROBLEMS, problems, empty="Nothing dropped, no problems reported."),
     ]
 
 
-def _lacks(gaps: Row | None) -> list[Block]:
+def _lacks(account: Account) -> list[Block]:
+    gaps = account.gaps
     if gaps is None:
-        return [row(["nothing of it was ingested yet", "see what waits in the spool"])]
+        return [row(["none of it has been ingested yet", "check the spool"])]
+    twice = [] if account.doubled is None else [row([harmless(doubled(account.doubled)), _TWICE], tone="critical")]
     faults = [row([words, remedy], tone="critical") for words, remedy in faults_of(gaps)]
-    return [*faults, *(row([words, remedy], tone="warning") for words, remedy in gaps_of(gaps))]
+    return [*twice, *faults, *(row([words, remedy], tone="warning") for words, remedy in gaps_of(gaps))]
 
 
 def _problem(each: Row) -> Block:
@@ -72,9 +92,33 @@ def _problem(each: Row) -> Block:
 def collectors_blocks(run: str, collectors: Sequence[Row]) -> list[Block]:
     """Who records a run, and how each of them is."""
     rows = [_collector(each) for each in collectors]
-    empty = "No collector has said anything of itself."
-    note = "the one heard last first; an engine that is watched has a self-test"
+    empty = "No collector has reported."
+    note = "most recent first; engines with the plugin have a self-test"
     return [heading(f"Collectors of {harmless(run)}", note), table("collectors", _COLLECTORS, rows, empty=empty)]
+
+
+def nodes_blocks(run: str, found: Sequence[Row]) -> list[Block]:
+    """How far the nodes that send through a relay are behind; nothing where none does."""
+    if not found:
+        return []
+    rows = [
+        row(
+            [
+                harmless(each["node"]),
+                nodes.behind(each),
+                nodes.clock(each) or "right",
+                harmless(each["version"] or "–"),
+                harmless(each["writer"]),
+                harmless(each["problem"] or "none"),
+            ],
+            tone="warning" if nodes.is_late(each) else "",
+        )
+        for each in found
+    ]
+    return [
+        heading(f"Nodes of {harmless(run)}", "that send through a relay; the one furthest behind first"),
+        table("nodes", _NODES, rows, empty=""),
+    ]
 
 
 def _collector(each: Row) -> Block:
@@ -121,7 +165,7 @@ def _process(started: Row) -> str:
 def _heard(each: Row) -> str:
     if each["failed"]:
         return harmless(each["failed"])
-    word = "closed in order" if each["closed"] else "last heard"
+    word = "closed cleanly" if each["closed"] else "last heard"
     return f"{word} {when(each['last_sign'] or each['last_segment'])}"
 
 

@@ -2,44 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.pages.blocks import Block, heading, row, table, text
-from logprobe.app.dashboard.pages.verdict import banner
-from logprobe.app.diagnosis_words import ADVICE, LAYERS, sure
+from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
+from logprobe.app.dashboard.elements.verdict import alarms, banner
+from logprobe.app.diagnosis_text import ADVICE, LAYERS, sure
 from logprobe.app.numbers import number
+from logprobe.app.proof_text import HEAD, arm_cells, headline
 from logprobe.monitor.diagnosis import CAUSES
+from logprobe.monitor.diagnosis.acceptance import MARGIN
+from logprobe.monitor.diagnosis.accepted import Expectation, explained
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
-_CREDIBLE: Final = 0.5  # as the verdict has it
+_BY: Final = {"name": "by", "label": "your name", "required": True}
 
 
-def diagnosis_blocks(view: RunView) -> list[Block]:
+@dataclass(frozen=True)
+class Acceptances:
+    """What people have accepted of a run, and what they may do about it.
+
+    Attributes:
+        accepted: rows of `acceptances_read`.
+        expected: the gap that an earlier run lets expect; None: there is no such run.
+        blocked: why nothing can be done from this page; "": it can.
+    """
+
+    accepted: Sequence[Mapping[str, Any]] = ()
+    expected: Expectation | None = None
+    blocked: str = "findings cannot be accepted here"
+
+
+def diagnosis_blocks(view: RunView, acceptances: Acceptances | None = None) -> list[Block]:
     """Blocks of `browser/report.js` for a run; only the verdict while it has not been diagnosed."""
-    if view.judgement is None:
+    if view.diagnosis is None:
         return [banner(view)]
-    document = view.judgement.document
-    return [banner(view), *_course(view), *_layers(document), *_correction(document), *_not_measured(document)]
+    document, known = view.diagnosis.document, acceptances or Acceptances()
+    return [
+        banner(view),
+        *_trend(view),
+        *_layers(document, known),
+        *_accepted(document, known),
+        *_correction(document),
+        *_not_measured(document),
+    ]
 
 
-def _course(view: RunView) -> Iterator[Block]:
-    reasons = view.judgement.growth.reasons if view.judgement else ()
+def _trend(view: RunView) -> Iterator[Block]:
+    reasons = view.diagnosis.growth.reasons if view.diagnosis else ()
     if reasons:
-        yield heading("Course of the gap", "KL (k3) of engine and trainer, against the run's own beginning")
+        yield heading("Trend of the gap", "KL (k3) of engine and trainer, compared with the run's own baseline")
         yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
 
 
-def _layers(document: Mapping[str, Any]) -> Iterator[Block]:
+def _layers(document: Mapping[str, Any], known: Acceptances) -> Iterator[Block]:
     """Layer by layer, in the order in which they are ruled out."""
     for layer in ORDER:
         name, _, question = LAYERS[layer].partition(": ")
         findings = [finding for finding in document["findings"] if finding["layer"] == layer]
         yield heading(f"{name[:1].upper()}{name[1:]}", question)
-        rows = [line for finding in findings for line in _finding(finding)]
+        rows = [line for finding in findings for line in _finding(finding, _offer(document, finding, known))]
         yield table(name, _HEAD, rows, empty=_nothing(document))
         yield from (text(finding["explanation"]) for finding in findings)
         yield from _ruled_out(layer, {finding["cause"] for finding in findings}, document)
@@ -47,8 +73,8 @@ def _layers(document: Mapping[str, Any]) -> Iterator[Block]:
 
 def _nothing(document: Mapping[str, Any]) -> str:
     if document["verdict"] == "no_data":
-        return "Nothing could be looked at."
-    return "No finding in what was measured." if document["not_measured"] else "No finding."
+        return "Nothing could be checked."
+    return "No findings in what was measured." if document["not_measured"] else "No findings."
 
 
 def _ruled_out(layer: str, found: set[str], document: Mapping[str, Any]) -> Iterator[Block]:
@@ -58,20 +84,98 @@ def _ruled_out(layer: str, found: set[str], document: Mapping[str, Any]) -> Iter
         yield text(f"No sign of: {', '.join(others)}.")
 
 
-def _finding(finding: Mapping[str, Any]) -> Iterator[Block]:
+def _finding(finding: Mapping[str, Any], offer: Sequence[Block]) -> Iterator[Block]:
     """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by number."""
-    credible = finding["confidence"] >= _CREDIBLE
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
-    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}"
+    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{_exempt(finding)}"
     evidence = finding["evidence"]
     seen = ", ".join(f"{_named(name)} {_value(value)}" for name, value in evidence.items() if not expected(name))
     cells = [finding["cause"].replace("_", " "), seen, "no sign of it", sureness, finding["fix"]]
-    yield row(cells, tone="critical" if credible else "warning")
+    yield row(cells, tone=_tone(finding), actions=offer)
     for name, value in evidence.items():
         should = expected(name)
         if should is not None:
             held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
             yield row([_named(name), _value(value), should.words, held, ""])
+
+
+def _tone(finding: Mapping[str, Any]) -> str:
+    """What alarms nobody has no colour."""
+    if finding.get("urgency") == "informational" or finding.get("accepted") is not None:
+        return ""
+    return "critical" if alarms(finding) else "warning"
+
+
+def _exempt(finding: Mapping[str, Any]) -> str:
+    """How much of the gap it explains, and whether it is accepted or forbids a correction."""
+    said = []
+    share = (finding.get("share") or {}).get("now")
+    if share is not None:
+        said.append(f"{share:.0%} of the gap")
+    if finding.get("accepted") is not None:
+        said.append(f"accepted: {finding['accepted']['because']}")
+    elif finding.get("urgency") == "informational":
+        said.append("as expected")
+    if finding.get("vetoes"):
+        said.append("vetoes a correction")
+    return "".join(f"; {words}" for words in said)
+
+
+def _offer(document: Mapping[str, Any], finding: Mapping[str, Any], known: Acceptances) -> list[Block]:
+    """A button to accept it, with the limit that another run or its own size suggests; none where it is accepted."""
+    if finding.get("accepted") is not None:
+        return []
+    cause, now = finding["cause"], explained(document, finding["cause"])
+    suggested = MARGIN * known.expected.k3 if known.expected is not None else None if now is None else MARGIN * now
+    why = "" if known.expected is None else f" The limit is {MARGIN:g} times what was expected: {known.expected.words}."
+    vetoes = (
+        " It still vetoes a correction: importance weights of a wrong distribution are wrong."
+        if finding["layer"] == "semantic"
+        else ""
+    )
+    return [
+        {
+            "id": "accept", "label": "Accept", "args": {"cause": cause}, "disabled": known.blocked,
+            "words": f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}{vetoes}",
+            "fields": [
+                {"name": "because", "label": "because", "required": True},
+                {"name": "up_to", "label": "up to a K3 of", "value": "" if suggested is None else f"{suggested:.2g}", "required": suggested is None},
+                _BY,
+            ],
+        }
+    ]  # fmt: skip
+
+
+def _accepted(document: Mapping[str, Any], known: Acceptances) -> Iterator[Block]:
+    """What people live with, also what is not found now or has grown beyond its limit; nothing where nothing is accepted or expected."""
+    if known.expected is not None:
+        yield text(f"Expected: {known.expected.words}.")
+    if not known.accepted:
+        return
+    found = {each["cause"]: each for each in document["findings"]}
+    yield heading("Accepted", "neither alerts nor vetoes a correction, up to the limit")
+    rows = [_acceptance(each, found.get(each["cause"]), document, known.blocked) for each in known.accepted]
+    yield table("accepted", ("finding", "K3 now", "up to", "because", "by"), rows, empty="Nothing.")
+
+
+def _acceptance(
+    each: Mapping[str, Any], finding: Mapping[str, Any] | None, document: Mapping[str, Any], blocked: str
+) -> Block:
+    back = finding is not None and finding.get("accepted") is None
+    limit = each["up_to"] if each["up_to"] is not None or each["was"] is None else MARGIN * each["was"]
+    cells = [
+        each["cause"].replace("_", " ") + (": beyond what was accepted" if back else ""),
+        "not found" if finding is None else number(explained(document, each["cause"])),
+        f"{MARGIN:g} × its first steps" if limit is None else number(limit),
+        each["because"],
+        f"{each['author'] or '–'}, {each['accepted_at']:%Y-%m-%d %H:%M} UTC",
+    ]
+    withdraw: Block = {
+        "id": "withdraw", "label": "Withdraw", "args": {"cause": each["cause"]}, "fields": [_BY],
+        "disabled": blocked or ("it is accepted in the home's accepted.yaml" if each["source"] == "policy" else ""),
+        "words": f"`{each['cause']}` alerts and vetoes a correction again.",
+    }  # fmt: skip
+    return row(cells, tone="warning" if back else "", actions=[withdraw])
 
 
 def _named(evidence: str) -> str:
@@ -87,7 +191,7 @@ def _value(value: object) -> str:
 
 def _correction(document: Mapping[str, Any]) -> Iterator[Block]:
     advice = document["correction"]
-    yield heading("Correction", "whether importance sampling is the right medicine")
+    yield heading("Correction", "whether importance sampling is the right remedy")
     words = ADVICE[advice["advice"]]
     yield text(f"{words[:1].upper()}{words[1:]}: {advice['why']}")
 
@@ -95,5 +199,22 @@ def _correction(document: Mapping[str, Any]) -> Iterator[Block]:
 def _not_measured(document: Mapping[str, Any]) -> Iterator[Block]:
     yield heading("Not measured", "and how to measure it")
     rows = [row([item["what"], item["why"], item["how"]]) for item in document["not_measured"]]
-    empty = "Everything that the diagnosis looks at was measured."
+    empty = "All inputs of the diagnosis were measured."
     yield table("not measured", ("what", "why", "to measure it"), rows, empty=empty)
+
+
+def experiment_blocks(document: Mapping[str, Any] | None, run: str) -> Iterator[Block]:
+    """The newest bisection of a run: verdict, noise floor and arms; how to run one where there is none."""
+    yield heading("Proof by experiment", "one setting changed at a time, on a real engine")
+    if document is None:
+        yield text(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (docs/proof.md).")
+        return
+    baseline = document["baseline"]
+    yield text(headline(document))
+    yield text(
+        f"K3 between r and t {number(baseline['k3'])}, noise floor {number(baseline['noise_floor'])}; "
+        f"by {document['author'] or 'unknown'}, {document['at'][:16].replace('T', ' ')}."
+    )
+    found = {"this is it": "critical", "contributes": "warning"}
+    rows = [row(arm_cells(arm, baseline), tone=found.get(arm["verdict"], "")) for arm in document["arms"]]
+    yield table("experiment", HEAD, rows, empty="No side departs, so no setting was tried.")

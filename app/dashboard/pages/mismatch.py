@@ -9,22 +9,23 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS, Line, Panel
+from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, pairs_of
 from logprobe.app.dashboard.charts.tiles import change, spark
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.data.visible import Visible
-from logprobe.app.dashboard.pages.blocks import Block, heading, text
+from logprobe.app.dashboard.elements.blocks import Block, heading, text
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.numbers import number, quantity
-from logprobe.monitor.metrics.definition import SIDES, Metric, PairMetric, StepMetric
+from logprobe.collectors.kernel.statistics import SIDES
+from logprobe.monitor.metrics.definition import Metric, PairMetric, StepMetric
 
 USUAL: Final = "k3_kl"
 _SPARK_STEPS: Final = 40
 _LATE: Final = 5  # steps: what the engine reports joins a little after what the trainer does
 _GROUPS: Final = {
     "token": ("Over tokens", "each token weighs the same"),
-    "sequence": ("Over sequences", "each sequence weighs the same, or is looked at as a whole"),
-    "count": ("Counts", "how complete the numbers are, and what is broken"),
+    "sequence": ("Over sequences", "each sequence weighs the same, or counts as a whole"),
+    "count": ("Counts", "completeness of the numbers, and broken tokens"),
 }
 _WORSE: Final = {
     "higher": "higher",
@@ -38,6 +39,7 @@ _HOW: Final = {
     "rollout_logprobs": "log-probs of the engine",
     "trainer_logprobs": "log-probs recomputed by the trainer before the update",
     "current_logprobs": "the trainer's log-probs at the update",
+    "reference_logprobs": "log-probs of the reference policy",
 }
 
 Declared = PairMetric | StepMetric
@@ -48,7 +50,7 @@ def chosen(asked: str | None, catalog: Sequence[Declared]) -> Declared:
     by_key = {metric.key: metric for metric in catalog}
     name = asked or USUAL
     pair, _, key = name.partition(".")
-    return by_key.get(key if pair in PAIRS and key else name) or by_key[USUAL]
+    return by_key.get(key if pair in SIDES and key else name) or by_key[USUAL]
 
 
 def panel_of(metric: Declared) -> Panel:
@@ -80,7 +82,7 @@ def grid_of(run: RunSeries, catalog: Sequence[Declared], seen: Visible, selected
         selected: key of the metric whose chart is open, without a pair.
         theme: colours of the pairs.
     """
-    absent = {pair: why_unmeasured(run, pair) for pair in PAIRS}
+    absent = {pair: why_unmeasured(run, pair) for pair in pairs_of(run)}
     groups = [
         {"title": title, "note": note, "rows": [_pair_row(run, metric, seen, absent) for metric in members]}
         for title, note, members in _grouped(catalog)
@@ -88,13 +90,13 @@ def grid_of(run: RunSeries, catalog: Sequence[Declared], seen: Visible, selected
     steps = [_step_row(run, metric, seen) for metric in catalog if isinstance(metric, StepMetric)]
     return {
         "run": run.run,
-        "pairs": [{"name": pair, "help": PAIR_WORDS[pair], "color": theme.color(pair)} for pair in PAIRS],
+        "pairs": [{"name": pair, "help": PAIR_WORDS[pair], "color": theme.color(pair)} for pair in absent],
         "neutral": theme.neutral,
         "groups": [
             *groups,
             {
                 "title": "Of the step",
-                "note": "no pair's: what the trainer reports, and what engine and weights did",
+                "note": "not of a pair: reported by the trainer, the engine and weight updates",
                 "rows": steps,
             },
         ],
@@ -113,7 +115,7 @@ def as_of(step: int) -> str:
 def broken_of(run: RunSeries, seen: Visible) -> list[str]:
     """What is broken or missing of the steps in view, a sentence per pair that has any."""
     inside = (run.steps >= seen.first) & (run.steps <= seen.last)
-    return [words for pair in PAIRS if (words := _broken(run, pair, inside))]
+    return [words for pair in pairs_of(run) if (words := _broken(run, pair, inside))]
 
 
 def _broken(run: RunSeries, pair: str, inside: npt.NDArray[np.bool_]) -> str:
@@ -136,7 +138,7 @@ def _grouped(catalog: Sequence[Declared]) -> Iterator[tuple[str, str, list[PairM
 
 
 def _note(seen: Visible) -> str:
-    return f"newest values of {'all steps' if seen.whole else seen.words}; as a factor of the median of all steps before, or the difference to it"
+    return f"latest values of {'all steps' if seen.whole else seen.words}, as a factor of the median of all earlier steps or the difference from it"
 
 
 def _row(metric: Metric, cells: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def _row(metric: Metric, cells: Mapping[str, Any]) -> dict[str, Any]:
 
 def _pair_row(run: RunSeries, metric: PairMetric, seen: Visible, absent: Mapping[str, str]) -> dict[str, Any]:
     cells = {}
-    for pair in PAIRS:
+    for pair in absent:
         key = f"{pair}.{metric.key}"
         if pair not in metric.pairs:
             cells[pair] = {"value": "", "undefined": f"not defined for the pair {pair}"}
@@ -171,7 +173,7 @@ def _unknown(absent: str, metric: PairMetric) -> dict[str, Any]:
 def _absent(reasons: Mapping[str, str]) -> list[str]:
     """Pairs that were not measured, those with one reason together."""
     return [
-        f"{', '.join(pair for pair in PAIRS if reasons[pair] == why)}: {why}"
+        f"{', '.join(pair for pair in reasons if reasons[pair] == why)}: {why}"
         for why in dict.fromkeys(reasons.values())
         if why
     ]
@@ -195,7 +197,7 @@ def why_unmeasured(run: RunSeries, pair: str) -> str:
 
 def measured_pairs(run: RunSeries) -> list[str]:
     """Pairs with log-probs on both sides at some step: with a token that could be compared."""
-    return [pair for pair in PAIRS if run.measured(f"{pair}.k3_kl")]
+    return [pair for pair in SIDES if run.measured(f"{pair}.k3_kl")]
 
 
 def _needs(names: Sequence[str]) -> str:
@@ -219,7 +221,7 @@ def _cell(run: RunSeries, key: str, metric: Metric, seen: Visible) -> dict[str, 
     return {
         "value": number(float(column[at])),
         "change": _short(change(float(column[at]), usual, log=metric.worse == "higher")),
-        "change_help": f"newest value against the median of the steps before, {quantity(usual, metric.unit)}",
+        "change_help": f"latest value compared with the median of earlier steps, {quantity(usual, metric.unit)}",
         "late": f"of step {run.steps[at]:,}" if len(inside) and inside[-1] - at > _LATE else "",
         "spark": spark(_thin(column[inside]), log=_positive(column[inside]) and metric.key.endswith("_kl")),
     }
@@ -235,7 +237,7 @@ def _positive(values: Floats) -> bool:
 
 
 def _thin(values: Floats) -> Floats:
-    """At most `_SPARK_STEPS` of the values, evenly, the last one among them: a sparkline shows a course, not every peak."""
+    """At most `_SPARK_STEPS` of the values, evenly, the last one among them: a sparkline shows a trend, not every peak."""
     if len(values) <= _SPARK_STEPS:
         return values
     chosen_values: Floats = values[np.linspace(0, len(values) - 1, _SPARK_STEPS).round().astype(np.int64)]

@@ -12,13 +12,13 @@ from logprobe.app.dashboard.data.series import Steps
 from logprobe.app.dashboard.data.visible import Visible, ends, visible
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
-from logprobe.monitor.slices import rank
+from logprobe.monitor.analysis.slices import rank
 
 ENDS: Final = "ends"
 DIMENSIONS: Final = {
-    "position": ("Place in the sequence", "decile of its tokens under the mask"),
-    "turn": ("Place in its turn", "tokens since the turn began"),
-    "probability": ("Probability", "that the behaviour policy gave the token"),
+    "position": ("Position in the sequence", "decile of its tokens under the mask"),
+    "turn": ("Position in its turn", "tokens since the turn began"),
+    "probability": ("Probability", "of the token under the behaviour policy"),
     "weight_lag": ("Weight lag", "versions between the trainer's weights and those that sampled the sequence"),
 }
 MEASURES: Final = (

@@ -15,8 +15,8 @@ from logprobe.app.dashboard.data.series import Floats
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
+from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
-from logprobe.monitor.slices import DIMENSIONS, TAG
 
 USUAL_COLUMNS: Final = ("k3_kl", "logprob_abs_diff_mean", "kl", "ess", "calibration_z", "coverage", "reward")
 MOST_SLICES: Final = 200
@@ -32,6 +32,7 @@ _HOW: Final = {
     "weight_lag": "record weight_version with training records, and spans with rollouts",
     "weight_versions": "record spans with rollouts",
     "replica": "record rollouts with the name of their replica",
+    "adapter": "record rollouts with the vLLM plugin, which knows their LoRA adapter",
     "environment": "record a tag `environment` with training records",
     "dataset": "record a tag `dataset` with training records",
     "cached_prefix": "record rollouts with cached_prefix_tokens",
@@ -62,7 +63,7 @@ def slices_of(
     """Data of `browser/slices.js`. Names of slices are foreign text. `why_absent`: what to record for the pair; "": it is there."""
     rows = sliced.table.slice(0, MOST_SLICES).to_pylist()
     gaps = sliced.gaps.slice(0, MOST_SLICES).to_pylist()
-    courses = _courses(sliced.course)
+    trends = _trends(sliced.trend)
     known = any(row["slice"] is not None for row in rows)
     return {
         "pair": pair,
@@ -71,7 +72,7 @@ def slices_of(
         "dimensions": _choices(sliced.tags),
         "columns": [_head(metric) for metric in columns],
         "choices": [{"key": metric.key, "label": metric.label} for metric in catalog if key_of(metric, pair)],
-        "rows": [_row(row, gap, columns, pair, courses) for row, gap in zip(rows, gaps, strict=True)],
+        "rows": [_row(row, gap, columns, pair, trends) for row, gap in zip(rows, gaps, strict=True)],
         "note": _note(sliced, seen),
         "missing": " · ".join(filter(None, [why_absent, "" if known else _unrecorded(sliced.dimension)])),
     }
@@ -99,16 +100,16 @@ def _note(sliced: Sliced, seen: Visible) -> str:
     fewer = (sliced.steps.first, sliced.steps.last) != (seen.first, seen.last)
     hidden = sliced.table.num_rows - MOST_SLICES
     parts = [
-        f"{count}: the newest in view that can be read at once; zoom in to choose others" if fewer else count,
+        f"{count}: the newest in view that fit one query; zoom in to choose others" if fewer else count,
         f"{hidden:,} more slices are not shown" if hidden > 0 else "",
     ]
     return " · ".join(filter(None, parts))
 
 
 def _row(
-    row: Mapping[str, Any], gap: Mapping[str, Any], columns: Sequence[Declared], pair: str, courses: Mapping[str | None, Floats]
+    row: Mapping[str, Any], gap: Mapping[str, Any], columns: Sequence[Declared], pair: str, trends: Mapping[str | None, Floats]
 ) -> dict[str, Any]:  # fmt: skip
-    course = courses.get(row["slice"])
+    trend = trends.get(row["slice"])
     return {
         "slice": "unknown" if row["slice"] is None else row["slice"],
         "unknown": row["slice"] is None,
@@ -117,7 +118,7 @@ def _row(
         "tokens": row["tokens"],
         "share": _cell(gap["k3_share"], percent=True),
         "cells": [_cell(row.get(key_of(metric, pair) or "")) for metric in columns],
-        "spark": [] if course is None else spark(course[-_SPARK_STEPS:], log=_positive(course)),
+        "spark": [] if trend is None else spark(trend[-_SPARK_STEPS:], log=_positive(trend)),
     }
 
 
@@ -138,10 +139,10 @@ def _cell(value: float | None, *, percent: bool = False) -> dict[str, Any]:
     }
 
 
-def _courses(course: pa.Table) -> dict[str | None, Floats]:
+def _trends(trend: pa.Table) -> dict[str | None, Floats]:
     """K3 over the steps, slice by slice; NaN where a step has none."""
     values: dict[str | None, list[float]] = {}
-    for name, value in zip(course["slice"].to_pylist(), course.columns[-1].to_pylist(), strict=True):
+    for name, value in zip(trend["slice"].to_pylist(), trend.columns[-1].to_pylist(), strict=True):
         values.setdefault(name, []).append(math.nan if value is None else value)
     return {name: np.array(each) for name, each in values.items()}
 

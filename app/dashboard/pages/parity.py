@@ -6,21 +6,25 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from logprobe.app.dashboard.pages.compare import in_address
+from logprobe.app.dashboard.elements.links import in_address
 from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
 
-RECIPE: Final = "the shipped recipe"  # what a run is held against when no reference is chosen
+RECIPE: Final = "the built-in recipe"  # what a run is held against when no reference is chosen
 _SENTENCES: Final = {
     "at_parity": ("good", "At parity", "with {reference}: every requirement is met."),
     "not_at_parity": ("bad", "Not at parity", "with {reference}."),
-    "unknown": ("unsure", "Cannot be told", "whether it is at parity with {reference}: not everything is recorded."),
+    "unknown": (
+        "unsure",
+        "Cannot be determined",
+        "whether it is at parity with {reference}: some facts were not recorded.",
+    ),
 }
 _VERDICTS: Final = {
     "at_parity": ("good", "met"),
     "not_at_parity": ("bad", "not met"),
-    "unknown": ("unsure", "not known"),
+    "unknown": ("unsure", "unknown"),
 }
-_COURSES: Final = {"tracks": "good", "leaves": "bad", "unknown": "unsure"}
+_TRENDS: Final = {"tracks": "good", "leaves": "bad", "unknown": "unsure"}
 _MOST: Final = 4  # settings of a check that are shown
 
 
@@ -45,8 +49,8 @@ def parity_data(
         "word": word,
         "words": rest.format(reference=found.reference),
         "checks": [_check(check, compared=reference is not None) for check in checks],
-        "courses": [
-            {"tone": _COURSES[each.verdict], "cells": [each.label, each.verdict, _step(each.leaves_step), each.reason]}
+        "trends": [
+            {"tone": _TRENDS[each.verdict], "cells": [each.label, each.verdict, _step(each.leaves_step), each.reason]}
             for each in found.trajectories
         ],
         "settings": _settings(found),

@@ -8,17 +8,16 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.app.dashboard.charts.downsample import thin
+from logprobe.app.dashboard.charts.scales import DECADES, floor_of
 from logprobe.app.numbers import number
+from logprobe.monitor.analysis.slices import DIMENSIONS
 from logprobe.monitor.metrics.catalog import KEYS, metric
-from logprobe.monitor.slices import DIMENSIONS
 
 Row = Mapping[str, Any]
 
 OTHERS: Final = 5  # newest other runs that a rule is tried on
 _POINTS: Final = 600  # of a line: the chart is a few hundred pixels wide
 _EPISODES: Final = 6  # that are named by their steps
-_FEW: Final = 0.02  # share of the values that may lie below a logarithmic axis
-_DECADES: Final = 30.0  # largest by smallest value, from which on an axis is logarithmic
 
 
 def rules_data(listed: Row, trial: Row | None, *, run: str, blocked: str) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def trial_data(found: Row, at: Any) -> dict[str, Any]:
 
 def untried(why: str, at: Any) -> dict[str, Any]:
     """As `trial_data`, when nothing came back."""
-    words = [f"It could not be tried out: {why}. A change of the text tries again."]
+    words = [f"Trial failed: {why}. Edit the text to try again."]
     return {"at": at, "answered": False, "problems": [], "form": None, "lost": "", "words": words, "chart": None}
 
 
@@ -67,7 +66,7 @@ def _metric(key: str) -> dict[str, str]:
 
 def _here(found: Row, trial: Row | None) -> list[str]:
     if found["untestable"]:
-        return [f"This rule cannot be tried out: {found['untestable']}."]
+        return [f"This rule cannot be tried: {found['untestable']}."]
     if trial is None:
         return ["There is no run to try it on."]
     looked = (
@@ -139,16 +138,10 @@ def _points(values: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 
 def _logarithmic(values: Sequence[float]) -> bool:
-    return bool(values) and min(values) > 0 and max(values) / min(values) > _DECADES
-
-
-def floor_of(known: Sequence[float], limits: Sequence[float]) -> float:
-    """Where a logarithmic axis begins: a few tiny values must not press all others against its upper end."""
-    usual = float(np.quantile(known, _FEW)) / _DECADES if known else 0.0
-    return min([max(min(known), usual), *limits]) if known else min(limits)
+    return bool(values) and min(values) > 0 and max(values) / min(values) > DECADES
 
 
 def _in_words(trial: Row, known: Sequence[float], limits: Sequence[Row]) -> str:
     between = f"between {number(min(known))} and {number(max(known))}" if known else "never measured"
     compared = ", ".join(f"{each['word']} {number(each['value'])}" for each in limits)
-    return f"What the rule looks at over {trial['steps']:,} steps, {between}{f'; {compared}' if compared else ''}."
+    return f"The rule's input over {trial['steps']:,} steps, {between}{f'; {compared}' if compared else ''}."

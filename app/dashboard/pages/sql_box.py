@@ -8,12 +8,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.app.dashboard.data.asking import Asking
-from logprobe.app.dashboard.pages.data_words import counted
-from logprobe.app.numbers import number
+from logprobe.app.dashboard.data.query import RunningQuery
+from logprobe.app.numbers import counted, number
 from logprobe.app.tables import cell, csv_text, harmless
-from logprobe.monitor.queries import MORE
-from logprobe.monitor.sql_files import statement
+from logprobe.monitor.store.queries import MORE
+from logprobe.monitor.store.sql_files import statement
 
 Block = dict[str, Any]
 
@@ -55,16 +54,16 @@ def _short(kind: str) -> str:
     return f"list of {name}" if kind.endswith("[]") else name
 
 
-def answer(asking: Asking | None) -> Block:
+def answer(query: RunningQuery | None) -> Block:
     """What became of a query, as `browser/sql.js` draws it."""
-    if asking is None:
+    if query is None:
         return {"state": "none"}
-    if asking.running:
-        return {"state": "running", "sql": asking.sql, "seconds": round(asking.elapsed, 1)}
-    took = f"{number(asking.elapsed)} s"
-    if asking.table is None:
-        return {"state": "refused", "sql": asking.sql, "words": f"No result, after {took}: {harmless(asking.refusal)}"}
-    return {"state": "done", "sql": asking.sql, **_result(asking.table, took)}
+    if query.running:
+        return {"state": "running", "sql": query.sql, "seconds": round(query.elapsed, 1)}
+    took = f"{number(query.elapsed)} s"
+    if query.table is None:
+        return {"state": "refused", "sql": query.sql, "words": f"No result, after {took}: {harmless(query.refusal)}"}
+    return {"state": "done", "sql": query.sql, **_result(query.table, took)}
 
 
 def _result(table: pa.Table, took: str) -> Block:
@@ -72,7 +71,7 @@ def _result(table: pa.Table, took: str) -> Block:
     count = f"the first {table.num_rows:,} rows; there are more" if more else counted(table.num_rows, "row")
     return {
         "words": f"{count}, {counted(len(table.column_names), 'column')}, in {took}",
-        "more": "Add a LIMIT, an aggregate or a condition to see others." if more else "",
+        "more": "Add a LIMIT, an aggregate or a condition to see the rest." if more else "",
         "columns": [[harmless(field.name), str(field.type), _numeric(field.type)] for field in table.schema],
         "rows": list(zip(*(_texts(column) for column in table.columns), strict=True)),
         **_csv(table),
@@ -107,5 +106,5 @@ def _listed(items: Sequence[Any], length: int) -> str:
 
 def _csv(table: pa.Table) -> Block:
     if table.nbytes > _CSV_BYTES:
-        return {"csv": None, "large": "Too large to download here: `logprobe sql … --csv` has it."}
+        return {"csv": None, "large": "Too large to download here: use `logprobe sql … --csv`."}
     return {"csv": csv_text(table), "large": ""}

@@ -11,19 +11,28 @@ from numpy.typing import NDArray
 
 from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.data.tokens import StepList, StepTokens
-from logprobe.app.dashboard.pages import token_words as words
+from logprobe.app.dashboard.pages import token_text as words
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.monitor.token_correction import DROPPED, Effect, Rule
-from logprobe.monitor.token_view import FIRST_BROKEN, MASKED, MISSING, PairTokens, Tokens, turn_starts, version_switches
+from logprobe.monitor.analysis.token_correction import DROPPED, Effect, Rule
+from logprobe.monitor.analysis.token_view import (
+    FIRST_BROKEN,
+    MASKED,
+    MISSING,
+    PairTokens,
+    Tokens,
+    turn_starts,
+    version_switches,
+)
+from logprobe.monitor.metrics.definition import RATIO_PAIRS
 
 _NAME: Final = 120  # characters of a name that are shown
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """What one correction does to the sequence; `effect` is None where it cannot be told, and `note` says why."""
+    """What one correction does to the sequence; `effect` is None where it is unknown, and `note` says why."""
 
     name: str
     config: CorrectionConfig
@@ -42,13 +51,15 @@ class Strip:
     problem: str = ""  # why there is no text, where there should be
 
 
-def page_of(run: str, steps: StepList, step: StepTokens, strip: Strip | None, theme: Theme) -> dict[str, Any]:
-    """Data of the whole page but the strip itself, see `strip_of`."""
+def page_of(
+    run: str, steps: StepList, step: StepTokens, strip: Strip | None, theme: Theme, *, pairs: Sequence[str] = RATIO_PAIRS
+) -> dict[str, Any]:  # fmt: skip
+    """Data of the whole page but the strip itself, see `strip_of`. `pairs`: those to choose from."""
     return {
         "run": run,
         "step": step.step,
         "pair": step.pair,
-        "pairs": [{"name": name, "help": text} for name, text in words.PAIRS.items()],
+        "pairs": [{"name": name, "help": words.PAIRS[name]} for name in pairs],
         "colors": colors_of(theme),
         "chooser": chooser_of(steps, step),
         "note": words.sides_words(step.sides),
@@ -84,13 +95,17 @@ def _notes(step: StepTokens, strip: Strip | None) -> list[str]:
             f"Step {step.step:,} has no sequence called {words.visible(step.asked[:_NAME], spaces=False)}; showing the worst."
         )
     if not step.sequences:
-        notes.append("No sequences were recorded in this step.")
+        notes.append(
+            f"No sequences of this step have statistics for the pair {step.pair}."
+            if any(side.get("folded") for side in step.sides)
+            else "No sequences were recorded in this step."
+        )
     elif all(each.get("share") is None and each.get("broken") is None for each in step.sequences):
         notes.append(f"The pair {step.pair} was not measured in this step; {_needed(step.pair)}.")
     if step.chosen is not None and strip is None:
         notes.append(_gone(step.chosen))
     if step.says_correction and step.correction is None:
-        notes.append("The trainer says that it corrected this step, in a form that cannot be computed again here.")
+        notes.append("The trainer reported a correction for this step that cannot be recomputed here.")
     if strip is not None and strip.problem:
         notes.append(f"Tokens are shown as ids: {strip.problem}.")
     return [note for note in notes if note]
@@ -101,13 +116,14 @@ def _needed(pair: str) -> str:
         "backend": "record rollout and trainer log-probs of the same tokens",
         "update": "record `current_logprobs`",
         "total": "record `current_logprobs` and rollout log-probs",
+        "reference": "record `reference_logprobs`",
     }[pair]
 
 
 def _gone(sequence: Mapping[str, Any]) -> str:
     if sequence["raw_kept"]:
-        return "The raw tokens of this sequence could not be read now; the page tries again."
-    return "The raw tokens of this sequence are not kept. What its statistics say stands below."
+        return "The raw tokens of this sequence could not be read; retrying."
+    return "The raw tokens of this sequence are not kept. Its statistics are below."
 
 
 def _listed(sequence: Mapping[str, Any], *, chosen: bool) -> dict[str, Any]:
@@ -247,10 +263,10 @@ def _correction(corrected: Corrected) -> dict[str, Any]:
 def alt_text(strip: Strip, step: StepTokens) -> str:
     """The strip in words."""
     pair = strip.pair
-    worst = "" if not len(pair.worst) else f" The worst token stands at position {int(pair.worst[0]):,}."
+    worst = "" if not len(pair.worst) else f" The worst token is at position {int(pair.worst[0]):,}."
     broken = f" {pair.broken:,} are broken." if pair.broken else ""
     return (
         f"Tokens of one sequence of step {step.step:,}, coloured by ρ of the pair {step.pair}: {len(strip.tokens):,} tokens, "
         f"{pair.measured:,} measured.{broken} ρ of the sequence {number(pair.sequence_ratio)}, "
-        f"geometric mean {number(pair.geometric_ratio)}.{worst} The table of the worst tokens says the same in words."
+        f"geometric mean {number(pair.geometric_ratio)}.{worst} The table of worst tokens has the same information."
     )

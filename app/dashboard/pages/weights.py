@@ -12,14 +12,14 @@ import numpy as np
 from logprobe.app.dashboard.charts.panels import Line, Panel
 from logprobe.app.dashboard.charts.steps_chart import Key
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.pages.blocks import Block, heading, row, table, text
+from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
 from logprobe.app.numbers import number
 from logprobe.app.tables import harmless
-from logprobe.monitor.weight_updates import Arrival, Lane, ReplicaLag
+from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag
 
 _LANES: Final = 24  # drawn; the table has all
 _REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
-_HEAD: Final = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "out of the ordinary")
+_HEAD: Final = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "unusual")
 _TONES: Final = {"current": "", "behind": "warning", "stopped": "critical", "unknown": "warning"}
 
 PANELS: Final = (
@@ -37,7 +37,7 @@ METRICS: Final = tuple(line.metric for panel in PANELS for line in panel.lines)
 def with_replicas(
     series: RunSeries, lags: Sequence[ReplicaLag]
 ) -> tuple[tuple[Panel, ...], list[RunSeries], list[Key]]:
-    """The panels, the courses beside the run's own and the legend; those replicas whose lag is largest, where there are several."""
+    """The panels, the trends beside the run's own and the legend; those replicas whose lag is largest, where there are several."""
     if len(lags) < 2:  # noqa: PLR2004 -- one replica is the run itself
         return PANELS, [], []
     worst = sorted(lags, key=_mean_lag, reverse=True)[:_REPLICAS]
@@ -69,21 +69,21 @@ def name_of(lane: Lane | ReplicaLag) -> str:
     return "engine" if lane.replica is None else f"engine {harmless(lane.replica)}"
 
 
-def standing(lanes: Sequence[Lane]) -> list[Block]:
-    """Whether all engines keep up, in one line; what to record where nobody says."""
+def status_lines(lanes: Sequence[Lane]) -> list[Block]:
+    """Whether all engines keep up, in one line; what to record where it is unknown."""
     engines = [lane for lane in lanes if lane.source == "engine"]
     late = [lane for lane in engines if lane.state != "current"]
     if not lanes:
         return [
             text(
-                "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have new weights.",
+                "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have loaded new weights.",
                 "unknown",
             )
         ]
     if not engines:
         return [
             text(
-                "No engine has recorded an update, only the trainer: set up the vLLM plugin to see when weights arrive.",
+                "Only the trainer has recorded updates, no engine: set up the vLLM plugin to see when weights arrive.",
                 "unknown",
             )
         ]
@@ -103,7 +103,7 @@ def _newest(lanes: Sequence[Lane]) -> str:
 
 def _late(lane: Lane) -> str:
     if lane.behind is None or lane.newest_version is None:
-        return f"{name_of(lane)} never said which weights it has: call `logprobe.collectors.weights.mark(version)` after the load"
+        return f"{name_of(lane)} never reported its weight version: call `logprobe.collectors.weights.mark(version)` after the load"
     what = "stopped updating" if lane.state == "stopped" else "lags behind"
     return (
         f"{name_of(lane)} {what} at version `{harmless(lane.newest_version)}`, {_count(lane.behind, 'version')} behind"
@@ -179,7 +179,7 @@ def lanes_blocks(lanes: Sequence[Lane]) -> list[Block]:
     """The lanes as a table, of the whole run; those in trouble first among the engines."""
     ordered = sorted(lanes, key=_place)
     rows = [_lane(lane) for lane in ordered]
-    return [table("lanes", _HEAD, rows, empty="Nobody has recorded a weight update.")]
+    return [table("lanes", _HEAD, rows, empty="No weight updates recorded.")]
 
 
 def _lane(lane: Lane) -> Block:
@@ -187,7 +187,7 @@ def _lane(lane: Lane) -> Block:
     odd = list(_odd(lane))
     cells = [
         name_of(lane),
-        harmless(lane.newest_version or "not known") + (f", {lane.behind:,} behind" if lane.behind else ""),
+        harmless(lane.newest_version or "unknown") + (f", {lane.behind:,} behind" if lane.behind else ""),
         f"{lane.updates:,}" + (f", every {lane.usual_stride:,} versions" if lane.usual_stride > 1 else ""),
         _range(lane.usual_delay, lane.longest_delay),
         _pause(lane),
@@ -204,13 +204,13 @@ def _range(usual: float | None, longest: float | None) -> str:
 def _pause(lane: Lane) -> str:
     modes = ", ".join(harmless(mode) for mode in lane.pauses or ())
     if lane.usual_pause is None:
-        return f"mode {modes}; how long is not known" if modes else "none seen" if lane.source == "engine" else "–"
+        return f"mode {modes}; duration unknown" if modes else "none seen" if lane.source == "engine" else "–"
     return f"{_range(lane.usual_pause, lane.longest_pause)}{f', mode {modes}' if modes else ''}"
 
 
 def _cache(lane: Lane) -> str:
     said = [f"kept {lane.kept:,}×" if lane.kept else "", f"cleared {lane.cleared:,}×" if lane.cleared else ""]
-    return ", ".join(filter(None, said)) or "not known"
+    return ", ".join(filter(None, said)) or "unknown"
 
 
 def _odd(lane: Lane) -> Iterator[str]:
@@ -221,7 +221,7 @@ def _odd(lane: Lane) -> Iterator[str]:
     if lane.all_backwards:
         yield f"{_count(lane.all_backwards, 'update')} to an older version"
     if lane.all_unloaded and lane.source == "engine":
-        yield f"{_count(lane.all_unloaded, 'version')} named, and not seen to be loaded"
+        yield f"{_count(lane.all_unloaded, 'version')} announced but never loaded"
     if lane.unknown:
         yield f"{_count(lane.unknown, 'update')} without a version: call weights.mark after the load"
     if lane.all_reloads and lane.source == "engine":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from logprobe.app.dashboard.pages.blocks import Block, row, table
+from logprobe.app.dashboard.elements.blocks import Block, row, table
 from logprobe.app.numbers import number
 from logprobe.app.tables import harmless
 from logprobe.monitor.event_study import Contrast, Question
@@ -16,22 +16,22 @@ _QUESTIONS: Final[Mapping[Question, tuple[str, str]]] = {
     "after_switch": ("first tokens of new weights", "sequences without a switch"),
     "before_switch": ("last tokens of old weights", "first tokens of new ones"),
     "cached": ("cached prompt tokens", "none cached"),
-    "in_flight": ("update while it ran", "none"),
+    "in_flight": ("in-flight update", "none"),
 }
 _MEANING: Final[Mapping[tuple[Question, str], str]] = {
-    ("after_switch", "worse"): "Points to keys and values of the old weights that were kept: abort or recompute requests in flight, or clear the "
+    ("after_switch", "worse"): "Suggests that the KV cache of the old weights was kept: abort or recompute requests in flight, or clear the "
     "cache with the update. Tokens that are stale themselves add to it: see the lag above.",
-    ("after_switch", "same"): "Requests go on as if they had begun with the new weights.",
-    ("after_switch", "better"): "Sequences without a switch are the staler ones.",
-    ("before_switch", "worse"): "Staleness: the trainer computes with newer weights than those that sampled. It grows with the lag, and is what a correction is for.",
-    ("before_switch", "same"): "The weights change little from one version to the next, or the trainer computed with the older ones.",
-    ("before_switch", "better"): "The trainer computed with the older weights, or the label of a version comes too early.",
-    ("cached", "worse"): "The prefix cache holds keys and values of weights that are gone: reset it with every update.",
-    ("cached", "same"): "Cached prompt tokens do no harm.",
-    ("cached", "better"): "Requests without cached tokens are others: the first of a prompt, or after a reset. The cache does no harm.",
-    ("in_flight", "worse"): "What was sampled across an update is further from the trainer: staleness, or a cache that was kept. Look at the switch above.",
-    ("in_flight", "same"): "Updates in flight do no harm that can be seen.",
-    ("in_flight", "better"): "Requests without an update are the staler ones.",
+    ("after_switch", "same"): "Requests continue as if they had started with the new weights.",
+    ("after_switch", "better"): "Sequences without a switch are staler.",
+    ("before_switch", "worse"): "Staleness: the trainer's weights are newer than those that sampled. It grows with the lag, and a correction is the remedy.",
+    ("before_switch", "same"): "The weights change little between versions, or the trainer computed with the old ones.",
+    ("before_switch", "better"): "The trainer computed with the old weights, or the version label is set too early.",
+    ("cached", "worse"): "The prefix cache holds keys and values of old weights: reset it with every update.",
+    ("cached", "same"): "Cached prompt tokens are harmless.",
+    ("cached", "better"): "Requests without cached tokens are a different group: the first of a prompt, or after a reset. The cache is harmless.",
+    ("in_flight", "worse"): "Tokens sampled across an update are further from the trainer: staleness, or a cache that was kept. See the switch above.",
+    ("in_flight", "same"): "No detectable harm from in-flight updates.",
+    ("in_flight", "better"): "Requests without an update are staler.",
 }  # fmt: skip
 _UNKNOWN: Final[Mapping[Question, str]] = {
     "after_switch": "Needs raw tokens of sequences with a switch and of sequences without.",
@@ -48,7 +48,7 @@ def switch_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
     ]
     reference = next((each for each in rows if each["distance"] is None), None)
     return {
-        "title": "Around a switch of weights",
+        "title": "Around a weight switch",
         "hint": f"|log-ratio| by distance to the switch, ± 2 standard errors; {where}",
         "x": "tokens after the switch",
         "log": False,
@@ -61,8 +61,8 @@ def switch_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
 
 def _no_switch(rows: Sequence[Row]) -> str:
     if not rows:
-        return "No raw tokens of these steps are kept, or nobody recorded weight versions with the tokens."
-    return "No sequence of these steps was sampled by more than one version: no update hit a request in flight."
+        return "No raw tokens of these steps are kept, or they were recorded without weight versions."
+    return "No sequence of these steps was sampled by more than one version: no in-flight updates."
 
 
 def _distance(each: Row) -> dict[str, Any]:
@@ -94,13 +94,13 @@ def _broken(each: Row) -> str:
 
 
 def version_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
-    """K3 by the version that sampled a sequence, oldest first; versions that are no numbers stand in their order."""
+    """K3 by the version that sampled a sequence, oldest first; non-numeric versions keep their order."""
     own = [each for each in reversed(rows) if each["version"] is not None and each["k3_kl"] is not None]
     numbered = all(each["version"].lstrip("+-").isdecimal() for each in own)
     return {
         "title": "KL (k3) by weight version",
-        "hint": f"of sequences that one version sampled; {where}",
-        "x": "weight version" if numbered else "weight versions, in their order",
+        "hint": f"of sequences sampled by one version; {where}",
+        "x": "weight version" if numbered else "weight versions, in order",
         "log": bool(own) and all(each["k3_kl"] > 0 for each in own),
         "split": None,
         "points": [_version(each, int(each["version"]) if numbered else at) for at, each in enumerate(own)],
@@ -135,7 +135,7 @@ def _contrast(each: Contrast) -> Block:
     group, others = _QUESTIONS[each.question]
     verdict = each.verdict
     meaning = _MEANING.get((each.question, verdict)) or _UNKNOWN[each.question]
-    words = {"worse": "larger", "better": "smaller", "same": "no difference that matters", "unknown": "not measured"}[
+    words = {"worse": "larger", "better": "smaller", "same": "no significant difference", "unknown": "not measured"}[
         verdict
     ]
     harmful = verdict == "worse" and each.question in {"after_switch", "cached"}
@@ -151,7 +151,7 @@ def _verdict(each: Contrast, words: str) -> str:
 
 def cached_blocks(rows: Sequence[Row]) -> list[Block]:
     """Requests by cached prompt tokens and by update in flight."""
-    head = ("prompt tokens from the cache", "update while it ran", "gap", "KL (k3)", "sequences", "tokens")
+    head = ("prompt tokens from the cache", "in-flight update", "gap", "KL (k3)", "sequences", "tokens")
     return [
         table(
             "cached",
@@ -163,7 +163,7 @@ def cached_blocks(rows: Sequence[Row]) -> list[Block]:
 
 
 def _cached(each: Row) -> Block:
-    known = {True: "yes", False: "no", None: "not known"}
+    known = {True: "yes", False: "no", None: "unknown"}
     tokens = f"{each['tokens']:,}{_broken(each)}"
     return row(
         [

@@ -16,7 +16,7 @@ from logprobe.app.dashboard.access.permission import Permission, Visitor, is_dir
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.access.tries import Tries
 from logprobe.app.dashboard.browser import panel
-from logprobe.app.dashboard.pages.blocks import Block, text
+from logprobe.app.dashboard.elements.blocks import Block, text
 from logprobe.app.dashboard.views.login import person
 from logprobe.app.dashboard.views.session import feed, home
 from logprobe.app.numbers import duration
@@ -28,7 +28,7 @@ _LOGGER: Final = logging.getLogger("logprobe.app")
 _SAID: Final = "said"
 _DONE: Final = "done"
 _MARK: Final = "token"  # of the token that this session was opened with, never the token itself
-_DOOR: Final = "said at the door"
+_MESSAGE: Final = "message of the token form"
 _TRIES: Final = Tries()
 _AUTHORS: Final = ("by", "author")  # what actions call the person who asked
 
@@ -40,8 +40,8 @@ def _access() -> Access:
 
 def blocked(run: str) -> str:
     """Why nothing can be done from this page; "": it can."""
-    if feed().look(run).away_since is not None:
-        return "the monitor service does not answer"
+    if feed().snapshot(run).away_since is not None:
+        return "the monitor service is not responding"
     return granted().value
 
 
@@ -73,7 +73,7 @@ def ask(action: str, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attempt(place: str, wanted: Mapping[str, Any] | None, do: Callable[[Mapping[str, Any]], str]) -> None:
-    """Does what was confirmed at `place`, a page about a run, and draws it anew with what came of it."""
+    """Does what was confirmed at `place`, a page about a run, and redraws it with what came of it."""
     if wanted is None or wanted.get("at") == st.session_state.get(_DONE):
         return
     st.session_state[_DONE] = wanted.get("at")
@@ -90,14 +90,14 @@ def said(place: str) -> list[Block]:
     return [] if words is None else [text(*words)]
 
 
-def door() -> None:
+def token_form() -> None:
     """Where the home's token is typed; nothing where this session needs none, or none would help."""
     if granted() is not Permission.LOCKED:
         return
-    sent = panel("door", "door", {"said": st.session_state.get(_DOOR, "")}, triggers=("do",))
+    sent = panel("token_form", "token_form", {"said": st.session_state.get(_MESSAGE, "")}, triggers=("do",))
     if sent.do and sent.do.get("at") != st.session_state.get(_DONE):
         st.session_state[_DONE] = sent.do.get("at")
-        st.session_state[_DOOR] = _opened(str(sent.do.get("token", "")).strip())
+        st.session_state[_MESSAGE] = _opened(str(sent.do.get("token", "")).strip())
         st.rerun(scope="fragment")
 
 
@@ -106,13 +106,13 @@ def _opened(given: str) -> str:
     address, now = st.context.ip_address or "this machine", time.monotonic()
     wait = _TRIES.wait(address, now)
     if wait:
-        return f"Too many wrong tries: wait {duration(wait)} and try again."
+        return f"Too many failed attempts: wait {duration(wait)} and try again."
     expected = token.read(Home(home()))
     if not token.same(given, expected):
         wrong = _TRIES.failed(address, now)
-        _LOGGER.warning("wrong token typed at %s, %d in a row", address, wrong)
-        return "That is not the home's token. `logprobe token` shows it."
+        _LOGGER.warning("wrong token entered from %s, %d in a row", address, wrong)
+        return "Wrong token. `logprobe token` shows the home's token."
     wrong = _TRIES.passed(address)
-    _LOGGER.info("the token was typed at %s, after %d wrong tries", address, wrong)
+    _LOGGER.info("correct token entered from %s, after %d failed attempts", address, wrong)
     st.session_state[_MARK] = token.mark(expected)
     return ""

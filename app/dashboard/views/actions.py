@@ -11,7 +11,7 @@ from logprobe.alerts.controller.job import ACTION
 from logprobe.app.commands.mis import describe, foresee
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
-from logprobe.app.dashboard.pages.correction_course import course_data
+from logprobe.app.dashboard.pages.correction_trend import trend_data
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import feed, guarded, home, kept, theme
@@ -37,29 +37,29 @@ def _run(run: Run, view: RunView) -> None:
             blocks = [*said(place), *actions_blocks(document, foreseen, blocked=blocked(run.name))]
             wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "actions", "blocks": blocks})
             attempt(place, wanted, lambda asked: _do(run.name, asked))
-            _course(run, view, document)
+            _trend(run, view, document)
             below = outcome_blocks(document)
             report("outcome", {"version": str(hash(str(below))), "label": "what came of it", "blocks": below})
 
 
-def _course(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
-    """Over steps; read anew when the run has something new. Without a decision there is nothing to show."""
+def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
+    """Over steps; read again when the run has something new. Without a decision there is nothing to show."""
     if not document["actions"]:
         return
     version = f"{view.version} {theme().mode}"
-    place = f"course {run.name}"
+    place = f"trend {run.name}"
     if st.session_state.get(place, ("", None))[0] != version:
-        steps = kept(f"{place} read", lambda: feed().read("controller_course", run=run.name, first=0, last=_LAST_STEP))
+        steps = kept(f"{place} read", lambda: feed().read("controller_trend", run=run.name, first=0, last=_LAST_STEP))
         if steps is None:
             return
-        st.session_state[place] = (version, course_data(steps, document))
-    show("course", "course", {"version": version, **st.session_state[place][1]})
+        st.session_state[place] = (version, trend_data(steps, document))
+    show("correction_trend", "trend", {"version": version, **st.session_state[place][1]})
 
 
 def _read(run: str) -> dict[str, Any]:
     """Only through the service: a file held open by a page would keep the service from starting again."""
-    if feed().look(run).away_since is not None:
-        raise ServiceUnavailableError("the monitor service does not answer")
+    if feed().snapshot(run).away_since is not None:
+        raise ServiceUnavailableError("the monitor service is not responding")
     return describe(Home(home()), run)
 
 
@@ -73,4 +73,4 @@ def _do(run: str, asked: Mapping[str, Any]) -> str:
         st.session_state[_foreseen(run)] = foresee(Home(home()), run)
         return "Computed; nothing was switched."
     done = ask(ACTION, {"run": run, "command": asked.get("command"), "by": asked.get("by"), "force": False})
-    return " ".join(action["words"] for action in done["actions"]) or "Nothing to do: it is so already."
+    return " ".join(action["words"] for action in done["actions"]) or "No change: already in that state."

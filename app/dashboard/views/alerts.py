@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE
-from logprobe.alerts.sending.desk import AGAIN, CHANNELS, DROP, TEST
+from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, matchers_of, snooze
-from logprobe.app.dashboard.pages.blocks import Block
 from logprobe.app.dashboard.pages.channels import channels_blocks, tested
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report
@@ -36,14 +36,14 @@ def alerts() -> None:
 
 def _run(run: Run, _: RunView) -> None:
     with guarded(_KEY):
-        _standing(run.name)
+        _current(run.name)
     with guarded("rules"):
         rules(run.name)
     with guarded(_CHANNELS):
         _telling(run.name)
 
 
-def _standing(run: str) -> None:
+def _current(run: str) -> None:
     place = f"{_KEY} {run}"
     known = kept(place, lambda: _read(run))
     if known is not None:
@@ -60,7 +60,7 @@ def _rows(name: str, **params: Any) -> list[dict[str, Any]]:
 def _read(run: str) -> Alerts:
     silences = _rows("alert_silences", now=datetime.now(UTC).isoformat())
     return Alerts(
-        standing=_rows("alert_list", run=run),
+        current=_rows("alert_list", run=run),
         history=_rows("alert_history", run=run),
         silences=[{**each, "matchers": json.loads(each["matchers"])} for each in silences],
     )
@@ -113,6 +113,6 @@ def _handle(asked: Mapping[str, Any]) -> str:
         if not outcome["delivered"]:
             raise ConfigurationError(tested(outcome, str(channel)))
         return tested(outcome, str(channel))
-    action, words = (AGAIN, "waits for its turn") if asked.get("id") == "again" else (DROP, "was dropped")
+    action, words = (AGAIN, "is queued") if asked.get("id") == "again" else (DROP, "was dropped")
     status = ask(action, {"key": asked.get("key"), "channel": channel, "author": by})["status"]
-    return f"The message {words}." if status in {"waiting", "dropped"} else f"Nothing to do: the message was {status}."
+    return f"The message {words}." if status in {"waiting", "dropped"} else f"No change: the message was {status}."

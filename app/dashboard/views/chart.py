@@ -50,7 +50,7 @@ def _detail(views: Sequence[RunView]) -> Detail:
 def _drawn(
     key: str, views: tuple[RunView, ...], panels: Sequence[Panel], legend: Sequence[Key], detail: Detail
 ) -> dict[str, Any]:
-    """The chart's data, made anew only when something of it is another."""
+    """The chart's data, rebuilt only when something of it is another."""
     colors = theme()
     others = tuple(view.series.checksum for view in views[1:])  # which need not be runs of the feed
     state = (views[0].version, others, colors.mode, detail, tuple(panels), tuple(legend))

@@ -42,7 +42,7 @@ def _drawn() -> Recent[dict[str, Any]]:
 
 def _run(run: Run, _: RunView) -> None:
     with guarded("comparison"):
-        runs = {each.name: each for each in feed().look(run.name).runs or ()}
+        runs = {each.name: each for each in feed().snapshot(run.name).runs or ()}
         choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
         found, problem = _found(choice, runs)
         data = {"choice": chooser(choice, list(runs.values()), problem), "file": st.session_state.pop(_FILE, None)}
@@ -73,7 +73,7 @@ def _drawing(found: Made[Comparison], choice: Choice) -> dict[str, Any]:
 
 
 def _give(wanted: Mapping[str, Any] | None, found: Comparison | None, choice: Choice) -> None:
-    """Makes the file that was asked for, and draws the page anew with it."""
+    """Makes the file that was asked for, and redraws the page with it."""
     if wanted is None or found is None or wanted.get("at") == st.session_state.get(_GIVEN):
         return
     st.session_state[_GIVEN] = wanted.get("at")

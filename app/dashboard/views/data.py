@@ -1,9 +1,10 @@
-"""Data: what is stored of which run, what is missing, lost or set aside, who is at work; and SQL over all of it."""
+"""Data: what is stored of which run, what is missing, lost or quarantined, who is at work; and SQL over all of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -11,16 +12,18 @@ import streamlit as st
 
 from logprobe.app import doctor
 from logprobe.app.dashboard.browser import panel
-from logprobe.app.dashboard.data.asking import Asking
-from logprobe.app.dashboard.data.feed import Look
+from logprobe.app.dashboard.data.feed import Snapshot
+from logprobe.app.dashboard.data.query import RunningQuery
+from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.pages import data as words
 from logprobe.app.dashboard.pages import data_run
-from logprobe.app.dashboard.pages.blocks import Block
 from logprobe.app.dashboard.pages.sql_box import ROWS, answer, examples, schema_of
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live_home, report, show
 from logprobe.app.dashboard.views.session import feed, guarded, home, kept
 from logprobe.app.runs import Run
-from logprobe.monitor import identity
+from logprobe.monitor.analysis import identity
+from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect
 
 _FILES: Final = 100  # of the quarantine, the newest
@@ -28,11 +31,18 @@ _HOME_SECONDS: Final = 10.0  # what costs more to read than it changes in the me
 _RUN_SECONDS: Final = 5.0
 _QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
 _ASKED, _ANSWERED, _DRAWN = "sql asked", "sql answered", "sql drawn"
+_QUARANTINE: Final = "quarantine"
+_OUTCOMES: Final = {
+    "returned": "moved back to the spool",
+    "dropped": "deleted",
+    "gone": "no change, no longer in quarantine",
+}
 _PARTS: Final = (
     ("runs", "Runs"),
     ("run", "Missing and lost"),
     ("collectors", "Collectors"),
     ("quarantine", "Quarantine"),
+    ("imports", "Imports"),
     ("retention", "Retention"),
     ("jobs", "Jobs"),
     ("installed", "Installed"),
@@ -45,7 +55,7 @@ def data() -> None:
     live_home("data", _page)
 
 
-def _page(look: Look, run: Run | None) -> None:
+def _page(snapshot: Snapshot, run: Run | None) -> None:
     stored = None
     with guarded("account of the home"):
         panel("data", "parts", {"version": "1", "parts": _PARTS})
@@ -53,33 +63,49 @@ def _page(look: Look, run: Run | None) -> None:
         if stored is None:
             _blocks("ingest", words.nothing_read())
         else:
-            _blocks("ingest", words.ingest_blocks(look.status, stored, _room(_tick(_HOME_SECONDS))))
-            _blocks("runs", words.runs_blocks(stored, look.runs or (), None if run is None else run.name))
+            _blocks("ingest", words.ingest_blocks(snapshot.status, stored, _room(_tick(_HOME_SECONDS))))
+            _blocks("runs", words.runs_blocks(stored, snapshot.runs or (), None if run is None else run.name))
     if run is not None:
-        _about(look, run)
+        _about(snapshot, run)
     if stored is not None:
         with guarded("quarantine, retention and jobs"):
-            _blocks("quarantine", words.files_blocks(stored))
-            _blocks("retention", words.kept_blocks(stored, look.status))
-            _blocks("jobs", words.jobs_blocks(look.status))
+            _quarantine(snapshot, run, stored)
+            _blocks("imports", words.imports_blocks(snapshot.status))
+            _blocks("retention", words.kept_blocks(stored, snapshot.status))
+            _blocks("jobs", words.jobs_blocks(snapshot.status))
             _blocks("installed", words.environment_blocks(_installed()))
     with guarded("SQL box"):
         _sql(None if run is None else run.name)
 
 
-def _about(look: Look, run: Run) -> None:
+def _about(snapshot: Snapshot, run: Run) -> None:
     with guarded("account of the run"):
         at = (run.revision, run.news, _tick(_RUN_SECONDS))
         account = kept(f"data {run.name}", lambda: _account(run.name, at))
         if account is not None:
-            judged = None if look.view is None else look.view.judgement
+            judged = None if snapshot.view is None else snapshot.view.diagnosis
             firing = None if judged is None else judged.firing
             _blocks("run", data_run.run_blocks(run.name, account, firing))
-            _blocks("collectors", data_run.collectors_blocks(run.name, account.collectors))
+            nodes = data_run.nodes_blocks(run.name, account.nodes)
+            _blocks("collectors", [*data_run.collectors_blocks(run.name, account.collectors), *nodes])
 
 
-def _blocks(key: str, blocks: Sequence[Block]) -> None:
-    report(f"data {key}", {"version": str(hash(str(blocks))), "label": key, "blocks": blocks})
+def _quarantine(snapshot: Snapshot, run: Run | None, stored: words.Stored) -> None:
+    may_not = blocked("" if run is None else run.name)
+    blocks = [*said(_QUARANTINE), *words.files_blocks(stored, snapshot.status, blocked=may_not)]
+    attempt(_QUARANTINE, _blocks(_QUARANTINE, blocks), _handle)
+
+
+def _handle(asked: Mapping[str, Any]) -> str:
+    """Does what was confirmed about a file in quarantine; says what came of it. Raises `LogprobeError`."""
+    action = RETRY if asked.get("id") == "retry" else DROP
+    done = ask(action, {"file": asked.get("file"), "author": asked.get("by")})
+    _stored.cache_clear()  # the file must not be offered again
+    return f"{done['file']}: {_OUTCOMES[done['status']]}."
+
+
+def _blocks(key: str, blocks: Sequence[Block]) -> Mapping[str, Any] | None:
+    return report(f"data {key}", {"version": str(hash(str(blocks))), "label": key, "blocks": blocks})
 
 
 def _tick(seconds: float) -> int:
@@ -108,7 +134,10 @@ def _account(run: str, _: Hashable) -> data_run.Account:
     return data_run.Account(
         gaps=next(iter(_rows("cli_gaps", run=run)), None),
         problems=_rows("cli_problems", run=run),
+        doubled=next(iter(_rows("cli_doubled", run=run)), None),
+        sent=next(iter(_rows("cli_sent", run=run)), None),
         collectors=_rows("app_data_collectors", run=run),
+        nodes=_rows("relay_nodes", run=run, now=datetime.now(UTC)),
         on_policy=f"{judged.verdict}: {judged.reason}",
     )
 
@@ -133,32 +162,32 @@ def _schema(_: int) -> list[Block]:
 
 def _sql(run: str | None) -> None:
     """The box. A fragment of its own would be cheaper, but the browser may send news for two fragments at once, and complains."""
-    asking: Asking | None = st.session_state.get(_ASKED)
+    query: RunningQuery | None = st.session_state.get(_ASKED)
     schema = kept("sql schema", lambda: _schema(_tick(_HOME_SECONDS))) or []
-    drawn = _answer(asking)
-    state = (drawn["state"], drawn.get("seconds"), None if asking is None else asking.label, run, len(schema))
+    drawn = _answer(query)
+    state = (drawn["state"], drawn.get("seconds"), None if query is None else query.label, run, len(schema))
     data = {"answer": drawn, "examples": examples(run), "schema": schema, "limit": ROWS}
     wanted = show("sql", "sql", {"version": str(state), **data})
     if wanted is None or wanted.get("at") == st.session_state.get(_ANSWERED):
         return
     st.session_state[_ANSWERED] = wanted.get("at")
-    if wanted.get("id") == "run" and (asking is None or not asking.running):
-        st.session_state[_ASKED] = asking = Asking(str(wanted.get("sql", "")), _ask)
-    elif wanted.get("id") == "stop" and asking is not None:
+    if wanted.get("id") == "run" and (query is None or not query.running):
+        st.session_state[_ASKED] = query = RunningQuery(str(wanted.get("sql", "")), _ask)
+    elif wanted.get("id") == "stop" and query is not None:
         with connect(home()) as reader:
-            reader.stop(asking.label)
-    if asking is not None:
-        asking.wait(_QUICK)
+            reader.stop(query.label)
+    if query is not None:
+        query.wait(_QUICK)
     st.rerun(scope="fragment")
 
 
-def _answer(asking: Asking | None) -> dict[str, Any]:
+def _answer(query: RunningQuery | None) -> dict[str, Any]:
     """What became of the query; a thousand rows are made into text once."""
-    if asking is None or asking.running:
-        return answer(asking)
+    if query is None or query.running:
+        return answer(query)
     known: tuple[str, dict[str, Any]] | None = st.session_state.get(_DRAWN)
-    if known is None or known[0] != asking.label:
-        known = st.session_state[_DRAWN] = (asking.label, answer(asking))
+    if known is None or known[0] != query.label:
+        known = st.session_state[_DRAWN] = (query.label, answer(query))
     return known[1]
 
 

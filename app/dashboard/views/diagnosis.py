@@ -3,23 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
+import streamlit as st
+
+from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW
 from logprobe.app.dashboard.data.comparing import Paced, state_of
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
+from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks, experiment_blocks
 from logprobe.app.dashboard.pages.parity import RECIPE, parity_data
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept
+from logprobe.app.numbers import number
 from logprobe.app.runs import Run
+from logprobe.monitor.diagnosis.accepted import expectation
 from logprobe.monitor.diagnosis.parity import Parity
 from logprobe.monitor.diagnosis.parity import compare as parity_of
+from logprobe.monitor.proof.latest import latest
+
+_KEY: Final = "diagnosis"
+_DONE: Final = "accepted at"  # when something was last accepted or withdrawn in this session
 
 
 def diagnosis() -> None:
     """Draws the page."""
     live("diagnosis", _run)
+
+
+def _acceptances(run: Run, view: RunView) -> Acceptances:
+    """Read again whenever the run has something new: accepting makes it diagnosed again, and something was just done."""
+    place, version = f"acceptances {run.name}", f"{view.version} {st.session_state.get(_DONE)} {asked('reference')}"
+    if st.session_state.get(place, ("",))[0] != version:
+        known = kept(f"{place} read", lambda: _read_acceptances(run.name))
+        if known is None:
+            return Acceptances(blocked=blocked(run.name) or "accepted findings could not be read")
+        st.session_state[place] = (version, known)
+    found: Acceptances = st.session_state[place][1]
+    return replace(found, blocked=blocked(run.name))
+
+
+def _experiment(run: Run, view: RunView) -> Mapping[str, Any] | None:
+    """The newest bisection; read again whenever the run has something new, as finishing one makes it diagnosed again."""
+    place = f"experiment {run.name}"
+    if st.session_state.get(place, ("",))[0] != view.version:
+        found = kept(f"{place} read", lambda: (latest(feed(), run.name, "bisect"),))
+        if found is None:
+            return None
+        st.session_state[place] = (view.version, found[0])
+    document: Mapping[str, Any] | None = st.session_state[place][1]
+    return document
+
+
+def _read_acceptances(run: str) -> Acceptances:
+    reference = asked("reference")
+    expected = expectation(feed(), run, None if reference == run else reference)
+    return Acceptances(feed().read("acceptances_read", run=run).to_pylist(), expected)
+
+
+def _do(run: str, wanted: Mapping[str, Any]) -> str:
+    """Does what was confirmed; says what came of it. Raises `LogprobeError`."""
+    request = {"run": run, "cause": wanted.get("cause"), "author": wanted.get("by")}
+    st.session_state[_DONE] = wanted.get("at")
+    if wanted.get("id") == "withdraw":
+        ask(WITHDRAW, request)
+        return f"{wanted.get('cause')} is no longer accepted, from the next diagnosis on."
+    because, up_to = wanted.get("because"), wanted.get("up_to")
+    done = ask(ACCEPT, {**request, "because": because, "up_to": up_to, "source": "page"})
+    return f"{wanted.get('cause')} is accepted up to a K3 of {number(done['up_to'])}, from the next diagnosis on."
 
 
 @cache
@@ -28,14 +81,21 @@ def _parities() -> Paced[Parity]:
 
 
 def _run(run: Run, view: RunView) -> None:
-    with guarded("diagnosis"):
-        report("diagnosis", {"version": view.version, "label": "diagnosis", "blocks": diagnosis_blocks(view)})
+    with guarded(_KEY):
+        place = f"{_KEY} {run.name}"
+        blocks = [
+            *said(place),
+            *diagnosis_blocks(view, _acceptances(run, view)),
+            *experiment_blocks(_experiment(run, view), run.name),
+        ]
+        wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "diagnosis", "blocks": blocks})
+        attempt(place, wanted, lambda asked: _do(run.name, asked))
     with guarded("parity"):
         _parity(run)
 
 
 def _parity(run: Run) -> None:
-    runs = {each.name: each for each in feed().look(run.name).runs or ()}
+    runs = {each.name: each for each in feed().snapshot(run.name).runs or ()}
     name = asked("reference")
     reference = runs.get(name or "") if name != run.name else None
     found = kept(f"parity {run.name} {reference and reference.name}", lambda: _read(run, reference))

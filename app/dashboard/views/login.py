@@ -42,9 +42,7 @@ def admitted() -> bool:
         return True
     if st.user.is_logged_in:
         who = email_of(st.user.to_dict()) or "An account without a verified e-mail address"
-        _bar(
-            "refused", f"{who} may not look at this dashboard. Its operator names who may, in the home's secrets.toml."
-        )
+        _bar("refused", f"{who} has no access to this dashboard. Access is granted in the home's secrets.toml.")
         return False
     sent = panel("login", "login", {"providers": list(sign_in.providers)}, triggers=("do",))
     if sent.do and sent.do.get("provider") in sign_in.providers:
@@ -56,7 +54,9 @@ def signed_in() -> None:
     """Says who looks, with a way out; nothing where nobody has to sign in."""
     someone = person()
     if someone is not None:
-        _bar("signed-in", f"Signed in as {someone.email}" + ("" if someone.may_act else ", to look"), by=someone.email)
+        _bar(
+            "signed-in", f"Signed in as {someone.email}" + ("" if someone.may_act else ", read-only"), by=someone.email
+        )
 
 
 def _bar(key: str, words: str, *, by: str | None = None) -> None:

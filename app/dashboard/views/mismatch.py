@@ -10,11 +10,11 @@ from typing import Any, Final
 import streamlit as st
 
 from logprobe.app.dashboard.charts.density import density_of
-from logprobe.app.dashboard.charts.panels import PAIR_WORDS, PAIRS
-from logprobe.app.dashboard.data.aged import AgedValues
+from logprobe.app.dashboard.charts.panels import PAIR_WORDS, pairs_of
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.mismatch import MismatchData
+from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.pages.mismatch import Declared, about, as_of, chosen, grid_of, panel_of, why_unmeasured
 from logprobe.app.dashboard.pages.mismatch_profiles import compared, profiles_of
@@ -27,7 +27,6 @@ from logprobe.app.runs import Run
 from logprobe.monitor.metrics.catalog import CATALOG
 
 _LOADS: Final = 4  # some 10 MB each
-_PAIRS: Final = [{"name": pair, "help": PAIR_WORDS[pair]} for pair in PAIRS]
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class _Looking:
     run: Run
     view: RunView
     seen: Visible
+    pairs: list[dict[str, str]]
     pair: str
     absent: str
     metric: Declared
@@ -68,7 +68,7 @@ def _series(_home: str) -> CatalogSeries:
 
 @cache
 def _data(_home: str) -> MismatchData:
-    return MismatchData(feed(), AgedValues(), AgedValues(_LOADS))
+    return MismatchData(feed(), StaleCache(), StaleCache(_LOADS))
 
 
 def _run(run: Run, view: RunView) -> None:
@@ -80,11 +80,13 @@ def _run(run: Run, view: RunView) -> None:
 
 def _looking(run: Run, view: RunView) -> _Looking:
     asked_pair = asked("pair")
-    pair = asked_pair if asked_pair in PAIRS else PAIRS[0]
+    pairs = pairs_of(view.series)
+    pair = asked_pair if asked_pair in pairs else pairs[0]
     return _Looking(
         run=run,
         view=view,
         seen=visible(asked("steps"), view.series.steps),
+        pairs=[{"name": each, "help": PAIR_WORDS[each]} for each in pairs],
         pair=pair,
         absent=why_unmeasured(view.series, pair),
         metric=chosen(asked("metric"), CATALOG),
@@ -102,7 +104,7 @@ def _sections(at: _Looking) -> None:
 
 
 def _section(kind: str, at: _Looking, read: Callable[[_Looking], _Panel]) -> None:
-    """Draws a panel of what `read` found, or found last while the service is away; made anew only when it is another."""
+    """Draws a panel of what `read` found, or found last while the service is away; rebuilt only when it is another."""
     panel = kept(f"{kind} {at.run.name}", lambda: read(at))
     if panel is None:
         return
@@ -110,7 +112,7 @@ def _section(kind: str, at: _Looking, read: Callable[[_Looking], _Panel]) -> Non
     if last is None or last[0] != panel.version:
         last = (panel.version, panel.draw())
         st.session_state[f"{kind} drawn"] = last
-    show(kind, kind, {"version": panel.version, "pairs": _PAIRS, **last[1]})
+    show(kind, kind, {"version": panel.version, "pairs": at.pairs, **last[1]})
 
 
 def _grid(at: _Looking) -> _Panel:

@@ -1,17 +1,17 @@
-"""Overview: is the run healthy, since when not, which layer, what to do; then its newest values, and how they came about."""
+"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, and how they came about."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.tiles import tiles_of
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.pages.bar import link
-from logprobe.app.dashboard.pages.verdict import banner
+from logprobe.app.dashboard.elements.links import link
+from logprobe.app.dashboard.elements.verdict import banner
+from logprobe.app.dashboard.page_table import PAGES
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import PAGES, live, report
+from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import guarded, theme
 from logprobe.app.runs import Run
 
@@ -29,7 +29,7 @@ def _run(run: Run, view: RunView) -> None:
     with guarded("verdict"):
         report("verdict", {"version": version, "label": "verdict", "blocks": [banner(view) | {"links": _links(run)}]})
     with guarded("tiles"):
-        panel("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
+        show("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
     with guarded("chart"):
         steps_chart("chart", view, OVERVIEW)
 

@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qsl
 
 import streamlit as st
 
 from logprobe.app.dashboard.browser import panel
-from logprobe.app.dashboard.data.feed import Look, RunView
-from logprobe.app.dashboard.pages.bar import Page, bar_of
-from logprobe.app.dashboard.views.acting import door
-from logprobe.app.dashboard.views.session import asked, choose, chosen, guarded, home, looked, pace, put
-from logprobe.app.dashboard.views.words import ABSENT_RUN, BEGINNING, no_service, recording_snippet
+from logprobe.app.dashboard.data.feed import RunView, Snapshot
+from logprobe.app.dashboard.elements.bar import bar_of
+from logprobe.app.dashboard.page_table import BY_PATH, PAGES
+from logprobe.app.dashboard.views.acting import token_form
+from logprobe.app.dashboard.views.empty_states import ABSENT_RUN, BEGINNING, no_service, recording_snippet
+from logprobe.app.dashboard.views.session import asked, choose, chosen, current_snapshot, guarded, home, pace, put
 from logprobe.app.runs import Run
-
-PAGES: Final = (
-    Page("", "Overview"),
-    Page("diagnosis", "Diagnosis"),
-    Page("mismatch", "Mismatch"),
-    Page("weights", "Weights"),
-    Page("tokens", "Tokens"),
-    Page("compare", "Compare"),
-    Page("alerts", "Alerts", acts=True),
-    Page("actions", "Actions", acts=True),
-    Page("data", "Data"),
-)
 
 Draw = Callable[[Run, RunView], None]
 
@@ -41,7 +30,7 @@ def live(path: str, draw: Draw) -> None:
     st.fragment(_live)(path, partial(_below, draw=draw))
 
 
-def live_home(path: str, draw: Callable[[Look, Run | None], None]) -> None:
+def live_home(path: str, draw: Callable[[Snapshot, Run | None], None]) -> None:
     """As `live`, for a page that has something to say without a run, or about one that has no step yet."""
     st.fragment(_live)(path, draw)
 
@@ -49,7 +38,7 @@ def live_home(path: str, draw: Callable[[Look, Run | None], None]) -> None:
 def current() -> str:
     """Path of the page that the address names; the first page for one that there is not."""
     path = asked("page") or ""
-    return path if path in {page.path for page in PAGES} else ""
+    return path if path in BY_PATH else ""
 
 
 def go(path: str) -> None:
@@ -67,7 +56,7 @@ def report(key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
 def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
     """Draws the panel of `browser/<kind>.js`; what somebody confirmed on it, or None.
 
-    Links (`go`) are followed; what somebody chose to look at (`set`) goes into the address, and the page is drawn anew.
+    Links (`go`) are followed; what somebody chose to look at (`set`) goes into the address, and the page is redrawn.
     """
     sent = panel(kind, key, data, triggers=("go", "do", "set"))
     if sent.set:
@@ -79,12 +68,12 @@ def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
     return wanted
 
 
-def _live(path: str, below: Callable[[Look, Run | None], None]) -> None:
-    look, run = looked()
+def _live(path: str, below: Callable[[Snapshot, Run | None], None]) -> None:
+    snapshot, run = current_snapshot()
     if run is not None and chosen() is None:
         choose(run.name)  # a run that starts later must not take the place of the one being looked at
     now = datetime.now(UTC)
-    bar = bar_of(look, run, asked=chosen(), now=now, interval=pace(look, run), pages=PAGES, page=path)
+    bar = bar_of(snapshot, run, asked=chosen(), now=now, interval=pace(snapshot, run), pages=PAGES, page=path)
     sent = panel("bar", "bar", bar, triggers=("tick", "pick", "go"))
     if sent.pick:
         choose(sent.pick)
@@ -93,18 +82,18 @@ def _live(path: str, below: Callable[[Look, Run | None], None]) -> None:
         go(sent.go.strip("/"))
     if current() != path:  # the reader went back
         st.rerun()
-    if any(each.acts for each in PAGES if each.path == path):
+    if BY_PATH[path].acts:
         with guarded("field for the token"):
-            door()
-    below(look, run)
+            token_form()
+    below(snapshot, run)
 
 
-def _below(look: Look, run: Run | None, draw: Draw) -> None:
+def _below(snapshot: Snapshot, run: Run | None, draw: Draw) -> None:
     if run is None:
-        (no_service if look.runs is None else recording_snippet)(home())
-    elif look.view is None:
+        (no_service if snapshot.runs is None else recording_snippet)(home())
+    elif snapshot.view is None:
         st.caption(ABSENT_RUN)
-    elif not len(look.view.series.steps):
+    elif not len(snapshot.view.series.steps):
         st.caption(BEGINNING)
     else:
-        draw(run, look.view)
+        draw(run, snapshot.view)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import streamlit as st
 
 from logprobe.alerts.rules.editor import DELETE, ENABLE, RULES, SAVE, TRY
+from logprobe.alerts.rules.rule_file import OVERLAY
 from logprobe.app.dashboard.pages.rules import OTHERS, rules_data, trial_data, untried
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import show
@@ -46,7 +47,7 @@ def _trial_of(run: str) -> dict[str, Any] | None:
 
 
 def _try(run: str, wanted: Mapping[str, Any]) -> None:
-    """Tries a draft out, once, and draws the page anew with what came of it."""
+    """Tries a draft out, once, and redraws the page with what came of it."""
     known = _trial_of(run)
     if known is not None and known["at"] == wanted.get("at"):
         return
@@ -65,12 +66,12 @@ def _change(asked: Mapping[str, Any]) -> str:
     name = str(asked.get("name"))
     if asked.get("id") == "save":
         done = ask(SAVE, {**named, "text": asked.get("text"), "was": asked.get("was")})
-        words = f"Saved; `{name}` is in force."
+        words = f"Saved; `{name}` is active."
     elif asked.get("id") == "enable":
         done = ask(ENABLE, {**named, "name": name, "on": asked.get("on")})
         words = f"`{name}` is {'enabled' if asked.get('on') else 'disabled'}."
     else:
         done = ask(DELETE, {**named, "name": name})
-        words = f"What `alerts.yaml` said of `{name}` is gone."
+        words = f"The entry for `{name}` was removed from `{OVERLAY}`."
     st.session_state[_SAVED] = {"at": asked.get("at"), "name": name, "fingerprint": done["fingerprint"]}
     return f"{words} Lost: {done['lost']}." if done["lost"] else words

@@ -14,7 +14,7 @@ import streamlit as st
 
 from logprobe.alerts.liveness import State
 from logprobe.app.dashboard.browser import address
-from logprobe.app.dashboard.data.feed import Feed, Look
+from logprobe.app.dashboard.data.feed import Feed, Snapshot
 from logprobe.app.dashboard.theme import Theme, theme_for
 from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
@@ -35,7 +35,7 @@ _RETRY_SECONDS: Final = 2.0
 
 
 def home() -> Path:
-    """The home this app was started for. Raises `ConfigurationError` when nobody said."""
+    """The home this app was started for. Raises `ConfigurationError` when it is unknown."""
     path = os.environ.get("LOGPROBE_HOME")
     if not path:
         raise ConfigurationError("which home? start the dashboard with `logprobe up --home DIR`, or set LOGPROBE_HOME")
@@ -77,14 +77,14 @@ def put(state: Mapping[str, Any]) -> None:
     address.put(state)
 
 
-def looked() -> tuple[Look, Run | None]:
+def current_snapshot() -> tuple[Snapshot, Run | None]:
     """A look at the chosen run, or at the newest when none is chosen or the chosen one does not exist."""
-    look = feed().look(chosen())
-    run = look.run(chosen())
-    if run is None and look.runs:
-        run = look.runs[0]
-        look = feed().look(run.name)
-    return look, run
+    snapshot = feed().snapshot(chosen())
+    run = snapshot.run(chosen())
+    if run is None and snapshot.runs:
+        run = snapshot.runs[0]
+        snapshot = feed().snapshot(run.name)
+    return snapshot, run
 
 
 def kept(key: str, read: Callable[[], T]) -> T | None:
@@ -109,8 +109,8 @@ def guarded(what: str) -> Iterator[None]:
         )
 
 
-def pace(look: Look, run: Run | None) -> float:
+def pace(snapshot: Snapshot, run: Run | None) -> float:
     """Seconds until the next look."""
-    if look.away_since is not None or run is None:
+    if snapshot.away_since is not None or run is None:
         return _RETRY_SECONDS
     return _SECONDS[run.liveness.state]

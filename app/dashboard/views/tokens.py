@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, TypeVar, cast
@@ -10,23 +10,23 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 import streamlit as st
 
+from logprobe.app.dashboard.charts.panels import pairs_of
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.tokenizers import vocabulary
 from logprobe.app.dashboard.data.tokens import StepList, StepTokens, read_step, read_steps
-from logprobe.app.dashboard.pages.token_words import PAIRS
 from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
 from logprobe.app.dashboard.views.page import live, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, put, theme
 from logprobe.app.runs import Run
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
-from logprobe.monitor.token_correction import Stated, effect
-from logprobe.monitor.token_view import Tokens, pair_tokens, read_tokens
+from logprobe.monitor.analysis.token_correction import Stated, effect
+from logprobe.monitor.analysis.token_view import Tokens, pair_tokens, read_tokens
 from logprobe.monitor.worst import Pair
 
 T = TypeVar("T")
 
-_UNREAD: Final = "This step has not been read yet; the page tries again."
+_UNREAD: Final = "This step has not been read yet; retrying."
 _RUN: Final = "tokens run"
 _SENT: Final = "tokens sent"
 _ANSWERED: Final = "tokens answered"
@@ -40,7 +40,8 @@ def tokens() -> None:
 def _run(run: Run, view: RunView) -> None:
     with guarded("tokens"):
         _leave_other_runs(run)
-        pair = cast("Pair", asked("pair") if asked("pair") in PAIRS else "backend")
+        pairs = pairs_of(view.series)
+        pair = cast("Pair", asked("pair") if asked("pair") in pairs else "backend")
         about = (run.name, pair)
         steps = _remembered("steps", about, lambda: read_steps(feed(), run.name, pair), version=view.version)
         number = None if steps is None else _step(steps)
@@ -48,7 +49,7 @@ def _run(run: Run, view: RunView) -> None:
         if steps is None or step is None:
             st.caption(_UNREAD)
         else:
-            _draw(run, steps, step)
+            _draw(run, steps, step, pairs)
 
 
 def _leave_other_runs(run: Run) -> None:
@@ -80,12 +81,12 @@ def _step(steps: StepList) -> int | None:
     return suggested
 
 
-def _draw(run: Run, steps: StepList, step: StepTokens) -> None:
+def _draw(run: Run, steps: StepList, step: StepTokens, pairs: Sequence[str]) -> None:
     if asked("sequence") is None and step.chosen is not None:
         put({"sequence": step.chosen["sample_id"]})  # it stays while records that arrive late change the order
     strip = _strip(run, step)
     colors = theme()
-    page = page_of(run.name, steps, step, strip, colors)
+    page = page_of(run.name, steps, step, strip, colors, pairs=pairs)
     if asked("step") not in {None, "", str(step.step)}:
         page["notes"].insert(0, f"Step {asked('step')} is not among the steps of this run; showing step {step.step:,}.")
     drawn = None if strip is None else _remembered("drawn", _key(run, step), lambda: strip_of(strip, step))
@@ -148,23 +149,17 @@ def _applied(known: Stated, found: Tokens) -> Corrected:
     done = effect(known.config, found, known.normalizer)
     whole_batch = known.config.normalize and known.normalizer is None
     note = (
-        "weights before they are divided by their mean over the whole batch, which one sequence does not tell"
-        if whole_batch
-        else _unknown(done)
+        "weights before normalisation: the batch mean is unknown from one sequence" if whole_batch else _unknown(done)
     )
     return Corrected("applied in this step", known.config, done, note)
 
 
 def _unknown(done: object) -> str:
-    return (
-        ""
-        if done is not None
-        else "cannot be told: it needs rollout and trainer log-probs, and the advantages it looks at"
-    )
+    return "" if done is not None else "unknown: it needs rollout and trainer log-probs, and the advantages it uses"
 
 
 def _remembered(name: str, about: Hashable, read: Callable[[], T | None], *, version: str = "") -> T | None:
-    """What `read` gave for `about` at `version`, read anew when it is another one.
+    """What `read` gave for `about` at `version`, read again when it is another one.
 
     While the service does not answer, what was read last about the same; never what was read about something else.
     """

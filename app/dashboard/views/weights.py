@@ -9,19 +9,19 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from logprobe.app.dashboard.data.aged import AgedValues
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import Visible, visible
+from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.pages import weights as words
 from logprobe.app.dashboard.pages import weights_study as study
-from logprobe.app.dashboard.pages.blocks import Block
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
 from logprobe.app.runs import Run
+from logprobe.monitor.analysis.weight_updates import Lane, ReplicaLag, lag_by_replica, lanes
 from logprobe.monitor.event_study import around_updates, by_cached_prefix, contrasts
-from logprobe.monitor.weight_updates import Lane, ReplicaLag, lag_by_replica, lanes
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class _Looking:
             steps.last if not self.seen.whole else None,
         )
         state = (self.view.series.revision, steps)
-        return kept(f"weights {key}", lambda: _aged(str(home())).get(key, state, read).value)
+        return kept(f"weights {key}", lambda: _cache(str(home())).get(key, state, read).value)
 
 
 def weights() -> None:
@@ -63,8 +63,8 @@ def _series(_home: str) -> CatalogSeries:
 
 
 @cache
-def _aged(_home: str) -> AgedValues:
-    return AgedValues()
+def _cache(_home: str) -> StaleCache:
+    return StaleCache()
 
 
 def _run(run: Run, view: RunView) -> None:
@@ -109,7 +109,7 @@ def _timeline(at: _Looking) -> None:
         if at.seen.whole
         else f"versions of {at.seen.words}"
     )
-    _blocks("standing", words.standing(found))
+    _blocks("status", words.status_lines(found))
     if found:
         _drawn("weights", "timeline", words.timeline(found, shown))
         _blocks("lanes", words.lanes_blocks(found))
@@ -130,7 +130,7 @@ def _lag(at: _Looking) -> None:
 
 
 def _note(at: _Looking, engines: int) -> str:
-    note = "how old the weights were that sampled, and how long new ones took"
+    note = "age of the weights that sampled, and how long new ones took to arrive"
     return f"{note}; engines apart: {at.sequences.words}" if engines and at.sequences != at.seen else note
 
 

@@ -9,7 +9,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from logprobe.monitor.diagnosis.causes import alignment, broken, distribution, policy, precision, updates
+from logprobe.monitor.diagnosis.causes import (
+    alignment,
+    arrival,
+    broken,
+    distribution,
+    policy,
+    precision,
+    probed,
+    updates,
+)
 from logprobe.monitor.diagnosis.causes.cause import Cause
 
 _SEMANTIC: Final = (
@@ -111,6 +120,16 @@ _SEMANTIC: Final = (
         fix="Ask for them in every request (`SamplingParams(logprobs=0)`, HTTP: `logprobs=0`), and record the same sample id on both sides.",
         rule=broken.missing_logprobs,
     ),
+    Cause(
+        name="miscalibrated_logprobs",
+        layer="semantic",
+        words="The log-probs reported are not those of the distribution sampled from, and no other rule names why.",
+        looks_at="E[ρ] ≠ 1 by more than noise of this size makes, over the run or today",
+        fix="Find what changes probabilities between the engine's sampler and what it reports, or between its logits and the trainer's: a "
+        "temperature, a bias, a penalty, an adapter or a mask on one side only.",
+        rule=distribution.miscalibrated_logprobs,
+        explain=distribution.without_offset,
+    ),
 )
 
 _INFERENCE_PATH: Final = (
@@ -127,18 +146,27 @@ _INFERENCE_PATH: Final = (
     Cause(
         name="inflight_stale_kv",
         layer="inference_path",
-        words="Requests in flight go on after a weight update with keys and values of the old weights.",
+        words="Requests in flight continue after a weight update with keys and values of the old weights.",
         looks_at="tokens after a switch of the weight version against others of the same version; pause mode",
         fix='`pause_generation(mode="abort", clear_cache=True)` (or "wait") at weight updates; with mode "keep" also clear the cache, so that '
-        "requests are computed anew.",
+        "requests are recomputed.",
         rule=updates.inflight_stale_kv,
         explain=updates.without_in_flight,
+    ),
+    Cause(
+        name="engine_state",
+        layer="inference_path",
+        words="The running engine, with the same weights, does not confirm the log-probs that it reported.",
+        looks_at="the live probe: the engine's own sequences scored again, past its caches",
+        fix="Reset the prefix cache (`POST /reset_prefix_cache?reset_running_requests=true`); if the probe stays high, restart the engine, and run "
+        "`logprobe score` to compare it with a fresh one.",
+        rule=probed.engine_state,
     ),
     Cause(
         name="replica_divergence",
         layer="inference_path",
         words="One engine replica computes something else than the others.",
-        looks_at="the gap by replica at the same declared version",
+        looks_at="fingerprints of the weights; the gap by replica at the same declared version",
         fix="Restart the replica with the others' configuration and weights; check that it is in the weight-transfer group (`logprobe parity`).",
         rule=updates.replica_divergence,
         explain=updates.without_replica,
@@ -147,19 +175,29 @@ _INFERENCE_PATH: Final = (
         name="partial_weight_sync",
         layer="inference_path",
         words="Some tensors of a weight update do not arrive.",
-        looks_at="numbers of tensors and checksums of updates",
+        looks_at="fingerprints of the weights; numbers of tensors and checksums of updates",
         fix="Send every parameter: compare the names sent with `model.named_parameters()`, tied and stacked ones (lm_head, qkv_proj, "
         "gate_up_proj) and buffers included.",
-        rule=updates.partial_weight_sync,
+        rule=arrival.partial_weight_sync,
     ),
     Cause(
         name="missed_weight_sync",
         layer="inference_path",
         words="The engine samples from old weights, although its version label says otherwise.",
-        looks_at="a lasting rise of the gap at a step among tokens of the trainer's own version; labels without a load",
+        looks_at="fingerprints of the weights; a lasting rise of the gap at a step among tokens of the trainer's own version; labels without a load",
         fix="Check that the weight transfer returns before generation goes on and that its result is loaded: compare one tensor's checksum on both "
         "sides after an update.",
-        rule=updates.missed_weight_sync,
+        rule=arrival.missed_weight_sync,
+    ),
+    Cause(
+        name="version_conflict",
+        layer="inference_path",
+        words="Engine and trainer state different weight versions of the same tokens.",
+        looks_at="the versions in the engine's records against `rollout_versions=`, token by token",
+        fix="Compare the versions of one sequence (`version_source`, `spans`, `rollout_versions` of the view sequences). If the engine's is older, an "
+        "update was not applied or not marked: call `weights.mark(version)` once new weights are in place. If it is newer, the trainer's was taken "
+        "when the request was sent: pass the version of each token or turn.",
+        rule=arrival.version_conflict,
     ),
     Cause(
         name="quantized_rollout",

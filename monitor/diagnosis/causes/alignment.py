@@ -7,12 +7,14 @@ import math
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
-from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.change_points import bend
+from logprobe.monitor.diagnosis.evidence import Evidence, gap_of, windows
 from logprobe.monitor.diagnosis.measures import correlation
 from logprobe.monitor.diagnosis.siblings import siblings_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
 _UNRELATED = 0.5  # r and t of the same tokens correlate above 0.8 in every fault but staleness of many versions
+_RELATED = 0.8  # in every recorded run at its beginning, misaligned ones left out
 _OWN = 0.2  # of two very different policies a token's log-probs still correlate by so much more than those of its neighbours
 _NEAR = tuple(by for by in range(-8, 9) if by)
 _SHIFTED = 0.9
@@ -52,6 +54,8 @@ def unrelated(evidence: Evidence) -> bool:
     ):
         return False
     tokens = evidence.tokens
+    if _parted(evidence):
+        return False
     if tokens is None:
         return True
     beside = max(_shifted(tokens, by) for by in _NEAR)
@@ -61,6 +65,13 @@ def unrelated(evidence: Evidence) -> bool:
         return True
     siblings = siblings_of(tokens)
     return siblings is None or siblings.misfit(1.0) > _COMMON
+
+
+def _parted(evidence: Evidence) -> bool:
+    """Whether r and t had much in common at the beginning and lost it gradually: positions do not slip by degrees."""
+    first = gap_of(evidence.series.within(windows(evidence.series.step)[0]))
+    found = bend(evidence.series) if first.n >= _FEWEST and first.correlation > _RELATED else None
+    return found is not None and not found.abrupt
 
 
 def _shifted(tokens: Tokens, by: int) -> float:

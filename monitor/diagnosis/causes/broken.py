@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from logprobe.collectors.kernel import SENTINEL
+from logprobe.collectors.kernel.arithmetic import SENTINEL
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
 from logprobe.monitor.diagnosis.evidence import Evidence
 from logprobe.monitor.diagnosis.tokens import Bools, Tokens
@@ -105,7 +105,7 @@ def _ends_are_synthetic(evidence: Evidence) -> Bools | None:
     if at_end.sum() < _FEWEST or at_end.sum() < _AT_THE_END * placeholder.sum() or _renormalised(seen):
         return None
     if (seen.last & (seen.r == 0) & ~placeholder).sum() > at_end.sum():
-        return None  # a policy that is sure of its ends: 0 is what they round to, and of some the trainer's weights have moved away
+        return None  # a policy certain of its ends: 0 is what they round to, and of some the trainer's weights have moved away
     _, counts = np.unique(seen.token_id[at_end], return_counts=True)
     return at_end if counts.max() >= _AT_THE_END * at_end.sum() else None
 

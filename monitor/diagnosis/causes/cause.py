@@ -14,7 +14,9 @@ CERTAIN: Final = 0.99  # configuration and numbers agree, or it was counted
 KNOWN: Final = 0.95  # the configuration says so
 INFERRED: Final = 0.85  # from numbers alone, by a test that only this cause passes
 LIKELY: Final = 0.6  # from numbers alone, by elimination
+UNNAMED: Final = 0.55  # that something is wrong is told by the numbers, what it is is not
 POSSIBLE: Final = 0.4  # others would look the same
+CREDIBLE: Final = 0.5  # from here on a finding decides the layer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,31 +6,29 @@ What tells them apart is which of the two was sampled from: E[ρ] = 1 when r was
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.alignment import unrelated
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
-from logprobe.monitor.diagnosis.evidence import HEALTHY, SLIGHT, Evidence, Gap
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, correlation, logit, residual, slope
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, UNNAMED, Sign
+from logprobe.monitor.diagnosis.causes.scale import gap_today, one_sign, scale_of
+from logprobe.monitor.diagnosis.change_points import shifted_since
+from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence, Gap
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT, residual
 from logprobe.monitor.diagnosis.siblings import Siblings, siblings_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
-_ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
-_NO_SCALE: Final = 0.01  # temperatures that close are one
-_WIDER: Final = 0.05
-_HELPS: Final = 0.8  # of what is left between siblings without a scale; training alone leaves 0.99 of it
-_EXPLAINS: Final = 0.5  # of the variance of d
-_RELATED: Final = 0.5  # correlation of r and t; below they are not of the same tokens
-_SHARPER: Final = 0.95  # share of likely tokens that one side makes still likelier; noise and staleness have about half
-_LIKELY_TOKEN: Final = 0.6
-_TINY: Final = 1e-5  # log-ratios below are float32 rounding
 _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sides may still agree
-_CONCERNED: Final = 0.1  # of the tokens: a renormalisation moves nearly all
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
+_ALONE: Final = 0.005  # of the tokens, which one side gives all probability: a truncation left nothing else
 _FEWEST: Final = 200
+_SECOND_ORDER: Final = (
+    0.3  # of K3: recorded policies 12 versions apart are off by up to 0.14 of it, by rare tokens alone
+)
+
+_NEVER_COMPARED: Final = frozenset({"missing_logprobs", "retokenization"})
 
 
 def raw_logprobs(evidence: Evidence) -> Sign | None:
@@ -43,7 +41,7 @@ def raw_logprobs(evidence: Evidence) -> Sign | None:
         effect = 1.0 if any(value != 1 for value in setup.temperatures) or setup.penalties else _TAIL_ONLY
         sure = CERTAIN if gap.n else KNOWN
         return Sign(sure, effect, _raw_numbers(evidence), _raw_words(evidence, applied), since_step=evidence.start)
-    scale = None if evidence.scaled or setup.raw is False else _scale(evidence)
+    scale = None if evidence.scaled or setup.raw is False else scale_of(evidence)
     if scale is None or scale.sampled != "trainer":
         return None
     return Sign(
@@ -95,7 +93,7 @@ def temperature_mismatch(evidence: Evidence) -> Sign | None:
     """The engine reports the distribution it samples from; the trainer scales its logits by another temperature."""
     setup = evidence.setup
     declared = _declared_mismatch(evidence)
-    scale = None if evidence.scaled else _scale(evidence)
+    scale = None if evidence.scaled else scale_of(evidence)
     if declared is None and setup.penalties and setup.raw is False and not evidence.scaled:
         return _penalties(evidence)
     if evidence.scaled or (declared is None and (scale is None or scale.sampled != "rollout")):
@@ -145,97 +143,16 @@ def _declared_mismatch(evidence: Evidence) -> tuple[float, float] | None:
     return (theirs[0], ours) if evidence.gap.k3 > SLIGHT else None
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """One side's log-probs are those of the other at another temperature.
-
-    Attributes:
-        beta: t's distribution is r's to this power, normalised.
-        misfit: what is left between them, relative; NaN where no two tokens of one context were seen.
-        sampled: which side was sampled from.
-    """
-
-    beta: float
-    misfit: float
-    sampled: str
-
-    @property
-    def temperature(self) -> float:
-        """That the side which was not sampled from lacks."""
-        return 1 / self.beta if self.sampled == "trainer" else self.beta
-
-
-def _scale(evidence: Evidence) -> Scale | None:
-    tokens, gap = evidence.tokens, evidence.gap
-    if gap.n < _FEWEST or not gap.k3 > SLIGHT or gap.correlation < _RELATED or _one_sided(evidence):
-        return None
-    if tokens is None or len(tokens) < _FEWEST:
-        return _scale_of_moments(gap)
-    siblings = siblings_of(tokens)
-    found = _exact_scale(siblings) if siblings else _bounded_scale(tokens) or _regressed_scale(tokens)
-    if found is None:
-        return None
-    beta, misfit = found
-    return Scale(beta, misfit, "trainer" if _rollout_is_off(tokens) else "rollout")
-
-
-def _scale_of_moments(gap: Gap) -> Scale | None:
-    """From statistics alone: one side's log-probs vary more than the other's; noise and staleness change that by less."""
-    if not abs(gap.scale - 1) > _WIDER or gap.k3 < HEALTHY:
-        return None
-    return Scale(gap.scale, math.nan, "trainer" if gap.ratio.z > SIGNIFICANT else "rollout")
-
-
-def _rollout_is_off(tokens: Tokens) -> bool:
-    """Whether t rather than r was sampled from: by the one of E[ρ] and E[1/ρ] that is not 1, or is further from it."""
-    off, inverse = tokens.ratio, tokens.inverse_ratio
-    if (off.z > SIGNIFICANT) == (inverse.z > SIGNIFICANT):
-        return off.value > inverse.value
-    return off.z > SIGNIFICANT
-
-
-def _exact_scale(siblings: Siblings) -> tuple[float, float] | None:
-    """Tokens of one context: Δt = β·Δr. A fault that is no scale leaves as much at β as at 1."""
-    beta = siblings.slope
-    misfit, unscaled = siblings.misfit(beta), siblings.misfit(1.0)
-    if not beta > 0 or abs(beta - 1) < max(_NO_SCALE, SIGNIFICANT * misfit / math.sqrt(len(siblings.r))):
-        return None
-    return (beta, misfit) if misfit < _HELPS * unscaled else None
-
-
-def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:
-    """Without siblings: one side gives every likely token a higher probability.
-
-    With p a token's softer probability and q ∝ p^β, β > 1: Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality where one other token has all the
-    rest, hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits comes near β; the 2nd percentile keeps single odd
-    tokens out.
-    """
-    for soft_N, sharp_N, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
-        likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINY / 10)
-        soft, sharp = soft_N[likely], sharp_N[likely]
-        if len(soft) >= _FEWEST // 4 and np.mean(sharp > soft) >= _SHARPER:
-            beta = float(np.quantile(logit(sharp) / logit(soft), 0.02))
-            return (1 / beta if inverse else beta, math.nan) if beta > 1 + _NO_SCALE else None
-    return None
-
-
-def _regressed_scale(tokens: Tokens) -> tuple[float, float] | None:
-    """Without siblings or likely tokens (a flat policy): d is mostly a multiple of r, which noise and staleness are not."""
-    for x, y, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
-        explained = correlation(x, y - x) ** 2
-        beta = slope(x, y)
-        if explained > _EXPLAINS and beta > 1 + _WIDER:
-            return (1 / beta if inverse else beta, math.sqrt(1 - explained))
-    return None
-
-
 def truncated_support(evidence: Evidence) -> Sign | None:
-    """Top-p, top-k or min-p on one side: the other side's log-probs are all lower, by at most −ln of what was kept."""
-    cut, side = evidence.setup.truncations, _one_sided(evidence)
-    side = side or (-1 if cut and _loses_mass(evidence) else 0)
+    """Top-p, top-k or min-p on one side: the other side's log-probs are all lower, by at most −ln of what was kept.
+
+    Noise hides the one sign. What it does not hide: the engine gives a token all probability, and the trainer does not (one token was left).
+    """
+    cut, side = evidence.setup.truncations, one_sign(evidence)
+    zeros = _exact_zeros(evidence.tokens)
+    side = side or (-1 if (cut or zeros > _ALONE) and _loses_mass(evidence) else 0)
     if side == 0 or evidence.scaled or (cut and evidence.setup.raw):
         return None
-    zeros = _exact_zeros(evidence.tokens)
     declared = bool(cut) and side < 0
     known_uncut = evidence.setup.samplings is not None and not cut
     if not declared and (known_uncut or _grammar_share(evidence) > 0.001):  # noqa: PLR2004
@@ -250,18 +167,19 @@ def truncated_support(evidence: Evidence) -> Sign | None:
     bounded = "top_p" not in cut or kept >= cut["top_p"] - 0.01
     known = ", ".join(f"{name} {value:g}" for name, value in cut.items()) if declared else "inferred from the numbers"
     return Sign(
-        (CERTAIN if bounded else KNOWN) if declared else (INFERRED if zeros > 0.005 else LIKELY),  # noqa: PLR2004
+        (CERTAIN if bounded else KNOWN) if declared else (INFERRED if zeros > _ALONE else LIKELY),
         1.0,
         {**numbers, "ratio_deviation": evidence.gap.ratio.value, "calibration_z": evidence.gap.ratio.z},
-        f"{'The engine' if side < 0 else 'The trainer'} renormalises over a part of the vocabulary ({known}) and the other side does not: all "
-        f"log-ratios have one sign, and mean ρ − 1 is {evidence.gap.ratio.value:+.3g}.",
+        f"{'The engine' if side < 0 else 'The trainer'} renormalises over a part of the vocabulary ({known}) and the other side does not: "
+        f"mean ρ − 1 is {evidence.gap.ratio.value:+.3g}, {max(evidence.gap.up, evidence.gap.down):.0%} of the log-ratios have one sign, and "
+        f"{zeros:.1%} of the tokens have all probability on one side only.",
         since_step=evidence.start,
     )
 
 
 def structured_output_mask(evidence: Evidence) -> Sign | None:
     """A grammar masks the engine's logits; the trainer's softmax runs over the whole vocabulary."""
-    declared, side = bool(evidence.setup.structured), _one_sided(evidence)
+    declared, side = bool(evidence.setup.structured), one_sign(evidence)
     side = side or (-1 if declared and _loses_mass(evidence) else 0)
     grammar = _grammar_share(evidence)
     known_free = evidence.setup.samplings is not None and not declared
@@ -285,11 +203,11 @@ def structured_output_mask(evidence: Evidence) -> Sign | None:
 
 def vocab_padding(evidence: Evidence) -> Sign | None:
     """One side's softmax includes rows that no token has: its log-probs are all a little lower."""
-    setup, side = evidence.setup, _one_sided(evidence)
+    setup, side = evidence.setup, one_sign(evidence)
     cut = bool(setup.truncations or setup.structured)
     if side == 0 or evidence.scaled or setup.samplings is None or cut or evidence.gap.k3 < SLIGHT / 10:
         return None
-    if _exact_zeros(evidence.tokens) > 0.005:  # noqa: PLR2004 - a whole probability for one token is a truncation's doing
+    if _exact_zeros(evidence.tokens) > _ALONE:  # a whole probability for one token is a truncation's doing
         return None
     whose = "trainer" if side < 0 else "engine"
     return Sign(
@@ -312,30 +230,6 @@ def _loses_mass(evidence: Evidence) -> bool:
     return ratio.z < -SIGNIFICANT and evidence.gap.k3 > SLIGHT and not unrelated(evidence)
 
 
-def _one_sided(evidence: Evidence) -> int:
-    """−1 when (nearly) all log-ratios beyond rounding are negative and the calibration says so, too; +1 likewise; else 0."""
-    gap, tokens = evidence.gap, evidence.tokens
-    if gap.n < _FEWEST or gap.k3 < SLIGHT / 10 or abs(gap.ratio.z) < SIGNIFICANT or unrelated(evidence):
-        return 0
-    up, down = gap.up, gap.down
-    if tokens is not None and len(tokens):
-        siblings = siblings_of(tokens)
-        if siblings is not None and _exact_scale(siblings) is not None:
-            return 0
-        beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(siblings))]
-        up, down = (
-            (float(np.mean(beyond > 0)), float(np.mean(beyond < 0)))
-            if len(beyond) >= _CONCERNED * len(tokens)
-            else (0.5, 0.5)
-        )
-    return -1 if down >= _ONE_SIDED * (up + down) else 1 if up >= _ONE_SIDED * (up + down) else 0
-
-
-def _noise(siblings: Siblings | None) -> float:
-    """Size of what is not common to all tokens of a context: noise in either side; 0 where it cannot be told."""
-    return 0.0 if siblings is None else float(np.median(np.abs(siblings.t - siblings.r)))
-
-
 def _exact_zeros(tokens: Tokens | None) -> float:
     """Share of tokens to which one side gives all probability while the other does not."""
     if tokens is None or not len(tokens):
@@ -350,6 +244,42 @@ def _grammar_share(evidence: Evidence) -> float:
     if tokens is None or not len(tokens):
         return 1.0 if evidence.gap.min_d < _GRAMMAR else 0.0
     return float(np.mean(tokens.d < _GRAMMAR))
+
+
+def miscalibrated_logprobs(evidence: Evidence) -> Sign | None:
+    """E[ρ] is not 1, by much more than the second order that a gap of calibrated log-probs has."""
+    if not evidence.gap.n or evidence.scaled or evidence.explained - _NEVER_COMPARED or unrelated(evidence):
+        return None
+    gap = max((evidence.gap, gap_today(evidence)), key=lambda gap: abs(gap.ratio.z) if _off(gap) else -1.0)
+    if not _off(gap):
+        return None
+    deviation = gap.ratio.value
+    return Sign(
+        UNNAMED,  # any rule that names the distribution comes before
+        min(abs(deviation) / gap.k3, 1.0),
+        {"ratio_deviation": deviation, "calibration_z": gap.ratio.z, "k3_kl": gap.k3},
+        f"Mean ρ − 1 is {deviation:+.3g} ({gap.ratio.z:.0f} standard errors) where K3 is {gap.k3:.2g}: log-probs of the distribution sampled from have "
+        "mean ρ = 1 however large the gap (inferred from the numbers).",
+        since_step=shifted_since(evidence.series, math.copysign(1.0, deviation)),
+    )
+
+
+def _off(gap: Gap) -> bool:
+    return (
+        gap.n >= _FEWEST
+        and gap.k3 > SLIGHT
+        and abs(gap.ratio.z) > SIGNIFICANT
+        and abs(gap.ratio.value) > _SECOND_ORDER * gap.k3
+    )
+
+
+def without_offset(evidence: Evidence) -> Evidence:
+    """Log-ratios less what makes mean ρ differ from 1."""
+    tokens = evidence.tokens
+    if tokens is None or not len(tokens):
+        return evidence.left("miscalibrated_logprobs")
+    offset = math.log1p(max(tokens.ratio.value, -0.99))
+    return evidence.left("miscalibrated_logprobs", tokens=tokens.with_d(tokens.d - offset))
 
 
 def without_scale(cause: str, evidence: Evidence) -> Evidence:

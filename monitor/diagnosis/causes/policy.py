@@ -6,11 +6,21 @@ import math
 from typing import Final
 
 from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, Sign
-from logprobe.monitor.diagnosis.course import Bend, bend
-from logprobe.monitor.diagnosis.evidence import HEALTHY, ROUNDING, Evidence
+from logprobe.monitor.diagnosis.change_points import TOLD, Bend, bend, pace
+from logprobe.monitor.diagnosis.evidence import ROUNDING, Evidence, Slices
+from logprobe.monitor.diagnosis.measures import SIGNIFICANT, difference
 
 _FEWEST: Final = 200
+_ADDS: Final = 1.2  # times the K3 at lag 0; less is no more than the noise of the comparison
+_CLEAR_K3: Final = 1e-3  # K3 below which a gap is not put down to lag where no token at lag 0 is there to compare with
+_RISES: Final = 1e-4  # K3 below which a rise has no name: rounding that changed
+_DOUBLED: Final = 2.0
 _GROWS: Final = ("growing", "critical")
+_DOUBT: Final = (
+    " Updates that stopped arriving (missed_weight_sync) fit the rise almost as well: a weight fingerprint, or a tensor's checksum at trainer and "
+    "engine, tells which."
+)
+_CONTRASTED: Final = frozenset({"stale_prefix_cache", "replica_divergence", "inflight_stale_kv"})
 # What also makes the gap rise at a step: once one of these is found, the rise is explained.
 _EXPLAINS_RISES: Final = frozenset(
     {"missed_weight_sync", "partial_weight_sync", "stale_prefix_cache", "replica_divergence", "inflight_stale_kv"}
@@ -21,7 +31,7 @@ def staleness(evidence: Evidence) -> Sign | None:
     """Tokens of older weights differ, those of the trainer's own do not, or less."""
     old = evidence.slices.where(lambda row: (row.lag or 0) > 0)
     fresh = evidence.slices.where(lambda row: row.lag == 0)
-    if old.n < _FEWEST or not old.k3 > (HEALTHY if not fresh.n else max(HEALTHY / 10, 2 * fresh.k3)):
+    if old.n < _FEWEST or not _adds(old, fresh):
         return None
     base = fresh.k3 if fresh.n >= _FEWEST else ROUNDING
     lag = sum((row.lag or 0) * row.n for row in old.rows) / old.n
@@ -47,10 +57,17 @@ def staleness(evidence: Evidence) -> Sign | None:
     )
 
 
+def _adds(old: Slices, fresh: Slices) -> bool:
+    """Whether older weights make the gap larger, beyond what the comparison may err by."""
+    if fresh.n < _FEWEST:
+        return old.k3 > _CLEAR_K3
+    return old.k3 > max(_ADDS * fresh.k3, ROUNDING) and difference(old.abs_d, fresh.abs_d) > SIGNIFICANT
+
+
 def _since(evidence: Evidence) -> int | None:
     if evidence.growth.since_step is not None:
         return evidence.growth.since_step
-    over = evidence.series.step[evidence.series.k3 > HEALTHY]
+    over = evidence.series.step[evidence.series.k3 > max(_DOUBLED * evidence.first.k3, ROUNDING)]
     return int(over[0]) if len(over) else None
 
 
@@ -69,6 +86,7 @@ def late_growth(evidence: Evidence) -> Sign | None:
         return None
     since = growth.since_step if growth.since_step is not None else (found.step if found else None)
     ratio = growth.ratio if growth.ratio is not None else (found.ratio if found else math.nan)
+    alike = growth.verdict in _GROWS and _shape_fits_both(evidence)
     return Sign(
         KNOWN if growth.verdict in _GROWS else INFERRED,
         1.0,
@@ -77,11 +95,23 @@ def late_growth(evidence: Evidence) -> Sign | None:
             "baseline": growth.baseline,
             "doubling_steps": growth.doubling_steps,
             "z": found.z if found else None,
+            "or": "missed_weight_sync" if alike else None,
         },
         f"K3 grew to {ratio:.3g} times its normal since step {since}, gradually, while the log-probs stay calibrated: training moves away from "
-        "the policy that samples.",
+        f"the policy that samples.{_DOUBT if alike else ''}",
         since_step=since,
     )
+
+
+def _shape_fits_both(evidence: Evidence) -> bool:
+    """Whether updates that stopped arriving would look the same: tokens said to be of the trainer's weights rise, by either shape."""
+    own = evidence.own
+    if "missed_weight_sync" in evidence.explained or (
+        own is not None and not (own.step >= evidence.now.step.min()).any()
+    ):
+        return False
+    lead = pace(evidence)
+    return lead is not None and abs(lead) < TOLD
 
 
 def step_jump(evidence: Evidence) -> Sign | None:
@@ -100,8 +130,15 @@ def step_jump(evidence: Evidence) -> Sign | None:
 
 
 def _rise(evidence: Evidence) -> Bend | None:
-    return None if evidence.gap.k3 < HEALTHY / 10 else bend(evidence.series)
+    return None if evidence.gap.k3 < _RISES else bend(evidence.series)
 
 
 def _otherwise_explained(evidence: Evidence) -> bool:
-    return evidence.scaled or bool(_EXPLAINS_RISES & evidence.explained)
+    """Whether a fault is what grew: nothing grows among the tokens that it does not concern."""
+    return evidence.scaled or bool(_EXPLAINS_RISES & evidence.explained and not _rest_grows(evidence))
+
+
+def _rest_grows(evidence: Evidence) -> bool:
+    concerned = _CONTRASTED & evidence.explained == _EXPLAINS_RISES & evidence.explained
+    first, now = evidence.first, evidence.now
+    return concerned and min(first.n, now.n) >= _FEWEST and now.k3 > _DOUBLED * max(first.k3, ROUNDING)

@@ -11,22 +11,23 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
-from logprobe.monitor.diagnosis.course import change
-from logprobe.monitor.diagnosis.evidence import HEALTHY, SLIGHT, Evidence
+from logprobe.monitor.diagnosis.change_points import change
+from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence
+from logprobe.monitor.diagnosis.levels import ABOVE, expected, known_of
 from logprobe.monitor.diagnosis.measures import grid_share
-from logprobe.monitor.diagnosis.siblings import Spread, on_grid, spread_of
+from logprobe.monitor.diagnosis.siblings import Spread, spread_of
 from logprobe.monitor.diagnosis.tokens import Tokens
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid
 _BITS: Final = {"bfloat16": 7, "float16": 10}
 _FEWEST: Final = 200
 _ROUNDED: Final = 1e-7  # K3 below is float32 arithmetic in another order, above it is 16-bit rounding
+_NAMED: Final = 1e-3  # smaller noise of unknown origin is not worth a guess; its level is judged elsewhere
 _QUANTIZED: Final = 3e-3  # bf16 is reported up to 1.6e-3 (miles), matched 8-bit rollouts from 3e-3 (verl, NeMo-RL)
 _STALLED: Final = 3.0
 _OFF_GRID: Final = 0.2  # of the differences of float32 logits 1 % are on it by chance
-_TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))  # tried where nobody says
 _VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
-_UNTOLD: Final = 0.1  # effect of what is there, in a part that cannot be told
+_UNKNOWN_PART: Final = 0.1  # effect of what is there, in a part that is unknown
 _TAIL: Final = 0.3
 
 
@@ -60,29 +61,30 @@ def _declared_dtype(evidence: Evidence) -> Sign | None:
     """The configuration names a 16-bit dtype, and nothing says that the trainer has the same."""
     setup, dtype = evidence.setup, evidence.setup.engine_low_dtype
     k3, effect = _known_part(evidence)
-    _, trainer_grid = _grids(evidence)
+    _, trainer_grid = evidence.grids
     full = setup.trainer_full_precision
     if full is None:
         # vLLM's dtype="auto" rounds a float32 checkpoint; the trainer has what it wrote.
         full = trainer_grid < _OFF_GRID or (math.isnan(trainer_grid) and "float32" in setup.engine("checkpoint_dtype"))
-    if dtype is None or not k3 > (_ROUNDED if full else HEALTHY):
+    if dtype is None or not k3 > _ROUNDED:
         return None
     return Sign(
         (KNOWN if full else LIKELY) if trainer_grid < _ON_GRID or math.isnan(trainer_grid) else POSSIBLE,
         effect,
         {"dtype": dtype, "trainer_dtype": setup.trainer_dtype, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
-        f"The engine computes in {dtype}{', the trainer in more' if full else ''}: K3 of {k3:.2g} among tokens of the same weights, {_range(k3)}.",
+        f"The engine computes in {dtype}{', the trainer in more' if full else ''}: K3 of {k3:.2g} among tokens of the same weights, {_range(evidence, k3)}.",
         since_step=evidence.start,
     )
 
 
-def _range(k3: float) -> str:
-    return f"{'within' if k3 <= HEALTHY else 'above'} what is reported as healthy for dense models (1e-5 … 1e-3)"
+def _range(evidence: Evidence, k3: float) -> str:
+    low, high, _ = expected(known_of(evidence))
+    return f"{'within' if k3 <= high else 'above'} what is reported of such set-ups ({low:.0e} to {high:.0e})"
 
 
 def _engine_grid(evidence: Evidence) -> Sign | None:
     """The engine's logits are 16-bit numbers and the trainer's are not; no configuration needed."""
-    engine_grid, trainer_grid = _grids(evidence)
+    engine_grid, trainer_grid = evidence.grids
     k3, effect = _known_part(evidence)
     if not (engine_grid > _ON_GRID and trainer_grid < _OFF_GRID and k3 > _ROUNDED):
         return None
@@ -91,15 +93,15 @@ def _engine_grid(evidence: Evidence) -> Sign | None:
         effect,
         {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
         f"The engine's logits are bfloat16 numbers ({engine_grid:.0%} of the differences between tokens of one context), the trainer's are not: K3 of "
-        f"{k3:.2g}, {_range(k3)} (inferred from the numbers).",
+        f"{k3:.2g}, {_range(evidence, k3)} (inferred from the numbers).",
         since_step=evidence.start,
     )
 
 
 def _undeclared_side(evidence: Evidence) -> Sign | None:
-    """The engine says float32 and there is noise all the same; whose it is cannot be told without repeated contexts."""
+    """The engine says float32 and there is noise all the same; whose it is is unknown without repeated contexts."""
     k3 = _k3(evidence)
-    unseen = all(math.isnan(share) for share in _grids(evidence))
+    unseen = all(math.isnan(share) for share in evidence.grids)
     if not unseen or "float32" not in evidence.setup.engine("dtype") or evidence.setup.quantizations or not k3 > SLIGHT:
         return None
     if not _steady(evidence):
@@ -120,9 +122,9 @@ def _unknown_noise(evidence: Evidence) -> Sign | None:
     k3 = _k3(evidence)
     if (
         evidence.setup.engines
-        or not HEALTHY < k3 <= _QUANTIZED
+        or not _NAMED < k3 <= _QUANTIZED
         or not _steady(evidence)
-        or not math.isnan(_grids(evidence)[0])
+        or not math.isnan(evidence.grids[0])
     ):
         return None
     return Sign(
@@ -137,7 +139,7 @@ def _unknown_noise(evidence: Evidence) -> Sign | None:
 
 def lm_head_precision(evidence: Evidence) -> Sign | None:
     """The trainer's logits are 16-bit numbers, the engine's are not."""
-    engine_grid, trainer_grid = _grids(evidence)
+    engine_grid, trainer_grid = evidence.grids
     k3, effect = _known_part(evidence)
     if not (trainer_grid > _ON_GRID and engine_grid < _OFF_GRID and k3 > _ROUNDED):
         return None
@@ -146,7 +148,7 @@ def lm_head_precision(evidence: Evidence) -> Sign | None:
         effect,
         {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
         f"The trainer's logits are bfloat16 numbers ({trainer_grid:.0%} of the differences between tokens of one context), the engine's are not: K3 of "
-        f"{k3:.2g}, {_range(k3)} (inferred from the numbers; the layers before may be in bfloat16, too).",
+        f"{k3:.2g}, {_range(evidence, k3)} (inferred from the numbers; the layers before may be in bfloat16, too).",
         since_step=evidence.start,
     )
 
@@ -169,10 +171,11 @@ def quantized_rollout(evidence: Evidence) -> Sign | None:
 
 def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
     """Steady, calibrated noise with neither side's logits in 16 bits, or too large for 16 bits."""
-    engine_grid, trainer_grid = _grids(evidence)
+    engine_grid, trainer_grid = evidence.grids
     wide = engine_grid < _OFF_GRID and trainer_grid < _OFF_GRID and evidence.setup.engine_low_dtype is None
     full = "float32" in evidence.setup.engine("dtype")
-    if not _steady(evidence) or not k3 > (SLIGHT if wide and full else HEALTHY if wide else _QUANTIZED):
+    high = ABOVE * expected(known_of(evidence))[1]
+    if not _steady(evidence) or not k3 > (SLIGHT if wide and full else _NAMED if wide else high):
         return None
     if full and engine_grid > _OFF_GRID:
         return None
@@ -186,7 +189,7 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
             "calibration_z": evidence.gap.ratio.z,
         },
         f"Noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow, and "
-        + ("neither side's logits are 16-bit numbers" if wide else "it is more than bfloat16 makes")
+        + ("neither side's logits are 16-bit numbers" if wide else "it is more than such a set-up makes")
         + ": weights or cache of the engine have fewer bits (inferred from the numbers).",
         since_step=evidence.start,
     )
@@ -224,7 +227,7 @@ def moe_routing(evidence: Evidence) -> Sign | None:
 def batch_variance(evidence: Evidence) -> Sign | None:
     """Both sides compute the same way and differ: the same tokens get other log-probs in another batch or kernel."""
     spread, k3 = _spread(evidence), _k3(evidence)
-    engine_grid, trainer_grid = _grids(evidence)
+    engine_grid, trainer_grid = evidence.grids
     both = engine_grid > _ON_GRID and trainer_grid > _ON_GRID
     varies = spread is not None and max(spread.engine, spread.trainer) > _VARIES
     if evidence.scaled or not k3 > _ROUNDED or not (both or varies) or not _steady(evidence):
@@ -243,7 +246,7 @@ def batch_variance(evidence: Evidence) -> Sign | None:
         INFERRED if both else LIKELY,
         _share(k3, evidence),
         {"k3_kl": k3, "engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, **numbers},
-        f"{told}; what is left (K3 {k3:.2g}, {_range(k3)}) comes from kernels whose rounding depends on the shape of the batch (inferred from the "
+        f"{told}; what is left (K3 {k3:.2g}, {_range(evidence, k3)}) comes from kernels whose rounding depends on the shape of the batch (inferred from the "
         "numbers).",
         since_step=evidence.start,
     )
@@ -265,11 +268,11 @@ def _k3(evidence: Evidence) -> float:
 
 
 def _known_part(evidence: Evidence) -> tuple[float, float]:
-    """K3 and effect of a cause that is known without its size: where all tokens are of older weights, its part cannot be told."""
+    """K3 and effect of a cause that is known without its size: where all tokens are of older weights, its part is unknown."""
     k3 = _k3(evidence)
     if math.isnan(k3) and evidence.gap.n >= _FEWEST:
-        return evidence.gap.k3, _UNTOLD
-    return k3, _UNTOLD if evidence.scaled else _share(k3, evidence)
+        return evidence.gap.k3, _UNKNOWN_PART
+    return k3, _UNKNOWN_PART if evidence.scaled else _share(k3, evidence)
 
 
 def _share(k3: float, evidence: Evidence) -> float:
@@ -286,12 +289,3 @@ def _steady(evidence: Evidence) -> bool:
 def _spread(evidence: Evidence) -> Spread | None:
     tokens = _fresh(evidence)
     return None if tokens is None or evidence.scaled else spread_of(tokens)
-
-
-def _grids(evidence: Evidence) -> tuple[float, float]:
-    """Shares of 16-bit logits on both sides; NaN where it cannot be told."""
-    tokens = evidence.recorded
-    if tokens is None or not len(tokens.valid):
-        return math.nan, math.nan
-    usable, temperatures = tokens.valid, {1.0, *(evidence.setup.temperatures or _TEMPERATURES)}
-    return on_grid(usable, usable.r, temperatures), on_grid(usable, usable.t, temperatures)

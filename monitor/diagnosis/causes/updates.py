@@ -1,4 +1,4 @@
-"""New weights that do not arrive, or only in part: in the cache, in requests in flight, in a replica, in the engine."""
+"""Old weights that stay in a part of the engine: in the cache, in requests in flight, in a replica."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
-from logprobe.monitor.diagnosis.course import Change, agreed_before, beginning, change
+from logprobe.monitor.diagnosis.causes import fingerprints, probed
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
+from logprobe.monitor.diagnosis.change_points import Change, beginning, change
 from logprobe.monitor.diagnosis.evidence import ROUNDING, SLIGHT, Evidence, Slice, Slices
 from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Mean, clustered, difference
+from logprobe.monitor.diagnosis.strata import Contrast, Strata, contrast
 from logprobe.monitor.diagnosis.tokens import Bools, Tokens
 
 _FEWEST: Final = 200  # tokens of a slice to compare with
 _WORSE: Final = 1.5  # times: batches of different shape differ by less
+_MORE: Final = 0.25  # of K3, within the same steps: a material share; how much is said by the share
 _BLURRED: Final = 1.2
-_RISEN: Final = 3.0  # times: an update that is missed is no matter of degree
 _KEPT: Final = 0.5  # share of updates
+_SINCE: Final = 1.1  # times: the step is known, and needs no search
+_STEPS_BEFORE: Final = 40
 
 
 def stale_prefix_cache(evidence: Evidence) -> Sign | None:
-    """Requests with cached prompt tokens are worse than those without, or nothing but the cache is left to blame."""
+    """The live probe says so; or requests with cached prompt tokens are worse than those without, or nothing but the cache is left to blame."""
+    return probed.stale_prefix_cache(evidence) or _inferred_from_requests(evidence)
+
+
+def _inferred_from_requests(evidence: Evidence) -> Sign | None:
     fresh = evidence.slices.where(lambda row: not row.in_flight and not (row.lag or 0) > 0)
     cached, other = fresh.where(lambda row: row.cached is True), fresh.where(lambda row: row.cached is False)
     kept = evidence.weights.kept_cache
@@ -36,19 +44,47 @@ def stale_prefix_cache(evidence: Evidence) -> Sign | None:
         "updates_without_clearing": kept,
     }
     if other.n >= _FEWEST:
-        return _cached_against_others(evidence, cached, other, numbers)
+        found = _cached_against_others(evidence, cached, other, numbers)
+        return _kept_since(evidence, numbers) if found is None else found
     if not kept > _KEPT:
         return None
-    risen = _rise(_uninterrupted(evidence), _WORSE - 0.2)
+    risen = rise(uninterrupted(evidence), _WORSE - 0.2)
     return _nothing_but_the_cache(evidence, numbers) if risen is None else _cached_and_risen(evidence, risen, numbers)
+
+
+def _kept_since(evidence: Evidence, numbers: dict[str, float]) -> Sign | None:
+    """Updates cleared the cache, and since some step they do not: tokens from then on against those of as many steps before.
+
+    Requests without cached tokens are then mostly of the time before, and no comparison; nor is the run's beginning, whose policy was
+    less sure of itself.
+    """
+    since, tokens = evidence.weights.kept_since, uninterrupted(evidence).tokens
+    if since is None or tokens is None:
+        return None
+    fresh = tokens.fresh
+    last = int(fresh.step.max()) if len(fresh) else since
+    first = since - max(last - since, _STEPS_BEFORE)
+    before = fresh.where((fresh.step > first) & (fresh.step <= since)).abs_d
+    after = fresh.where(fresh.step > since).abs_d
+    z = difference(after, before)
+    if after.n < _FEWEST or before.n < _FEWEST or z < SIGNIFICANT or after.value < _SINCE * before.value:
+        return None
+    return Sign(
+        INFERRED + 0.04,  # the engine's records say when the cache was no longer cleared
+        not_in_flight(evidence),
+        {**numbers, "before": before.value, "after": after.value, "z": z, "step": since},
+        f"Until step {since} weight updates cleared the prefix cache, since then they leave it as it is, and tokens of the trainer's own weight version "
+        f"differ {after.value / max(before.value, 1e-12):.2g} times as much: the cached keys and values are of older weights.",
+        since_step=since,
+    )
 
 
 def _cached_and_risen(evidence: Evidence, risen: Change, numbers: dict[str, float]) -> Sign:
     since = beginning(evidence, risen)
     return Sign(
         INFERRED + 0.04,  # the engine's records exclude a cache that was cleared
-        _not_in_flight(evidence),
-        {**numbers, **_risen(risen)},
+        not_in_flight(evidence),
+        {**numbers, **risen_numbers(risen)},
         f"Nearly all requests reuse cached prompt tokens, {numbers['updates_without_clearing']:.0%} of the weight updates left the cache as it was, and "
         f"tokens of the trainer's own weight version differ since step {since}: the cached keys and values are of older weights.",
         since_step=since,
@@ -62,7 +98,7 @@ def _nothing_but_the_cache(evidence: Evidence, numbers: dict[str, float]) -> Sig
         return None
     return Sign(
         LIKELY,
-        _not_in_flight(evidence),
+        not_in_flight(evidence),
         {**numbers, "k3_fresh": float(tokens.fresh.k3.mean())},
         "Nearly all requests reuse cached prompt tokens, weight updates left the cache as it was, and tokens of the trainer's own weight version differ "
         "although the engine computes in float32: the cached keys and values may be of older weights (inferred by elimination).",
@@ -71,6 +107,16 @@ def _nothing_but_the_cache(evidence: Evidence, numbers: dict[str, float]) -> Sig
 
 
 def _cached_against_others(evidence: Evidence, cached: Slices, other: Slices, numbers: dict[str, float]) -> Sign | None:
+    if (today := _today(evidence, _cached_now)) is not None and not evidence.scaled:
+        kept = evidence.weights.kept_cache
+        return Sign(
+            CERTAIN if kept > _KEPT else INFERRED,
+            1 - 1 / (1 + today.value),
+            {**numbers, "k3_ratio_today": 1 + today.value, "z": today.z},
+            f"Today K3 of requests with cached prompt tokens is {1 + today.value:.3g} times that of those without ({today.z:.0f} standard errors) at the "
+            "same weight version: the prefix cache holds keys and values of older weights.",
+            since_step=_began(evidence, _cached_now),
+        )
     means = (
         (_of(evidence, lambda t: t.cached == 1), _of(evidence, lambda t: t.cached == 0)) if evidence.scaled else None
     )
@@ -90,14 +136,44 @@ def _cached_against_others(evidence: Evidence, cached: Slices, other: Slices, nu
     )
 
 
-def _not_in_flight(evidence: Evidence) -> float:
+Split = Callable[[Strata], tuple[Strata, Strata]]
+
+
+def _cached_now(strata: Strata) -> tuple[Strata, Strata]:
+    ours = strata.where(~(strata.lag > 0) & (strata.in_flight != 1))
+    return ours.where(ours.cached == 1), ours.where(ours.cached == 0)
+
+
+def _in_flight_now(strata: Strata) -> tuple[Strata, Strata]:
+    return strata.where(strata.in_flight == 1), strata.where(strata.in_flight == 0)
+
+
+def _today(evidence: Evidence, split: Split) -> Contrast | None:
+    """What some requests have above others today or since the gap began to grow, where it is much and certain.
+
+    A fault that began late is a small part of a long run; one that began long ago is clearer over all steps since then.
+    """
+    found = max((contrast(*split(strata)) for strata in (evidence.now, evidence.lately)), key=lambda each: each.z)
+    return found if found.z > SIGNIFICANT and found.value > _MORE and evidence.now.k3 > ROUNDING else None
+
+
+def _began(evidence: Evidence, split: Split) -> int | None:
+    """Where the gap rose, if both were alike at the beginning; else the run's first step."""
+    before = contrast(*split(evidence.first))
+    if before.z > SIGNIFICANT and before.value > (_WORSE - 1) / 2:
+        return int(evidence.first.step[0])
+    risen = change(evidence)
+    return evidence.growth.since_step if risen is None else beginning(evidence, risen)
+
+
+def not_in_flight(evidence: Evidence) -> float:
     """Share of the whole gap that requests make which no update found in flight: what the others reuse is their own cache, too."""
     rest = evidence.slices.where(lambda row: not row.in_flight)
     whole = evidence.gap.k3 * evidence.gap.n
     return min(rest.k3 * rest.n / whole, 1.0) if rest.n and whole > 0 else 1.0
 
 
-def _uninterrupted(evidence: Evidence) -> Evidence:
+def uninterrupted(evidence: Evidence) -> Evidence:
     """Without what was in flight at an update, where enough is left: weights or caches that are old concern all other requests, too."""
     tokens = evidence.tokens
     left = None if tokens is None else tokens.where(~_switched(tokens))
@@ -116,16 +192,24 @@ def without_cached(evidence: Evidence) -> Evidence:
     """Requests that reused nothing."""
     tokens = evidence.tokens
     left = None if tokens is None else tokens.where(tokens.cached != 1)
-    return evidence.left(
-        "stale_prefix_cache", tokens=left, slices=evidence.slices.where(lambda row: row.cached is not True)
-    )
+    strata = None if evidence.strata is None else evidence.strata.where(evidence.strata.cached != 1)
+    slices = evidence.slices.where(lambda row: row.cached is not True)
+    return evidence.left("stale_prefix_cache", tokens=left, slices=slices, strata=strata)
 
 
 def inflight_stale_kv(evidence: Evidence) -> Sign | None:
     """After an update, requests that were in flight stay worse than others sampled by the same weights."""
     tokens, kept = evidence.tokens, _kept_in_flight(evidence)
     if tokens is None:
-        return None
+        return _in_flight_by_records(evidence, kept)
+    today = tokens.where(tokens.step >= evidence.now.step.min()) if evidence.now.n else tokens
+    found = _after_switch(evidence, tokens, kept)  # a fault that began late is a small part of a long run
+    found = _after_switch(evidence, today, kept) if found is None and today is not tokens else found
+    return _in_flight_by_records(evidence, kept) if found is None else found
+
+
+def _after_switch(evidence: Evidence, tokens: Tokens, kept: float) -> Sign | None:
+    """By tokens that new weights sampled in requests which old weights began."""
     switched = _switched(tokens)
     newest = switched & (tokens.lag == _smallest_lag(tokens))
     worse, better = _same_lag(tokens, newest, ~switched)
@@ -145,6 +229,26 @@ def inflight_stale_kv(evidence: Evidence) -> Sign | None:
         f"Tokens sampled by new weights in requests that were in flight at the update differ by {worse.value:.2g}, others of the same "
         f"version by {better.value:.2g}: those requests go on with keys and values of the old weights.",
         since_step=int(tokens.step[newest].min()),
+    )
+
+
+def _in_flight_by_records(evidence: Evidence, kept: float) -> Sign | None:
+    """Without raw tokens the age of a request's first tokens is unknown from stale keys and values: only records make it likely."""
+    worse = evidence.slices.where(lambda row: row.in_flight is True).abs_d
+    better = evidence.slices.where(lambda row: row.in_flight is False).abs_d
+    z = difference(worse, better)
+    if not kept > _KEPT or min(worse.n, better.n) < _FEWEST or not worse.value > better.value:
+        return None
+    lately = _today(evidence, _in_flight_now)
+    if lately is None and (z < SIGNIFICANT or worse.value < _BLURRED * better.value):
+        return None
+    return Sign(
+        LIKELY,
+        1 - min(better.value / worse.value, 1.0),
+        {"in_flight": worse.value, "others": better.value, "z": z, "updates_in_flight_without_clearing": kept},
+        f"{kept:.0%} of the weight updates kept requests in flight with what they had computed, and those differ by {worse.value:.2g}, others by "
+        f"{better.value:.2g}: a part of it are keys and values of old weights (how much is unknown without raw tokens).",
+        since_step=risen_since(evidence),
     )
 
 
@@ -189,23 +293,33 @@ def without_in_flight(evidence: Evidence) -> Evidence:
     """Sequences that one weight version sampled from beginning to end."""
     tokens = evidence.tokens
     left = None if tokens is None else tokens.where(~_switched(tokens))
-    return evidence.left(
-        "inflight_stale_kv", tokens=left, slices=evidence.slices.where(lambda row: row.in_flight is not True)
-    )
+    strata = None if evidence.strata is None else evidence.strata.where(evidence.strata.in_flight != 1)
+    slices = evidence.slices.where(lambda row: row.in_flight is not True)
+    return evidence.left("inflight_stale_kv", tokens=left, slices=slices, strata=strata)
 
 
 def replica_divergence(evidence: Evidence) -> Sign | None:
-    """One replica is worse than the others at the same lag."""
+    """One replica has other weights than the others, or is worse at the same lag."""
+    found = _worse_replica(evidence)
+    return fingerprints.diverged(evidence, 0.0 if found is None else found.effect) or found
+
+
+def _worse_replica(evidence: Evidence) -> Sign | None:
     if evidence.scaled:
         return None
     fresh = evidence.slices.where(lambda row: not (row.lag or 0) > 0)
     names = sorted({row.replica for row in fresh.rows if row.replica is not None})
     if len(names) < 2:  # noqa: PLR2004 - one cannot diverge
         return None
+    late = {name: today for name in names if (today := _today(evidence, _replica_now(name))) is not None}
+    if late:
+        return _gone_astray(evidence, max(late, key=lambda name: late[name].value), late, len(names))
     worst = max(names, key=lambda name: fresh.where(_replica(name)).abs_d.value)
     worse, better = fresh.where(_replica(worst)).abs_d, fresh.where(lambda row: row.replica != worst).abs_d
     z = difference(worse, better)
     if min(worse.n, better.n) < _FEWEST or z < SIGNIFICANT or worse.value < _WORSE * better.value:
+        return None
+    if worse.value < math.sqrt(ROUNDING):
         return None
     return Sign(
         KNOWN,
@@ -213,7 +327,27 @@ def replica_divergence(evidence: Evidence) -> Sign | None:
         {"replica": worst, "replicas": len(names), "its_gap": worse.value, "others": better.value, "z": z},
         f"Replica {worst} differs from the trainer by {worse.value:.2g}, the others by {better.value:.2g} ({z:.0f} standard errors), at the "
         "same declared weight version.",
-        since_step=_since(evidence),
+        since_step=risen_since(evidence),
+    )
+
+
+def _replica_now(name: str) -> Split:
+    def split(strata: Strata) -> tuple[Strata, Strata]:
+        ours = strata.where(~(strata.lag > 0))
+        return ours.where(ours.replica == name), ours.where((ours.replica != name) & (ours.replica != None))  # noqa: E711 - elementwise
+
+    return split
+
+
+def _gone_astray(evidence: Evidence, name: str, late: dict[str, Contrast], replicas: int) -> Sign:
+    today = late[name]
+    return Sign(
+        KNOWN,
+        1 - 1 / (1 + today.value),
+        {"replica": name, "replicas": replicas, "k3_ratio_today": 1 + today.value, "z": today.z},
+        f"Today K3 of replica {name} is {1 + today.value:.3g} times that of the others ({today.z:.0f} standard errors), at the same declared weight "
+        "version.",
+        since_step=_began(evidence, _replica_now(name)),
     )
 
 
@@ -221,7 +355,8 @@ def _replica(name: str) -> Callable[[Slice], bool]:
     return lambda row: row.replica == name
 
 
-def _since(evidence: Evidence) -> int | None:
+def risen_since(evidence: Evidence) -> int | None:
+    """First step of a rise of the gap; None: there is none."""
     risen = change(evidence)
     return None if risen is None else beginning(evidence, risen)
 
@@ -232,94 +367,20 @@ def without_replica(evidence: Evidence) -> Evidence:
     sign = replica_divergence(evidence)
     name = sign.evidence["replica"] if sign else None
     slices = evidence.slices.where(lambda row: row.replica != name)
+    strata = None if evidence.strata is None else evidence.strata.where(evidence.strata.replica != name)
     if tokens is None or not len(tokens):
-        return evidence.left("replica_divergence", slices=slices)
+        return evidence.left("replica_divergence", slices=slices, strata=strata)
     codes = np.unique(tokens.replica)
     worst = max(
         codes.tolist(),
         key=lambda code: clustered(np.abs(tokens.of_replica(code).d), tokens.of_replica(code).sequence).value,
     )
-    return evidence.left("replica_divergence", tokens=tokens.where(tokens.replica != worst), slices=slices)
-
-
-def missed_weight_sync(evidence: Evidence) -> Sign | None:
-    """Tokens said to be of the trainer's weights differ from a step on; or an update was seen not to be loaded."""
-    not_loaded = _labels_without_load(evidence)
-    # What a scale leaves without repeated contexts is not exact: a rise stands out less there, and says less.
-    risen = _rise(_uninterrupted(evidence), _BLURRED if evidence.blurred else _RISEN)
-    if risen is None:
-        return None
-    if evidence.blurred:
-        return _blurred(risen)
-    unknown = evidence.unknown_versions
-    until = "" if risen.until is None else f" until {risen.until}"
-    return Sign(
-        KNOWN
-        if not_loaded
-        else INFERRED
-        if evidence.versions_known
-        else LIKELY
-        if agreed_before(evidence, risen)
-        else POSSIBLE,
-        _not_in_flight(evidence),
-        {**_risen(risen), "until": risen.until, "labels_without_load": not_loaded, "unknown_version_share": unknown},
-        f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the gap of the other steps, "
-        f"{risen.z:.0f} standard errors), {_told(evidence, risen)}: new weights do not reach it.",
-        since_step=beginning(evidence, risen),
+    return evidence.left(
+        "replica_divergence", tokens=tokens.where(tokens.replica != worst), slices=slices, strata=strata
     )
 
 
-def _blurred(risen: Change) -> Sign:
-    return Sign(
-        POSSIBLE,
-        1.0,
-        _risen(risen),
-        f"Since step {risen.step} what the other finding leaves of the gap is {risen.ratio:.3g} times as large ({risen.z:.0f} standard errors): new "
-        "weights may not reach the engine (inferred; look again once the other fault is mended).",
-        since_step=risen.step,
-    )
-
-
-def _told(evidence: Evidence, risen: Change) -> str:
-    if evidence.versions_known:
-        return "although the engine says that it has the trainer's weights"
-    if agreed_before(evidence, risen):
-        return "while before both agreed to rounding, so that weights did arrive (inferred; the version of the tokens is not known)"
-    return "but the version of the tokens is not known: it may also be a lag that grew"
-
-
-def _labels_without_load(evidence: Evidence) -> int:
-    """Updates of which engines got the label but not, as far as was seen, the weights; 0 where loads are never seen."""
-    updates = evidence.weights.updates
-    return sum(not record.loaded for record in updates) if any(record.loaded for record in updates) else 0
-
-
-def partial_weight_sync(evidence: Evidence) -> Sign | None:
-    """Some updates carried fewer tensors than others, or both sides have different checksums of a version."""
-    counts = [record.tensors for record in evidence.weights.updates if record.tensors]
-    fewer = sum(count < max(counts) for count in counts) if counts else 0
-    sums = _different_checksums(evidence)
-    if not (fewer or sums) or not evidence.gap.visible:
-        return None
-    return Sign(
-        KNOWN,
-        1.0,
-        {"updates_with_fewer_tensors": fewer, "different_checksums": sums, "tensors": max(counts, default=None)},
-        f"{fewer} weight updates carried fewer tensors than others, {sums} versions have different checksums at trainer and engine: a part of the "
-        "weights stays old.",
-        since_step=_since(evidence),
-    )
-
-
-def _different_checksums(evidence: Evidence) -> int:
-    by_version: dict[str, set[str]] = {}
-    for record in evidence.weights.records:
-        if record.version is not None and record.checksum:
-            by_version.setdefault(record.version, set()).add(record.checksum)
-    return sum(len(sums) > 1 for sums in by_version.values())
-
-
-def _rise(evidence: Evidence, ratio: float = _RISEN) -> Change | None:
+def rise(evidence: Evidence, ratio: float) -> Change | None:
     """A rise to at least so many times what was there before, beyond rounding."""
     risen = change(evidence)
     if risen is None or risen.ratio < ratio or risen.after.value < math.sqrt(ROUNDING):
@@ -327,5 +388,6 @@ def _rise(evidence: Evidence, ratio: float = _RISEN) -> Change | None:
     return risen
 
 
-def _risen(risen: Change) -> dict[str, float]:
+def risen_numbers(risen: Change) -> dict[str, float]:
+    """Of a rise, for a finding's evidence."""
     return {"before": risen.before.value, "after": risen.after.value, "z": risen.z, "step": risen.step}

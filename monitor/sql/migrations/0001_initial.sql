@@ -15,7 +15,7 @@ CREATE TABLE segments (
     ingested_at TIMESTAMPTZ NOT NULL
 );
 
--- Files that were moved aside because they cannot be trusted.
+-- Files in quarantine because they cannot be trusted.
 CREATE TABLE quarantine (
     path     VARCHAR NOT NULL,            -- where it lies now, relative to the home
     origin   VARCHAR NOT NULL,            -- where it was found, relative to the home
@@ -77,7 +77,7 @@ CREATE TABLE join_queue (
     mark      BIGINT NOT NULL DEFAULT nextval('join_mark')
 );
 
--- Sufficient statistics per sequence and pair: the columns of logprobe.collectors.statistics, in its order.
+-- Sufficient statistics per sequence and pair: the columns of logprobe.collectors.kernel.statistics, in its order.
 CREATE TABLE statistics (
     run        VARCHAR NOT NULL,
     step       BIGINT NOT NULL,

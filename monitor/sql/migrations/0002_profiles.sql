@@ -4,7 +4,7 @@ CREATE TABLE profiles (
     run       VARCHAR NOT NULL,
     step      BIGINT NOT NULL,
     pair      VARCHAR NOT NULL,           -- backend | update | total
-    dimension VARCHAR NOT NULL,           -- position | turn | probability | log_ratio: see logprobe.monitor.profiles
+    dimension VARCHAR NOT NULL,           -- position | turn | probability | log_ratio: see logprobe.monitor.analysis.profiles
     bucket    INTEGER,                    -- null: broken tokens, of which there are `n` and no sums
     n         BIGINT NOT NULL,
     sum_d     DOUBLE NOT NULL,

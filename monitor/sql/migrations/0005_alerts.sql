@@ -12,7 +12,7 @@ CREATE TABLE alert_cursors (
 CREATE TABLE alert_states (
     run         VARCHAR NOT NULL,
     rule        VARCHAR NOT NULL,
-    slice       VARCHAR NOT NULL,         -- "weight_lag=2"; "": all of the step
+    slice       VARCHAR NOT NULL,         -- "weight_lag=2"; "": whole step
     fingerprint VARCHAR NOT NULL,         -- of the rule
     phase       VARCHAR NOT NULL,         -- normal | pending | firing | recovering | no_data | error
     reason      VARCHAR NOT NULL,         -- why, see logprobe.alerts.rules.states.Reason

@@ -11,16 +11,16 @@ import pytest
 from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.refusals import refusal
-from logprobe.alerts.controller.situation import Acknowledgement, Control, Phase, Preview, Situation, Standing
+from logprobe.alerts.controller.situation import Acknowledgement, Control, KnownFinding, Phase, Preview, Situation
 from logprobe.collectors.correction import CorrectionConfig
 
 POLICY = Policy(mode=Mode.ARMED)
 PREVIEW = Preview(
     steps=(96, 100), tokens=5000, masked_tokens=0.03, masked_sequences=0.0, masked_advantage=0.04, weight_ess=0.9
 )
-STALE = Standing("staleness", "objective", 0.9)
+STALE = KnownFinding("staleness", "objective", 0.9)
 CRITICAL = Situation(step=100, verdict="critical", findings=(STALE,), coverage=1.0, preview=PREVIEW)
-RAW = Standing("raw_logprobs", "semantic", 1.0, "log-probs are taken before the temperature")
+RAW = KnownFinding("raw_logprobs", "semantic", 1.0, "log-probs are taken before the temperature")
 
 
 def on(step: int = 100) -> Control:
@@ -50,29 +50,70 @@ def test_critical_growth_in_the_objective_switches_on_when_armed() -> None:
     assert "3.0% of the tokens" in actions[0].words
 
 
+ROUNDING = KnownFinding("low_precision", "inference_path", 0.95)
+MISSED = KnownFinding("missed_weight_sync", "inference_path", 0.9, vetoes=True)
+# What is found beside critical growth, and whether the controller acts: it goes by vetoes, not by layers.
+VETOES = [
+    ((STALE,), None),
+    ((ROUNDING, STALE), None),  # the level of bfloat16: a small share of the gap
+    ((replace(ROUNDING, accepted=True), STALE), None),
+    ((replace(ROUNDING, vetoes=True), STALE), "low_precision"),  # beyond what was accepted, or most of the growth
+    ((ROUNDING, MISSED, STALE), "missed_weight_sync"),
+    ((replace(MISSED, vetoes=False), STALE), None),
+    ((replace(MISSED, confidence=0.49), STALE), None),
+    ((RAW, STALE), "raw_logprobs"),  # semantic ones always, however small
+    ((replace(RAW, accepted=True), STALE), "raw_logprobs"),  # importance weights of a wrong distribution stay wrong
+    ((MISSED, RAW), "raw_logprobs"),
+    ((replace(STALE, accepted=True),), None),  # a critical verdict needs no staleness
+]
+
+
+@pytest.mark.parametrize(("findings", "vetoed"), VETOES)
+def test_only_what_vetoes_keeps_a_correction_off(findings: tuple[KnownFinding, ...], vetoed: str | None) -> None:
+    control, (action,) = decide.advance(Control(), replace(CRITICAL, findings=findings), POLICY)
+    assert control.on is (vetoed is None)
+    assert action.reason == ("critical_growth" if vetoed is None else "fix_engine_first")
+    assert vetoed is None or vetoed in action.words
+
+
+@pytest.mark.parametrize(("findings", "vetoed"), VETOES)
+def test_only_what_vetoes_is_said_to_be_hidden_by_a_correction(
+    findings: tuple[KnownFinding, ...], vetoed: str | None
+) -> None:
+    control, said = replace(on(), phase=Phase.APPLIED), []
+    for step in range(110, 125):
+        control, actions = decide.advance(control, replace(CRITICAL, step=step, findings=findings), POLICY)
+        said += names(actions)
+    hidden = [each for each in said if each.startswith("hides_fault")]
+    assert hidden == ([] if vetoed is None else [f"hides_fault/{vetoed}"])
+
+
+def test_growth_by_accepted_staleness_waits_until_it_is_critical() -> None:
+    lived_with = replace(CRITICAL, verdict="growing", findings=(replace(STALE, accepted=True),))
+    assert decide.advance(Control(), lived_with, POLICY)[1] == ()
+
+
 def test_growth_by_staleness_is_enough() -> None:
     _, actions = decide.advance(Control(), replace(CRITICAL, verdict="growing"), POLICY)
     assert names(actions) == ["switched_on/staleness"]
 
 
-@pytest.mark.parametrize(
-    "situation",
-    [
-        replace(CRITICAL, verdict="growing", findings=()),
-        replace(CRITICAL, verdict="healthy"),
-        replace(CRITICAL, verdict="calibrating"),
-        replace(CRITICAL, verdict="no_data"),
-        replace(CRITICAL, verdict="growing", findings=(replace(STALE, confidence=0.3),)),
-    ],
-)
-def test_nothing_happens_without_a_reason(situation: Situation) -> None:
-    assert decide.advance(Control(), situation, POLICY) == (Control(), ())
+@pytest.mark.parametrize("verdict", ["healthy", "calibrating", "no_data"])
+def test_nothing_happens_without_a_reason(verdict: str) -> None:
+    assert decide.advance(Control(), replace(CRITICAL, verdict=verdict), POLICY) == (Control(), ())
+
+
+@pytest.mark.parametrize("findings", [(), (replace(STALE, confidence=0.3),)])
+def test_growth_that_is_not_yet_critical_waits_and_the_page_says_for_what(findings: tuple[KnownFinding, ...]) -> None:
+    control, actions = decide.advance(Control(), replace(CRITICAL, verdict="growing", findings=findings), POLICY)
+    assert (control, actions) == (replace(Control(), waiting=control.waiting), ())
+    assert "once it is critical" in (control.waiting or "")
 
 
 REFUSALS = [
     ("stopped", {"stopped": True}, {}, {}),
     ("fix_engine_first", {"findings": (STALE, RAW)}, {}, {}),
-    ("fix_engine_first", {"findings": (replace(RAW, layer="inference_path", cause="missed_weight_sync", confidence=0.5),)}, {}, {}),
+    ("fix_engine_first", {"findings": (replace(RAW, layer="inference_path", cause="missed_weight_sync", confidence=0.5, vetoes=True),)}, {}, {}),
     ("coverage_unknown", {"coverage": None}, {}, {}),
     ("low_coverage", {"coverage": 0.989}, {}, {}),
     ("no_preview", {"preview": None}, {}, {}),
@@ -118,6 +159,55 @@ def test_what_keeps_within_the_limits_is_not_refused(situation: dict) -> None:
     assert refusal(replace(CRITICAL, **situation), Control(last_switch=0, switches=3), POLICY) is None
 
 
+# What may keep a critical verdict from a directive: mode, dry run, kill switch, and each reason above.
+IDLE = [
+    ("refused/mode_off", {}, {}, {"mode": Mode.OFF}),
+    ("suggested/critical_growth", {}, {}, {"mode": Mode.SUGGEST}),
+    ("suggested/critical_growth", {}, {}, {"dry_run": True}),
+    ("refused/stopped", {"stopped": True}, {"stopped": True}, {}),
+    *((f"refused/{reason}", situation, control, policy) for reason, situation, control, policy in REFUSALS),
+]
+
+
+@pytest.mark.parametrize("verdict", ["critical", "growing"])
+@pytest.mark.parametrize(("name", "situation", "control", "policy"), IDLE)
+def test_a_bad_verdict_without_a_directive_always_has_a_reason_and_says_it_once(
+    verdict: str, name: str, situation: dict, control: dict, policy: dict
+) -> None:
+    situation = {**situation, "findings": (STALE, *situation.get("findings", ()))}
+    bad = replace(CRITICAL, verdict=verdict)
+    known = replace(Control(), **{"stopped": situation.get("stopped", False), **control})
+    rules = replace(POLICY, **policy)
+    decided, actions = decide.advance(known, replace(bad, **situation), rules)
+    expected = name if verdict == "critical" else name.replace("critical_growth", "staleness")
+    assert names(actions) == [expected]
+    assert not decided.on
+    assert decided.waiting
+    again = replace(bad, **{"preview": PREVIEW if policy.get("mode") is None else None, **situation})
+    assert decide.advance(decided, again, rules) == (decided, ())
+
+
+def test_what_was_suggested_stands_without_a_preview_and_gives_way_to_a_fault() -> None:
+    control, _ = decide.advance(Control(), CRITICAL, Policy())
+    unseen = replace(CRITICAL, preview=None)  # tokens are not read again for what was suggested
+    assert decide.advance(control, unseen, Policy()) == (control, ())
+    _, actions = decide.advance(control, replace(unseen, findings=(RAW,)), Policy())
+    assert names(actions) == ["refused/fix_engine_first"]
+
+
+def test_a_reason_goes_with_the_verdict_and_with_the_directive() -> None:
+    control, _ = decide.advance(Control(), replace(CRITICAL, coverage=0.5), POLICY)
+    assert "coverage" in (control.waiting or "")
+    assert decide.advance(control, replace(CRITICAL, verdict="healthy"), POLICY)[0].waiting is None
+    assert decide.advance(control, CRITICAL, POLICY)[0].waiting is None  # it is on
+
+
+def test_a_kill_switch_of_old_is_said_again_when_the_run_turns_bad() -> None:
+    stopped, actions = decide.advance(Control(), replace(CRITICAL, verdict="healthy", stopped=True), POLICY)
+    assert names(actions) == ["stopped/kill_switch"]
+    assert names(decide.advance(stopped, replace(CRITICAL, stopped=True), POLICY)[1]) == ["refused/stopped"]
+
+
 def test_a_refusal_names_the_finding_and_is_said_once() -> None:
     broken = replace(CRITICAL, findings=(RAW, STALE))
     control, actions = decide.advance(Control(), broken, POLICY)
@@ -126,11 +216,11 @@ def test_a_refusal_names_the_finding_and_is_said_once() -> None:
     assert "raw_logprobs: log-probs are taken before the temperature" in actions[0].words
     control, low = decide.advance(control, replace(CRITICAL, coverage=0.5), POLICY)
     assert names(low) == ["refused/low_coverage"]
-    assert decide.advance(control, broken, POLICY) == (control, ())
-    missed = Standing("missed_weight_sync", "inference_path", 0.9)
+    assert decide.advance(control, broken, POLICY)[1] == ()
+    missed = KnownFinding("missed_weight_sync", "inference_path", 0.9, vetoes=True)
     control, other = decide.advance(control, replace(CRITICAL, findings=(missed, STALE)), POLICY)
     assert "missed_weight_sync" in other[0].words  # another fault is another reason
-    assert decide.advance(control, broken, POLICY) == (control, ())
+    assert decide.advance(control, broken, POLICY)[1] == ()
     assert names(decide.advance(control, CRITICAL, POLICY)[1]) == ["switched_on/critical_growth"]
 
 
@@ -148,7 +238,8 @@ def test_a_dry_run_only_says_what_it_would_do() -> None:
 
 
 def test_mode_off_and_the_kill_switch_do_nothing_by_themselves() -> None:
-    assert decide.advance(Control(), CRITICAL, Policy(mode=Mode.OFF)) == (Control(), ())
+    control, actions = decide.advance(Control(), CRITICAL, Policy(mode=Mode.OFF))
+    assert (control.phase, names(actions)) == (Phase.IDLE, ["refused/mode_off"])
     control, actions = decide.advance(Control(), replace(CRITICAL, stopped=True), POLICY)
     assert names(actions) == ["stopped/kill_switch"]
     assert not control.on
@@ -312,7 +403,9 @@ def test_a_person_switches_off_and_it_stays_off() -> None:
     control, actions = decide.switch_off(on(), 120, by="ann")
     assert names(actions) == ["switched_off/manual"]
     assert (control.phase, control.mode) == (Phase.WITHDRAWN, Mode.OFF)
-    assert decide.advance(control, replace(CRITICAL, step=900), POLICY) == (control, ())
+    later, actions = decide.advance(control, replace(CRITICAL, step=900), POLICY)
+    assert (actions, later.phase) == ((), Phase.WITHDRAWN)  # that it stays off was said
+    assert later.waiting is not None
     again, _ = decide.set_mode(control, Mode.ARMED, by="ann")
     assert names(decide.advance(again, replace(CRITICAL, step=900), POLICY)[1]) == ["switched_on/critical_growth"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from logprobe.alerts.controller import sight
+from logprobe.alerts.controller import gather
 from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.collectors import Recorder
@@ -21,11 +21,11 @@ from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
 from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 RUN = "run"
 STALE = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "explanation": "tokens are ten versions old"}
@@ -283,9 +283,9 @@ def test_a_correction_that_needs_advantages_is_refused_without(store: Store, tra
 def test_previews_in_batches_are_previews(store: Store, trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.train(15, spread=0.6)
     config = CorrectionConfig(is_level="sequence", is_mode="mask", is_lower=0.5, is_upper=5.0, normalize=True)
-    whole = sight.preview(store, RUN, 14, config)
-    monkeypatch.setattr(sight, "_MOST_CELLS", 120)
-    parts = sight.preview(store, RUN, 14, config)
+    whole = gather.preview(store, RUN, 14, config)
+    monkeypatch.setattr(gather, "_MOST_CELLS", 120)
+    parts = gather.preview(store, RUN, 14, config)
     assert whole is not None
     assert whole == replace(parts, weight_ess=whole.weight_ess)
     assert whole.weight_ess == pytest.approx(parts.weight_ess)
@@ -308,6 +308,7 @@ def test_every_rank_is_heard(home: Path, store: Store, trainer: Trainer) -> None
 
 
 def test_with_a_key_the_file_is_signed(home: Path, store: Store, trainer: Trainer) -> None:
+    (home / "directive.key").touch(mode=0o600)
     (home / "directive.key").write_text("0123456789abcdef")
     trainer.train(15)
     diagnosed(store, "critical", STALE)
@@ -358,7 +359,7 @@ def test_a_policy_that_changes_is_taken_over_and_a_wrong_one_is_not(store: Store
     assert "problem" not in job.run_now()
     file.write_text("mode: armd\n")
     assert "correction.yaml:1" in job.run_now()["problem"]
-    assert "what stood there before stays in force" in job.run_now()["problem"]
+    assert "the previous version stays active" in job.run_now()["problem"]
     file.write_text("mode: armed\n")
     assert "problem" not in job.run_now()
 

@@ -60,13 +60,13 @@ def test_a_preset_may_be_changed() -> None:
         ("max_masked_share: 20", "a share of 1"),
         ("effect_steps: 5", "10 or more"),
         ("notice_steps: 0", "1 or more"),
-        ("correction: icepop", "its fields are expected"),
+        ("correction: icepop", "expected its fields"),
         ("correction: {is_levle: token}", "did you mean 'is_level'"),
         ("correction: {is_level: null}", "correct nothing"),
         ("correction: {preset: nothing-like-it}", "there is no preset"),
         ("runs:\n  - mode: off", "f:2: an entry of `runs` needs a `match`"),
         ("runs: armed", "must be a list"),
-        ("- 1", "a mapping is expected"),
+        ("- 1", "expected a mapping"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_line(text: str, words: str) -> None:

@@ -17,7 +17,7 @@ from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE, of
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 HIGH = (
     "rules:\n  - {name: high, metric: k3_kl, for: 2, keep_firing: 2, when: {kind: threshold, above: 1, clear: 0.5}}\n"
@@ -117,7 +117,9 @@ def test_old_runs_are_looked_at_and_nobody_is_told(store: Store) -> None:
     look(store, at(len(WAVE)) + timedelta(days=30))
     assert transitions(store) == expected(store)[0]
     assert messages(store) == []
-    assert store.read("alert_list", run="a")["muted"].to_pylist() == ["history: it happened too long ago to be news"]
+    assert store.read("alert_list", run="a")["muted"].to_pylist() == [
+        "history: it happened too long ago for a notification"
+    ]
 
 
 def test_a_rule_that_changes_looks_at_the_run_anew_and_tells_the_difference_once(store: Store) -> None:
@@ -161,7 +163,7 @@ def test_a_rule_that_is_removed_is_over(store: Store) -> None:
     assert transitions(store)[-1] == ("a", 4, "high", "firing", "normal")
     assert store.read("alert_list", run=None).num_rows == 0
     said = store.query("SELECT document ->> '$.summary' AS said FROM notifications ORDER BY number DESC LIMIT 1")
-    assert said["said"].to_pylist() == ["Over. The rule high is in force no longer; nothing says that it got better."]
+    assert said["said"].to_pylist() == ["Resolved. The rule high was removed; the condition may still hold."]
 
 
 def test_people_take_care_and_silence(store: Store) -> None:
@@ -169,7 +171,7 @@ def test_people_take_care_and_silence(store: Store) -> None:
     now = at(10)
     actions = of(store, clock=lambda: now)
     look(store, now)
-    with pytest.raises(ConfigurationError, match="no alert 'b' fires"):
+    with pytest.raises(ConfigurationError, match="no firing alert 'b'"):
         actions[ACKNOWLEDGE].run({"episode": "b", "author": "ann"})
     for _ in range(2):
         assert actions[ACKNOWLEDGE].run({"episode": "a", "author": "ann", "reason": "mine"})["acknowledged"] == [
@@ -178,7 +180,7 @@ def test_people_take_care_and_silence(store: Store) -> None:
         look(store, now)
     assert messages(store) == [("a", 1, "high", "firing"), ("a", 4, "high", "acknowledged")]
     document = json.loads(store.query("SELECT document FROM notifications ORDER BY number DESC")["document"][0].as_py())
-    assert document["summary"] == "ann takes care: mine"
+    assert document["summary"] == "ann acknowledged it: mine"
 
     silence = {"id": "s", "matchers": {"run": "b*"}, "for": "1h", "author": "bob", "reason": "ablation"}
     for _ in range(2):
@@ -234,15 +236,15 @@ def test_a_snooze_that_is_over_counts_no_longer(store: Store) -> None:
     assert store.read("alert_list", run="a")["acknowledged_by"].to_pylist() == [None]
     said = store.query("SELECT document ->> '$.summary' AS said FROM notifications ORDER BY number")["said"].to_pylist()
     assert said[1].startswith("ann snoozed it until 2026-03-01 13:01 UTC")
-    assert said[2].startswith("The snooze is over, and it still fires.")
+    assert said[2].startswith("The snooze ended, and it is still firing.")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"matchers": {}}, "needs a matcher"),
-        ({"for": "soon"}, "no span of time"),
-        ({"for": "-5m"}, "must last for some time"),
+        ({"for": "soon"}, "not a duration"),
+        ({"for": "-5m"}, "needs a duration"),
         ({"reason": " "}, "'reason' is missing"),
         ({"id": None}, "'id' is missing"),
     ],

@@ -70,7 +70,7 @@ def test_any_cut_with_a_restart_at_each_cut_comes_to_the_same(data: st.DataObjec
         alerts = [restarted(alert) for alert in alerts]
         for step in batch:
             if step.step < start:
-                alerts, moved = evaluation.look_at_step(alerts, step)
+                alerts, moved = evaluation.evaluate_step(alerts, step)
                 assert not moved
                 continue
             for after, moved, told in evaluation.through_steps(alerts, rules, [step], context_of(document, step.step)):
@@ -99,8 +99,8 @@ def test_a_rule_that_cannot_be_evaluated_says_so_and_others_go_on() -> None:
     broken = Alert(rule, memory={"recent": 7})
     other = Alert(rule.model_copy(update={"name": "other"}))
     facts = steps(document["series"])
-    alerts, moved = evaluation.look_at_step([broken, other], facts[3])
+    alerts, moved = evaluation.evaluate_step([broken, other], facts[3])
     assert [(named(t.alert), t.alert.state.phase.value) for t in moved] == [("high", "error"), ("other", "firing")]
     assert "cannot be evaluated" in alerts[0].observation.words
-    alerts, _ = evaluation.look_at_step([replace(alerts[0], memory={}), alerts[1]], facts[4])
+    alerts, _ = evaluation.evaluate_step([replace(alerts[0], memory={}), alerts[1]], facts[4])
     assert [alert.state.phase.value for alert in alerts] == ["firing", "firing"]

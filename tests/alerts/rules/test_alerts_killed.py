@@ -12,10 +12,10 @@ from alert_processes import RULES, RUN, record
 from processes import eventually
 
 from logprobe.alerts.rules import backtest, rule_file
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 STEPS = 60
 KILLS = 8
@@ -23,7 +23,7 @@ KILLS = 8
 
 def test_the_same_transitions_exactly_once(home: Path) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["logprobe.monitor.service", "logprobe.alerts.rules.job", "pyarrow.parquet"])
+    context.set_forkserver_preload(["logprobe.monitor.service.service", "logprobe.alerts.rules.job", "pyarrow.parquet"])
     rng = random.Random(5)
     service = context.Process(target=alert_processes.serve, args=(home,), daemon=True)
     service.start()

@@ -12,10 +12,10 @@ from segments import records, trained
 
 from logprobe.alerts.liveness import Liveness, State
 from logprobe.app.runs import runs_of
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.pipeline import Pipeline
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -55,7 +55,7 @@ def test_a_run_that_was_killed_is_missed_however_its_clock_went(store: Store, ho
 
 def test_a_clock_that_is_behind_does_not_declare_a_run_dead(store: Store, home: Path) -> None:
     arrive(store, home, ahead=-HOUR)
-    assert judged(store, later=timedelta(0)).state is State.IDLE  # late by its own clock, but it gave a sign of life
+    assert judged(store, later=timedelta(0)).state is State.IDLE  # late by its own clock, but it sent a heartbeat
 
 
 def test_a_run_that_ended_is_told_from_one_that_was_killed(store: Store, home: Path) -> None:

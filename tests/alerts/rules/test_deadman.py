@@ -1,4 +1,4 @@
-"""The dead-man's conditions, as a table of signs of life."""
+"""The dead-man's conditions, as a table of heartbeats."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from logprobe.alerts.liveness import State, Writer, judge
-from logprobe.alerts.rules import present
+from logprobe.alerts.rules import run_status
 from logprobe.alerts.rules.deadman import Pulse, observe
 from logprobe.alerts.rules.observation import Observation
-from logprobe.alerts.rules.present import Present
 from logprobe.alerts.rules.rule import DeadMan, Rule
+from logprobe.alerts.rules.run_status import RunStatus
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
@@ -100,10 +100,8 @@ def test_words_say_whether_it_hangs_or_was_killed() -> None:
     when = DeadMan(kind="dead_man", event="no_new_step")
     hangs = observe(when, pulse(7200, writers=[writer(1)]), NOW).words
     killed = observe(when, pulse(7200, writers=[writer(7200)]), NOW).words
-    assert (
-        hangs == "no new step since step 7, for 2 h, a step usually takes 10 s; its collectors still give signs of life"
-    )
-    assert killed.endswith("no collector gives a sign of life either")
+    assert hangs == "no new step since step 7, for 2 h, a step usually takes 10 s; its collectors still send heartbeats"
+    assert killed.endswith("no collector sends heartbeats either")
 
 
 def test_floor_and_factor_are_the_rule_s() -> None:
@@ -140,7 +138,7 @@ FINDING = {
 
 def seen(when: dict, **known) -> Observation:
     rule = Rule.model_validate({"name": "r", "when": when})
-    return present.observe([rule], Present(pulse(), **known), NOW)["r"]
+    return run_status.observe([rule], RunStatus(pulse(), **known), NOW)["r"]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +150,10 @@ def seen(when: dict, **known) -> Observation:
         ({"causes": ["other"]}, [FINDING], "good"),
         ({"layers": ["semantic"], "confidence": 0.95}, [FINDING], "good"),
         ({"layers": ["semantic"]}, [], "good"),
+        ({"layers": ["semantic"]}, [FINDING | {"urgency": "act", "accepted": None}], "bad"),
+        ({"layers": ["semantic"]}, [FINDING | {"urgency": "watch"}], "bad"),
+        ({"layers": ["semantic"]}, [FINDING | {"urgency": "informational"}], "good"),
+        ({"layers": ["semantic"]}, [FINDING | {"accepted": {"because": "an ablation"}}], "good"),
         ({"layers": ["semantic"]}, None, "missing"),
     ],
 )

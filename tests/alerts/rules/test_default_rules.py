@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from logprobe.alerts.rules import backtest, rule_file
-from logprobe.alerts.rules.mutes import Standing, muted_by
+from logprobe.alerts.rules.mutes import AlertStatus, muted_by
 from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.states import Phase
@@ -20,8 +20,8 @@ def named(name: str) -> Rule:
     return next(rule for rule in RULES if rule.name == name)
 
 
-def firing(name: str, *, told: bool) -> Standing:
-    return Standing(named(name), None, Phase.FIRING, told)
+def firing(name: str, *, notified: bool) -> AlertStatus:
+    return AlertStatus(named(name), None, Phase.FIRING, notified)
 
 
 def steps(*columns: dict[str, float | None]) -> list[StepFacts]:
@@ -47,10 +47,35 @@ def test_an_engine_whose_records_stay_away_is_told_once() -> None:
 
 
 def test_wrong_log_probs_are_told_once_by_the_diagnosis_that_names_them() -> None:
-    known, other = firing("engine-reports-wrong-logprobs", told=True), firing("wrong-distribution", told=False)
+    known, other = firing("engine-reports-wrong-logprobs", notified=True), firing("wrong-distribution", notified=False)
     assert muted_by("run", other, [known], (), NOW) == "inhibited by engine-reports-wrong-logprobs"
     # Without a diagnosis the mean ratio speaks.
     assert muted_by("run", other, [], (), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("k3", "words"),
+    [
+        (0.0, []),  # a float32 engine
+        (1.2e-4, []),  # all of bfloat16's rounding in a small model: docs/proof.md
+        (9.7e-3, []),  # and in a larger one of random weights
+        (0.04, [("engine-state", "firing")]),
+    ],
+)
+def test_an_engine_s_state_is_told_where_looks_go_beyond_rounding(k3: float, words: list[tuple[str, str]]) -> None:
+    """The probe looks at every fifth step; steps without a look neither confirm nor clear."""
+    column = [{("probe.k3", None): k3} if step % 5 == 0 else {("probe.k3", None): None} for step in range(40)]
+    facts = [StepFacts(step, NOW + timedelta(minutes=step), values) for step, values in enumerate(column)]
+    outcome = backtest.over("run", iter([facts]), [named("engine-state")])
+    assert [(message.alert.rule.name, message.word) for message in outcome.messages] == words
+
+
+def test_an_engine_that_confirms_itself_again_is_told_as_well() -> None:
+    looks = [0.04] * 3 + [1e-6] * 5
+    column = [{("probe.k3", None): None if step % 5 else looks[step // 5]} for step in range(5 * len(looks))]
+    facts = [StepFacts(step, NOW + timedelta(minutes=step), values) for step, values in enumerate(column)]
+    outcome = backtest.over("run", iter([facts]), [named("engine-state")])
+    assert [message.word for message in outcome.messages] == ["firing", "resolved"]
 
 
 def _on_steps() -> list[Rule]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from alert_delays import ONSET, RUNS, fired, growing, recorded, shipped, through_rules
-from growth_runs import HEALTHY, Course, series
+from growth_runs import HEALTHY, Trend, series
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -26,8 +26,8 @@ def test_growth_is_found_after_it_began() -> None:
 
 
 def test_the_quick_way_of_measuring_is_the_service_s() -> None:
-    course = Course(memory=0.5, onset=220, doubling=20)
-    assert fired(course, 3, 400) == through_rules(series(course, 3, 400), shipped())
+    trend = Trend(memory=0.5, onset=220, doubling=20)
+    assert fired(trend, 3, 400) == through_rules(series(trend, 3, 400), shipped())
 
 
 def test_what_was_measured_on_all_runs_is_within_bounds(repository: Path) -> None:

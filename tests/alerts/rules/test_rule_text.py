@@ -86,11 +86,11 @@ def test_what_a_list_in_one_line_loses_is_said() -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("- name: x", "line:1: a mapping"),
-        ("name: x\n---\nname: y", "line:2: no YAML"),
-        ("name: [", "line:1: no YAML"),
-        ("name: x\nname: y", "line:2: 'name' stands here twice"),
-        ("name: x\n...\nrules: []", "no YAML"),
+        ("- name: x", "line:1: expected a mapping"),
+        ("name: x\n---\nname: y", "line:2: invalid YAML"),
+        ("name: [", "line:1: invalid YAML"),
+        ("name: x\nname: y", "line:2: 'name' appears twice"),
+        ("name: x\n...\nrules: []", "invalid YAML"),
         ("a: &a [x, x]\nb: [*a, *a]\nname: x", "line:2: an alias"),
     ],
 )

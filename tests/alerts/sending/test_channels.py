@@ -21,13 +21,13 @@ from sending import Bench
 
 from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
 from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.channel import Letter
+from logprobe.alerts.sending.channels.channel import Outgoing
 from logprobe.alerts.sending.channels.console import Console
 from logprobe.alerts.sending.channels.file import File
 from logprobe.alerts.sending.channels.webhook import TOLERANCE, Webhook, verify
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError, ConfigurationError
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 SECRET = Secret("whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -88,7 +88,7 @@ def webhook(receiver: Receiver, *, seconds: float = 5.0) -> Webhook:
 
 
 def test_a_webhook_is_signed_and_can_be_verified(receiver: Receiver) -> None:
-    webhook(receiver).send(Letter(NOTE))
+    webhook(receiver).send(Outgoing(NOTE))
     ((_, headers, body),) = receiver.requests
     assert json.loads(body) == NOTE.document()
     assert headers["webhook-id"] == NOTE.key
@@ -111,7 +111,7 @@ def test_a_webhook_is_signed_and_can_be_verified(receiver: Receiver) -> None:
 def test_forgeries_and_replays_are_refused(
     receiver: Receiver, changed: dict[str, str], body: bytes | None, later: float
 ) -> None:
-    webhook(receiver).send(Letter(NOTE))
+    webhook(receiver).send(Outgoing(NOTE))
     ((_, headers, sent),) = receiver.requests
     now = NOW + timedelta(seconds=later)
     assert not verify(SECRET, headers | changed, sent if body is None else body, now=now)
@@ -137,7 +137,7 @@ def test_answers_of_a_receiver(receiver: Receiver, status: int, reason: str) -> 
     receiver.statuses = [status]
     receiver.headers = {"Retry-After": "7", "Location": receiver.url}
     with pytest.raises(ChannelError, match=str(status)) as caught:
-        webhook(receiver).send(Letter(NOTE))
+        webhook(receiver).send(Outgoing(NOTE))
     assert caught.value.reason == reason
     assert caught.value.retry_after == (7.0 if reason == "busy" else None)
     assert len(receiver.requests) == 1  # a redirect was not followed
@@ -162,7 +162,7 @@ def test_a_weak_secret_is_refused_and_not_quoted(receiver: Receiver, secret: str
 
 def test_the_console_prints_one_harmless_line() -> None:
     stream = io.StringIO()
-    Console("log", stream).send(Letter(replace(NOTE, summary="up\x1b[2J\nand away")))
+    Console("log", stream).send(Outgoing(replace(NOTE, summary="up\x1b[2J\nand away")))
     assert stream.getvalue() == "logprobe: Critical: k3 grows · run: up[2J and away\n"
 
 
@@ -170,36 +170,36 @@ def test_a_console_that_is_gone_is_no_crash() -> None:
     stream = io.StringIO()
     stream.close()
     with pytest.raises(ChannelError, match="cannot be written"):
-        Console("log", stream).send(Letter(NOTE))
+        Console("log", stream).send(Outgoing(NOTE))
 
 
 def test_a_file_has_each_notification_once(tmp_path: Path) -> None:
     path = tmp_path / "alerts.jsonl"
     channel = File("audit", path)
     second = replace(NOTE, key="second")
-    channel.send(Letter(NOTE))
-    channel.send(Letter(NOTE, uncertain_since=NOW))  # it had been written, then the sender was killed
-    channel.send(Letter(second, uncertain_since=NOW))
+    channel.send(Outgoing(NOTE))
+    channel.send(Outgoing(NOTE, uncertain_since=NOW))  # it had been written, then the sender was killed
+    channel.send(Outgoing(second, uncertain_since=NOW))
     assert [json.loads(line) for line in path.read_text().splitlines()] == [NOTE.document(), second.document()]
 
 
 def test_a_line_that_was_cut_off_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "alerts.jsonl"
     path.write_bytes(NOTE.to_json().encode()[:100])
-    File("audit", path).send(Letter(NOTE, uncertain_since=NOW))
+    File("audit", path).send(Outgoing(NOTE, uncertain_since=NOW))
     assert json.loads(path.read_text().splitlines()[-1]) == NOTE.document()
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "alerts.jsonl"
     channel = File("audit", path)
-    channel.send(Letter(NOTE))
+    channel.send(Outgoing(NOTE))
     before = path.read_bytes()
     old, kept = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, kept[1]))  # the next line fits only in part
     try:
         with pytest.raises(ChannelError, match="cannot be written"):
-            channel.send(Letter(replace(NOTE, key="second")))
+            channel.send(Outgoing(replace(NOTE, key="second")))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, kept)
         signal.signal(signal.SIGXFSZ, old)
@@ -208,19 +208,19 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ChannelError, match="No such file"):
-        File("audit", tmp_path / "missing" / "alerts.jsonl").send(Letter(NOTE))
+        File("audit", tmp_path / "missing" / "alerts.jsonl").send(Outgoing(NOTE))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of apprise's own imports
 def test_apprise_sends_to_its_address(receiver: Receiver) -> None:
     url = receiver.url.replace("http://", "json://")
     channel = AppriseUrl("mail", url=Secret(url), calls=Calls(10.0, threading.Event()))
-    channel.send(Letter(NOTE))
+    channel.send(Outgoing(NOTE))
     document = json.loads(receiver.requests[0][2])
     assert (document["title"], document["type"]) == ("Critical: k3 grows · run", "failure")
     receiver.statuses = [500]
     with pytest.raises(ChannelError, match="apprise could not deliver"):
-        channel.send(Letter(NOTE))
+        channel.send(Outgoing(NOTE))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of apprise's own imports
@@ -237,7 +237,7 @@ def test_the_receiver_in_the_documentation_works(receiver: Receiver, repository:
     exec(page.split("```python\n")[1].split("```")[0], namespace)
     calls, key = Calls(5.0, threading.Event()), "a key of more than 24 bytes"
     url, clock = Secret(receiver.url), lambda: datetime.now(UTC)
-    Webhook("hook", url=url, secret=Secret(key), calls=calls, clock=clock).send(Letter(NOTE))
+    Webhook("hook", url=url, secret=Secret(key), calls=calls, clock=clock).send(Outgoing(NOTE))
     ((_, headers, body),) = receiver.requests
     assert namespace["genuine"](key.encode(), headers, body, set())
     assert not namespace["genuine"](key.encode(), headers, body + b" ", set())

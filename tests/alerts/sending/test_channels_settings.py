@@ -57,13 +57,13 @@ def test_all_kinds(home: Path, tmp_path: Path) -> None:
         ),
         (
             "channels:\n  a:\n    kind: slack_bot\n    channel: '#alerts'\n",
-            "c.yaml:4: channels.a.channel: the channel's ID is needed",
+            "c.yaml:4: channels.a.channel: expected the channel's ID",
         ),
         ("channels:\n  a:\n    kind: slak\n", "c.yaml:2: channels.a"),
         ("channels:\n  a: {kind: console}\n\n  a: {kind: console}\n", "c.yaml:4"),
         ("channels:\n  a:\n    kind: console\n    severities: [loud]\n", "c.yaml:4"),
         ("chanels: {}\n", "c.yaml:1: chanels: unknown key; did you mean channels?"),
-        ("channels:\n  a:\n    kind: console\n  b: [\n", "c.yaml:5: no YAML"),
+        ("channels:\n  a:\n    kind: console\n  b: [\n", "c.yaml:5: invalid YAML"),
         ("channels:\n  'a b': {kind: console}\n", "c.yaml:2"),
         (
             "channels:\n  a:\n    kind: webhook\n    secret: hunter2hunter2\n",

@@ -18,7 +18,7 @@ from logprobe.alerts.sending import dispatch, outbox
 from logprobe.app.cli import main
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 CHANNELS = """\
 channels:

@@ -49,7 +49,7 @@ def test_plain_text_has_everything() -> None:
         "Step: 140 (since 118)",
         "Doubles in: 12.5 steps",
         "What to do: switch MIS on",
-        "Changed before: weight sync 14",
+        "Preceding change: weight sync 14",
         "They drift apart.",
         "http://x/step",
     ]

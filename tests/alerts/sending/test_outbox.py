@@ -19,10 +19,10 @@ from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.backoff import pause
 from logprobe.alerts.sending.channels.building import Route
-from logprobe.alerts.sending.channels.channel import Letter, Receipt
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.alerts.sending.dispatch import Dispatcher
 from logprobe.collectors.errors import ChannelError
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 def test_a_notification_is_there_exactly_when_its_transaction_is(store: Store) -> None:
@@ -45,21 +45,21 @@ class Recording:
 
     def __init__(self, name: str, *failures: str | None) -> None:
         self.name = name
-        self.got: list[Letter] = []
+        self.got: list[Outgoing] = []
         self._failures = list(failures)
 
-    def send(self, letter: Letter) -> Receipt:
+    def send(self, outgoing: Outgoing) -> Receipt:
         failure = self._failures.pop(0) if self._failures else None
         if failure is not None:
             raise ChannelError(failure, "as told")
-        self.got.append(letter)
-        return {"id": letter.notification.key}
+        self.got.append(outgoing)
+        return {"id": outgoing.notification.key}
 
     def check(self) -> list[str]:
         return []
 
     def keys(self) -> list[str]:
-        return [letter.notification.key for letter in self.got]
+        return [outgoing.notification.key for outgoing in self.got]
 
 
 def transition(episode: str, state: str, severity: str = "critical") -> Notification:
@@ -73,7 +73,7 @@ def test_transitions_of_an_episode_keep_their_order(store: Store) -> None:
     bench.run()
     bench.finish()
     assert channel.keys().index("e1/firing") < channel.keys().index("e1/resolved")
-    threads = {letter.notification.key: letter.thread for letter in channel.got}
+    threads = {outgoing.notification.key: outgoing.thread for outgoing in channel.got}
     assert threads == {"e1/firing": None, "e1/resolved": {"id": "e1/firing"}, "e2/firing": None}
 
 
@@ -84,7 +84,7 @@ def test_a_message_that_fails_for_itself_lets_others_pass(store: Store) -> None:
     bench.run()
     bench.finish()
     assert channel.keys() == ["e2/firing", "e1/firing"]
-    assert [letter.uncertain_since is not None for letter in channel.got] == [False, True]
+    assert [outgoing.uncertain_since is not None for outgoing in channel.got] == [False, True]
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def test_of_its_own_failure_a_channel_hears_nothing_but_others_do(store: Store) 
     bench.run()
     assert broken.keys() == []
     assert sound.keys() == ["e1/firing", "undelivered/broken/e1/firing"]
-    assert "broken did not take this message" in sound.got[1].notification.summary
+    assert "broken did not accept this message" in sound.got[1].notification.summary
 
 
 def test_a_lost_notice_of_a_lost_message_is_the_end_of_it(store: Store) -> None:
@@ -142,10 +142,10 @@ def test_a_channel_that_hangs_delays_no_other(store: Store) -> None:
     reached, release = threading.Event(), threading.Event()
 
     class Hanging(Recording):
-        def send(self, letter: Letter) -> Receipt:
+        def send(self, outgoing: Outgoing) -> Receipt:
             reached.set()
             assert release.wait(60)
-            return super().send(letter)
+            return super().send(outgoing)
 
     slow, quick = Hanging("slow"), Recording("quick")
     bench = Bench(store, slow, quick)
@@ -173,7 +173,7 @@ def test_pauses_grow_and_stay_bounded(attempts: int, reason: str, seed: int) -> 
 
 def test_a_message_that_kills_its_sender_is_tried_less_and_less_and_given_up(store: Store) -> None:
     class Deadly(Recording):
-        def send(self, letter: Letter) -> Receipt:
+        def send(self, outgoing: Outgoing) -> Receipt:
             raise ZeroDivisionError  # stands for a process that ends
 
     bench = Bench(store, Deadly("a"))

@@ -16,7 +16,7 @@ from fake_slack import FakeSlack
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 STATES = ("firing", "escalated", "resolved")
 # Where the process is killed: by itself, or by Slack when a call reaches that stage.

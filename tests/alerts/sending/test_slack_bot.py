@@ -11,9 +11,9 @@ from sending import Bench, bot
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.channels.channel import Letter
+from logprobe.alerts.sending.channels.channel import Outgoing
 from logprobe.collectors.errors import ChannelError
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 QUIET = replace(NOTE, series=())  # without a picture
 
@@ -159,7 +159,7 @@ def test_a_wrong_token_and_a_foreign_channel(slack: FakeSlack) -> None:
     with pytest.raises(ChannelError, match="invalid_auth"):
         bot(slack, token="xoxb-of-another").check()
     with pytest.raises(ChannelError, match="channel_not_found"):
-        bot(slack, channel="C9999999999").send(Letter(QUIET))
+        bot(slack, channel="C9999999999").send(Outgoing(QUIET))
 
 
 def test_a_refused_message_is_a_dead_letter_and_does_not_hold_up_others(store: Store, slack: FakeSlack) -> None:
@@ -167,9 +167,9 @@ def test_a_refused_message_is_a_dead_letter_and_does_not_hold_up_others(store: S
     slack.fail("chat.postMessage", "invalid_blocks")
     bench.enqueue(later("firing", episode="e1"), later("firing", episode="e2"))
     bench.run()
-    (letter,) = outbox.dead_letters(store)
-    assert (letter["key"], letter["channel"], letter["attempts"]) == ("e1/firing", "team", 1)
-    assert "invalid_blocks" in letter["last_error"]
+    (outgoing,) = outbox.dead_letters(store)
+    assert (outgoing["key"], outgoing["channel"], outgoing["attempts"]) == ("e1/firing", "team", 1)
+    assert "invalid_blocks" in outgoing["last_error"]
     assert len(slack.by_key("e2/firing")) == 1
 
 

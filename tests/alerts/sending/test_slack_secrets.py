@@ -13,12 +13,12 @@ from fake_slack import FAILURES, HOOK, TOKEN, FakeSlack
 from sending import Bench, bot
 
 from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.channel import Channel, Letter
+from logprobe.alerts.sending.channels.channel import Channel, Outgoing
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.channels.webhook import Webhook
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 CANARIES = (TOKEN, HOOK, HOOK.rpartition("/")[2], "canary-signing-secret-of-32-bytes")
 
@@ -70,7 +70,7 @@ def test_no_secret_in_errors(slack: FakeSlack, failure: str) -> None:
         slack.fail(method, *[answer] * 9)  # a short 429 is first waited out by the SDK
     for channel in channels(slack):
         with pytest.raises(ChannelError) as caught:
-            channel.send(Letter(NOTE))
+            channel.send(Outgoing(NOTE))
         assert_clean("".join(traceback.format_exception(caught.value)))
 
 
@@ -82,5 +82,5 @@ def test_no_address_in_errors_of_the_network(address: str) -> None:
         Webhook("json", url=Secret(address + HOOK), secret=Secret(CANARIES[-1]), calls=calls, clock=lambda: NOTE.at),
     ):
         with pytest.raises(ChannelError) as caught:
-            channel.send(Letter(NOTE))
+            channel.send(Outgoing(NOTE))
         assert_clean("".join(traceback.format_exception(caught.value)))

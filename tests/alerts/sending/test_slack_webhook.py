@@ -14,7 +14,7 @@ from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.credentials import Secret
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 def webhook(url: str, *, seconds: float = 5.0) -> SlackWebhook:
@@ -39,7 +39,7 @@ def test_a_lost_answer_means_a_second_message_that_says_so(store: Store, slack: 
     bench.enqueue(NOTE)
     bench.run()
     bench.finish()
-    assert ["may repeat" in str(message) for message in slack.messages] == [False, True]
+    assert ["may be a duplicate" in str(message) for message in slack.messages] == [False, True]
 
 
 def test_a_refusal_is_no_repetition(store: Store, slack: FakeSlack) -> None:
@@ -50,7 +50,7 @@ def test_a_refusal_is_no_repetition(store: Store, slack: FakeSlack) -> None:
     bench.run()
     bench.finish()
     (message,) = slack.messages
-    assert "may repeat" not in str(message)
+    assert "may be a duplicate" not in str(message)
 
 
 def test_a_removed_webhook_says_what_to_do(store: Store, slack: FakeSlack) -> None:
@@ -66,4 +66,4 @@ def test_nobody_there(store: Store) -> None:
     bench.enqueue(NOTE)
     bench.run()
     assert "unreachable" in bench.error()
-    assert outbox.due(store, "hook", bench.now.replace(year=bench.now.year + 1)).letter.uncertain_since is None
+    assert outbox.due(store, "hook", bench.now.replace(year=bench.now.year + 1)).outgoing.uncertain_since is None

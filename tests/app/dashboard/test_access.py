@@ -30,7 +30,7 @@ PROXIED, READ_ONLY = Access(public_url="https://host/x"), Access(read_only=True)
     ("access", "visitor", "expected"),
     [
         (LOCAL, Visitor(direct=True), Permission.GRANTED),
-        (LOCAL, Visitor(direct=False), Permission.LOCKED),  # a proxy that nobody told us of
+        (LOCAL, Visitor(direct=False), Permission.LOCKED),  # a proxy that that is not configured
         (LOCAL, Visitor(unlocked=True), Permission.GRANTED),
         (OPEN, Visitor(direct=True), Permission.LOCKED),
         (OPEN, Visitor(unlocked=True), Permission.GRANTED),
@@ -62,7 +62,7 @@ def test_settings_travel_and_default_to_the_narrowest() -> None:
     assert (PROXIED.base_path, PROXIED.origin, PROXIED.local) == ("x", "https://host", False)
     assert checked_url("https://host/a/b/") == "https://host/a/b"
     for text in ("host/x", "ftp://host", "https://", "https://host/?q=1", "https://me@host"):
-        with pytest.raises(ConfigurationError, match="no address of a page"):
+        with pytest.raises(ConfigurationError, match="is not a page URL"):
             checked_url(text)
 
 
@@ -146,7 +146,7 @@ def test_lists_say_who_may_look_and_who_may_act(home: Path) -> None:
     ("text", "mode", "words"),
     [
         (AUTH + ACCESS, 0o644, "chmod 600"),
-        (AUTH, 0o600, "who may look"),
+        (AUTH, 0o600, "no user has access"),
         (AUTH.replace("client_secret", "secret") + ACCESS, 0o600, "lacks client_secret"),
         (AUTH.replace("oauth2callback", "back") + ACCESS, 0o600, "redirect_uri"),
         (AUTH.replace("0123456789abcdef0123456789abcdef", "short") + ACCESS, 0o600, "cookie_secret"),
@@ -218,6 +218,10 @@ def test_which_names_are_answered(access: Access, host: str, status: int) -> Non
         (LOCAL, "http://localhost:8501", True),
         (LOCAL, "http://localhost:8888", False),
         (LOCAL, "null", False),
+        (LOCAL, "file://localhost:8501", False),  # a page on a disk, or of another program, that claims our place
+        (LOCAL, "app://localhost:8501", False),
+        (LOCAL, "localhost:8501", False),
+        (LOCAL, "https://localhost:8501", True),  # TLS in front of it, by a name of ours
         (LOCAL, "https://evil.example", False),
         (PROXIED, "https://host", True),
         (PROXIED, "https://host.evil.example", False),

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from logprobe.app.dashboard.assets import PLOTLY, base_url, routes
 from logprobe.app.dashboard.hints import Hints
-from logprobe.app.dashboard.views.page import PAGES
+from logprobe.app.dashboard.page_table import PAGES
 
 
 @pytest.fixture(scope="module")

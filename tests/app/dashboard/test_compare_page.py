@@ -12,6 +12,7 @@ import pytest
 
 from logprobe.alerts.liveness import judge
 from logprobe.app.dashboard.data.comparing import Comparer, Paced, Recent
+from logprobe.app.dashboard.elements.links import in_address
 from logprobe.app.dashboard.pages.compare import (
     MOST,
     SHOWN,
@@ -19,7 +20,6 @@ from logprobe.app.dashboard.pages.compare import (
     choice_of,
     chooser,
     compare_data,
-    in_address,
     values_of,
 )
 from logprobe.app.dashboard.theme import LIGHT
@@ -37,7 +37,7 @@ def history(label: str, k3: float, reward: float, *, lag: float = 0.0, facts: di
         label=label,
         steps=steps,
         tokens={step: 100.0 * (step + 1) for step in steps},
-        courses={
+        trends={
             "backend.k3_kl": {step: k3 * float(np.exp(noise[step])) for step in steps},
             "reward": {step: reward + float(noise[step]) for step in steps},
             "weight_lag_mean": dict.fromkeys(steps, lag),
@@ -136,7 +136,7 @@ def test_what_nobody_measured_is_no_line_and_says_what_is_missing() -> None:
 def test_values_have_a_row_for_every_step_wherever_it_stands() -> None:
     ours = history("run", 1e-3, 0.5)
     ours = replace(
-        ours, tokens=dict.fromkeys(ours.steps, 7.0), courses={"reward": {0: 0.25, 3: 0.5}, "entropy": {3: 2.0}}
+        ours, tokens=dict.fromkeys(ours.steps, 7.0), trends={"reward": {0: 0.25, 3: 0.5}, "entropy": {3: 2.0}}
     )
     found = comparison(ours)
     table = values_of(found, ("reward", "entropy")).to_pylist()
@@ -158,7 +158,7 @@ def test_settings_stand_side_by_side_those_of_parity_first() -> None:
         history("a", 1e-3, 0.8, facts=other), history("b", 1e-3, 0.8, facts={"engine.dtype": ("float32",)})
     )
     settings = compare_data(found, Choice("base", ("a", "b"), shown=METRICS), LIGHT)["settings"]
-    assert settings["head"] == ["setting", "base", "a", "b", "parity depends on it"]
+    assert settings["head"] == ["setting", "base", "a", "b", "required for parity"]
     assert settings["rows"] == [
         ["engine.dtype", "float32", "bfloat16", "", "yes"],
         ["trainer.lr", "not recorded", "0.0001", "", ""],
@@ -209,7 +209,7 @@ def test_recent_values_are_kept_and_the_oldest_forgotten() -> None:
 
 
 def test_lines_are_thinned_and_keep_their_ends() -> None:
-    long = History("long", tuple(range(5000)), courses={"reward": {step: float(step % 7) for step in range(5000)}})
+    long = History("long", tuple(range(5000)), trends={"reward": {step: float(step % 7) for step in range(5000)}})
     found = compared([long], long, metrics=("reward",))
     (chart,) = compare_data(found, Choice("long", ("long",), shown=("reward",)), LIGHT)["charts"]
     x = chart["lines"][0]["x"]

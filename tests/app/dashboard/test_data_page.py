@@ -6,20 +6,22 @@ import csv
 import io
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from logprobe.app.dashboard.data.asking import Asking
+from logprobe.app.dashboard.data.query import RunningQuery
 from logprobe.app.dashboard.pages import data, data_run
-from logprobe.app.dashboard.pages.data_words import about_file
 from logprobe.app.dashboard.pages.sql_box import answer, examples, schema_of
+from logprobe.app.lost_records import about_file
+from logprobe.app.nodes import is_late
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.home import Home
-from logprobe.monitor.queries import MORE
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.queries import MORE
+from logprobe.monitor.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 RUN: dict[str, Any] = {
@@ -30,6 +32,7 @@ RUN: dict[str, Any] = {
 KEPT: dict[str, Any] = {
     "run": "r", "sequences": 20, "with_raw": 5, "reduced": 4, "steps": 10, "steps_with_raw": 3, "first_step": 7, "last_step": 9, "files": 1,
     "bytes": 2048, "training_bytes": 1024, "rollout_bytes": 1024, "oldest_at": T0, "newest_at": T0, "merged": 0,
+    "folded": 0, "last_folded": None, "sampled": 0, "sampled_from": None, "summed": 0,
 }  # fmt: skip
 FILE: dict[str, Any] = {
     "path": "quarantine/r/w/1.step.arrow", "origin": "spool/r/w/1.step.arrow", "run": "r", "reason": "truncated", "message": "cut", "bytes": 300,
@@ -58,27 +61,60 @@ def test_a_run_says_what_is_stored_of_it_and_what_is_lost() -> None:
     assert line["cells"][1].startswith("no data")
     assert line["cells"][2] == "10 (0 to 9)"
     assert line["cells"][5] == "raw 2 KiB in 1 file; statistics about 1 KiB"
-    assert line["cells"][6] == "7 tokens, 1 file set aside"
+    assert line["cells"][6] == "7 tokens, 1 file quarantined"
     assert line["tone"] == "warning"
 
 
 def test_how_far_the_store_is_behind() -> None:
     status = {"running": True, "pid": 7, "started": "2026-03-01T12:00:00+00:00", "home": "/h", "backlog": {"segments": 3, "bytes": 5000, "oldest_seconds": 62.0}}  # fmt: skip
     said = facts(data.ingest_blocks(status, STORED, "9 GiB free"))
-    assert said["waiting in the spool"] == "3 files, 4.88 KiB, the oldest 1 min old"
+    assert said["waiting in spool"] == "3 files, 4.88 KiB, the oldest 1 min old"
     assert said["steps to compute"] == "2"
     assert said["service"] == "process 7, since 2026-03-01 12:00:00"
     away = facts(data.ingest_blocks({}, STORED, "9 GiB free"))
-    assert (away["waiting in the spool"], away["lag of ingest"], away["service"]) == ("–", "–", "does not run")
+    assert (away["waiting in spool"], away["ingest lag"], away["service"]) == ("–", "–", "not running")
 
 
 def test_a_file_set_aside_says_why_and_what_to_do() -> None:
-    blocks = data.files_blocks(STORED)
+    blocks = data.files_blocks(STORED, {}, blocked="")
     assert blocks[0]["note"].endswith("the newest 1 of 250")
     (line,) = rows(blocks, "quarantine")
-    assert line["cells"][2].startswith("truncated: the file is cut short")
-    assert "copy it into the spool again" in line["cells"][3]
+    assert line["cells"][2].startswith("truncated: the file is incomplete")
+    assert "replace the file in quarantine" in line["cells"][3]
+    assert [action["label"] for action in line["actions"]] == ["Retry", "Drop"]
+    assert rows(blocks, "stuck") == []
     assert about_file("something new")[1] == "the message says why"
+
+
+def test_a_file_that_cannot_be_read_now_says_why_and_when_it_is_tried_again() -> None:
+    file = {"path": "/h/spool/r/w/1.arrow", "run": "r", "error": "EIO: Input/output error", "since": T0.timestamp(), "attempts": 3, "retry_seconds": 4.0}  # fmt: skip
+    blocks = data.files_blocks(STORED, {"stuck": {"number": 1, "seconds": 9.0, "files": [file]}}, blocked="no")
+    (line,) = rows(blocks, "stuck")
+    assert line["cells"][2:] == ["EIO: Input/output error", "2026-03-01 12:00:00", "3; the next in 4 s"]
+    assert {action["disabled"] for action in rows(blocks, "quarantine")[0]["actions"]} == {"no"}
+
+
+def test_retention_says_of_which_steps_only_sums_are_kept() -> None:
+    folded = {
+        **KEPT,
+        "sequences": 200,
+        "steps": 90,
+        "folded": 80,
+        "last_folded": 79,
+        "sampled": 40,
+        "sampled_from": 60,
+        "summed": 150,
+    }
+    progress = {"bytes": 3 << 20, "max_bytes": 4 << 20, "over": False}
+    blocks = data.kept_blocks(replace(STORED, kept=[folded]), {"jobs": {"store_budget": {"progress": progress}}})
+    assert facts(blocks)["store"] == "3 MiB of 4 MiB in use"
+    (line,) = rows(blocks, "folded")
+    assert line["cells"][:4] == ["r", "80 of 90", "79", "40, from step 60"]
+    assert "150 in folded steps" in rows(blocks, "kept")[0]["cells"][1]
+    over = data.kept_blocks(STORED, {"jobs": {"store_budget": {"progress": {**progress, "over": True}}}})
+    assert facts(over)["store"].endswith("nothing more can be folded")
+    assert rows(over, "folded") == []
+    assert facts(data.kept_blocks(STORED, {}))["store"].startswith("limit unknown")
 
 
 def test_retention_says_its_limits_and_why_tokens_are_gone() -> None:
@@ -88,9 +124,9 @@ def test_retention_says_its_limits_and_why_tokens_are_gone() -> None:
     assert said["limits"] == "4 KiB for the home, no older than 1 d; the oldest go first"
     assert said["kept now"] == "2 KiB in 1 file, 50% of the home's limit"
     (line,) = rows(blocks, "kept")
-    assert line["cells"][1] == "5 of 20 sequences; 4 came as statistics only, 11 were removed by the limits"
+    assert line["cells"][1] == "5 of 20 sequences; 4 recorded as statistics only, 11 removed by the limits"
     assert line["cells"][2] == "7 to 9, 3 of 10"
-    assert facts(data.kept_blocks(STORED, {}))["limits"].startswith("not known")
+    assert facts(data.kept_blocks(STORED, {}))["limits"].startswith("unknown")
     unlimited = {**progress, "max_bytes": None, "max_age_seconds": None}
     assert (
         facts(data.kept_blocks(STORED, {"jobs": {"retention": {"progress": unlimited}}}))["limits"]
@@ -140,7 +176,7 @@ def test_a_collector_says_who_it_is_what_it_lost_and_what_it_costs() -> None:
     ]
     assert line["tone"] == "warning"
     assert collector(failed="the recording process ended with ValueError")["tone"] == "critical"
-    assert collector(self_test="runs unwatched", self_test_severity="error")["tone"] == "critical"
+    assert collector(self_test="the engine is not recorded", self_test_severity="error")["tone"] == "critical"
 
 
 @pytest.mark.parametrize(
@@ -156,9 +192,9 @@ def test_what_a_collector_says_of_itself_may_be_anything(nonsense: str | None) -
 # --- SQL ---
 
 
-def asked(ask: Any) -> Asking:
-    asking = Asking("SELECT 1", ask)
-    assert asking.wait(20)
+def asked(ask: Any) -> RunningQuery:
+    asking = RunningQuery("SELECT 1", ask)
+    assert asking.wait(90)
     return asking
 
 
@@ -197,10 +233,10 @@ def test_a_refusal_says_why_and_a_running_query_that_it_runs() -> None:
     assert drawn["state"] == "refused"
     assert drawn["words"].endswith("DROP is refused")
     go_on = threading.Event()
-    asking = Asking("SELECT 1", lambda *_: go_on.wait(20) and pa.table({"a": [1]}))
+    asking = RunningQuery("SELECT 1", lambda *_: go_on.wait(90) and pa.table({"a": [1]}))
     assert answer(asking)["state"] == "running"
     go_on.set()
-    assert asking.wait(20)
+    assert asking.wait(90)
     assert answer(asking)["words"].startswith("1 row, 1 column, in ")
     assert answer(None) == {"state": "none"}
 
@@ -216,3 +252,36 @@ def test_every_example_is_a_statement_that_runs_about_any_run(tmp_path: Any) -> 
     assert described[0]["view"]
     assert not described[-1]["view"]
     assert ["run", "varchar"] in next(place["columns"] for place in described if place["name"] == "runs")
+
+
+def test_nodes_that_send_through_a_relay_say_how_far_they_are_behind():
+    node = {
+        "node": "node-1",
+        "writer": "team-a",
+        "seen_at": None,
+        "silent_seconds": 1.0,
+        "segments": 0,
+        "bytes": 0,
+        "behind_seconds": 0.0,
+        "clock_ahead_seconds": 0.1,
+        "version": "0.1.0",
+        "problem": None,
+    }
+    late = {
+        **node,
+        "node": "<b>\x1b[31m",
+        "segments": 5,
+        "bytes": 4096,
+        "behind_seconds": 7200.0,
+        "silent_seconds": 7000.0,
+    }
+    wrong = {**node, "clock_ahead_seconds": 86_400.0}
+    unknown = {**node, "segments": None, "behind_seconds": None}
+    blocks = data_run.nodes_blocks("run", [node, late, wrong, unknown])
+    text = str(blocks)
+    assert data_run.nodes_blocks("run", []) == []
+    assert "2 h behind: 5 segments, 4 KiB when last heard, 1 h ago" in text
+    assert "1 d fast" in text
+    assert "unknown" in text
+    assert "\x1b" not in text
+    assert [is_late(each) for each in (node, late, wrong, unknown)] == [False, True, True, True]

@@ -5,17 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
+from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.judgement import Judgement
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
+from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks
 from logprobe.app.dashboard.pages.parity import parity_data
 from logprobe.monitor.diagnosis import CAUSES
+from logprobe.monitor.diagnosis.accepted import Expectation
 from logprobe.monitor.diagnosis.expected import expected
-from logprobe.monitor.diagnosis.onset import Growth
 from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
+from logprobe.monitor.diagnosis.result import Growth
 
 FINDING = {
     "cause": "raw_logprobs", "layer": "semantic", "confidence": 0.99, "since_step": 3, "explanation": "why", "fix": "the flag",
@@ -28,8 +30,8 @@ DOCUMENT: dict[str, Any] = {
 
 
 def blocks(document: dict[str, Any]) -> list[dict[str, Any]]:
-    judgement = Judgement(document, 3, datetime.now(UTC), Growth("no_data"))
-    return diagnosis_blocks(RunView(RunSeries("r"), judgement=judgement))
+    diagnosis = LatestDiagnosis(document, 3, datetime.now(UTC), Growth("no_data"))
+    return diagnosis_blocks(RunView(RunSeries("r"), diagnosis=diagnosis))
 
 
 def rows(document: dict[str, Any], name: str) -> list[list[str]]:
@@ -40,27 +42,76 @@ def rows(document: dict[str, Any], name: str) -> list[list[str]]:
 def test_each_row_has_test_value_expected_verdict_and_the_cause_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logprobe.app.dashboard.pages.diagnosis.banner", lambda _: {"type": "verdict"})
     assert rows(DOCUMENT, "semantic") == [
-        ["raw logprobs", "temperature 0.85", "no sign of it", "certain, 99%, since step 3", "the flag"],
+        ["raw logprobs", "temperature 0.85, KL (k3) –", "no sign of it", "certain, 99%, since step 3", "the flag"],
         ["logprobs mode", "raw_logprobs", "processed_logprobs", "off", ""],
         ["calibration z", "61", "within ±5", "off", ""],
-        ["KL (k3)", "–", "at most 0.001 (dense models)", "–", ""],
     ]
     words = " ".join(block.get("text", "") for block in blocks(DOCUMENT))
     for cause in CAUSES:
         assert (cause.name.replace("_", " ") in words) == (cause.name != "raw_logprobs")
 
 
+ROUNDING: dict[str, Any] = {
+    "cause": "low_precision", "layer": "inference_path", "confidence": 0.9, "since_step": None, "explanation": "bf16", "fix": "none",
+    "evidence": {}, "share": {"now": 0.8, "interval": [0.7, 0.9], "growth": 0.0}, "urgency": "watch", "vetoes": False, "accepted": None,
+}  # fmt: skip
+NOISY = {**DOCUMENT, "findings": [ROUNDING], "level": {"k3": 1e-3}}
+STANDING = {"cause": "low_precision", "because": "bf16 by choice", "up_to": 3e-3, "was": None, "author": "ann", "source": "page",
+            "accepted_at": datetime(2026, 3, 1, 12, tzinfo=UTC)}  # fmt: skip
+
+
+def lines(document: dict[str, Any], name: str, known: Acceptances) -> list[dict[str, Any]]:
+    diagnosis = LatestDiagnosis(document, 3, datetime.now(UTC), Growth("no_data"))
+    view = RunView(RunSeries("r", 1, np.arange(4), np.ones(4), {}), diagnosis=diagnosis)
+    (found,) = [block for block in diagnosis_blocks(view, known) if block.get("name") == name]
+    return found["rows"]
+
+
+def test_a_finding_is_accepted_with_the_limit_that_another_run_suggests() -> None:
+    (line,) = lines(NOISY, "inference path", Acceptances(blocked=""))
+    (accept,) = line["actions"]
+    assert (accept["id"], accept["args"], accept["disabled"]) == ("accept", {"cause": "low_precision"}, "")
+    assert {field["name"]: field.get("value") for field in accept["fields"]} == {
+        "because": None, "up_to": "0.0016", "by": None,
+    }  # fmt: skip
+    earlier = Expectation("last-week", 1.1e-3, 200, same_setup=True)
+    (line,) = lines(NOISY, "inference path", Acceptances(expected=earlier, blocked=""))
+    assert line["actions"][0]["fields"][1]["value"] == "0.0022"
+    assert "run last-week of the same set-up had K3 0.0011" in line["actions"][0]["words"]
+    (line,) = lines(NOISY, "inference path", Acceptances(blocked="read only"))
+    assert line["actions"][0]["disabled"] == "read only"
+
+
+def test_what_is_accepted_stays_visible_without_colour_and_says_when_it_is_back() -> None:
+    lived_with = {
+        **NOISY,
+        "findings": [{**ROUNDING, "accepted": {"because": "bf16 by choice"}, "urgency": "informational"}],
+    }
+    known = Acceptances([STANDING], blocked="")
+    (line,) = lines(lived_with, "inference path", known)
+    assert (line["tone"], line["actions"]) == ("", [])
+    assert "80% of the gap; accepted: bf16 by choice" in line["cells"][3]
+    (line,) = lines(lived_with, "accepted", known)
+    assert (line["cells"][1:4], line["tone"]) == (["8.00e-4", "0.003", "bf16 by choice"], "")
+    assert [(action["id"], action["disabled"]) for action in line["actions"]] == [("withdraw", "")]
+    (line,) = lines(NOISY, "accepted", known)
+    assert (line["cells"][0], line["tone"]) == ("low precision: beyond what was accepted", "warning")
+    (line,) = lines({**NOISY, "findings": []}, "accepted", Acceptances([{**STANDING, "source": "policy"}], blocked=""))
+    assert line["cells"][1] == "not found"
+    assert "accepted.yaml" in line["actions"][0]["disabled"]
+
+
 def test_without_data_nothing_is_ruled_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logprobe.app.dashboard.pages.diagnosis.banner", lambda _: {"type": "verdict"})
     words = str(blocks(DOCUMENT | {"verdict": "no_data", "findings": []}))
-    assert "Nothing could be looked at." in words
+    assert "Nothing could be checked." in words
     assert "No sign of" not in words
 
 
 @pytest.mark.parametrize(
     ("name", "value", "holds"),
     [
-        ("calibration_z", -5.0, True), ("calibration_z", 5.1, False), ("z", float("nan"), None), ("k3_kl", 1e-3, True),
+        ("calibration_z", -5.0, True), ("calibration_z", 5.1, False), ("z", float("nan"), None), ("correlation", 0.95, True),
         ("updates_without_clearing", 0.5, False), ("logprobs_mode", "processed_logprobs", True), ("logprobs_mode", None, None),
         ("sentinel", True, None),
     ],
@@ -78,7 +129,7 @@ def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> No
     checks = (check("fine", "met"), check("open", "unknown"), check("broken", "violated"))
     data = parity_data(Parity("r", "the recipe", "not_at_parity", (), checks, (), ()), reference=None, others=["b"])
     assert [(item["name"], item["verdict"], item["fix"]) for item in data["checks"]] == [
-        ("broken", "not met", "do this"), ("open", "not known", "do this"), ("fine", "met", ""),
+        ("broken", "not met", "do this"), ("open", "unknown", "do this"), ("fine", "met", ""),
     ]  # fmt: skip
     assert data["checks"][0]["found"][0] == ["engine.0", "0", "unset: default of vLLM 1", ""]
     assert (len(data["checks"][0]["found"]), data["checks"][0]["more"]) == (4, 2)

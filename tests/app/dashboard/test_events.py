@@ -7,11 +7,11 @@ from pathlib import Path
 from synthetic_run import SyntheticRun
 
 from logprobe.app.dashboard.data.events import events_of, rates_of
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
 
 
 def test_learning_rates_and_restarts_are_events(home: Path) -> None:

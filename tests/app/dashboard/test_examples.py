@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 MODULES = (
-    "logprobe.app.dashboard.pages.compare", "logprobe.app.report.chart", "logprobe.app.report.comparison",
+    "logprobe.app.dashboard.elements.links", "logprobe.app.report.chart",
     "logprobe.monitor.compare.axes", "logprobe.monitor.compare.level", "logprobe.monitor.diagnosis.expected",
     "logprobe.monitor.diagnosis.parity_recipe",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,19 +11,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from segments import RUN, records, sampled, trained
 from synthetic_run import SEQUENCES, SyntheticRun
 
 from logprobe.alerts.liveness import State
 from logprobe.app.dashboard.data import feed
-from logprobe.app.dashboard.data.feed import Feed, Look
-from logprobe.app.dashboard.pages.bar import bar_of, ingest_lag
+from logprobe.app.dashboard.data.feed import Feed, Snapshot
+from logprobe.app.dashboard.elements.bar import bar_of, ingest_lag
 from logprobe.collectors.errors import ServiceUnavailableError
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import Ingester
+from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.reader import Reader, connect
-from logprobe.monitor.step_job import StepJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 
 class StoreReader(Reader):
@@ -72,25 +76,25 @@ def ingest(store: Store) -> None:
 def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> None:
     reader = StoreReader(store)
     feed = Feed(lambda: reader)
-    assert feed.look(None).runs == ()
+    assert feed.snapshot(None).runs == ()
 
     with Recorder(home, "grows") as recorder:
         run = SyntheticRun(recorder)
         run.record(5)
         ingest(store)
-        first = feed.look("grows")
+        first = feed.snapshot("grows")
         assert first.view is not None
         assert first.problem is None
         assert first.view.series.steps.tolist() == [0, 1, 2, 3, 4]
 
         reader.reads.clear()
-        unchanged = feed.look("grows")
+        unchanged = feed.snapshot("grows")
         assert reader.reads == ["app_runs"]
         assert unchanged.view is first.view
 
         run.record(3)
         ingest(store)
-        grown = feed.look("grows")
+        grown = feed.snapshot("grows")
     assert grown.view is not None
     series = grown.view.series
     assert series.steps.tolist() == list(range(8))
@@ -112,7 +116,7 @@ def test_sessions_that_look_at_once_share_one_read(home: Path, store: Store, mon
     monkeypatch.setattr(feed, "_FRESH_SECONDS", 3600.0)
     reader = StoreReader(store)
     shared = Feed(lambda: reader)
-    views = [shared.look(name).view for name in (None, "one", "other", "one")]
+    views = [shared.snapshot(name).view for name in (None, "one", "other", "one")]
     assert [view and view.series.run for view in views] == [None, "one", "other", "one"]
     assert reader.reads.count("app_runs") == 1
     assert reader.reads.count("app_points") == 2
@@ -125,16 +129,16 @@ def test_runs_are_newest_first_and_judged(home: Path, store: Store) -> None:
     with Recorder(home, "newer") as recorder:
         SyntheticRun(recorder, full=False).record(2)
         ingest(store)
-        look = Feed(lambda: StoreReader(store)).look("newer")
-        later = Feed(lambda: StoreReader(store), now=lambda: datetime.now(UTC) + timedelta(hours=1)).look("newer")
-    assert look.runs is not None
+        snapshot = Feed(lambda: StoreReader(store)).snapshot("newer")
+        later = Feed(lambda: StoreReader(store), now=lambda: datetime.now(UTC) + timedelta(hours=1)).snapshot("newer")
+    assert snapshot.runs is not None
     assert later.runs is not None
-    assert [(run.name, run.liveness.state) for run in look.runs] == [("newer", State.LIVE), ("older", State.ENDED)]
+    assert [(run.name, run.liveness.state) for run in snapshot.runs] == [("newer", State.LIVE), ("older", State.ENDED)]
     assert later.runs[0].liveness.state is State.STALE
-    wrong = bar_of(look, look.runs[0], asked="no-such-run", now=datetime.now(UTC), interval=2.0)
+    wrong = bar_of(snapshot, snapshot.runs[0], asked="no-such-run", now=datetime.now(UTC), interval=2.0)
     assert wrong["notices"][0]["text"] == "There is no run called no-such-run here"
-    assert look.runs[0].steps == 2
-    assert look.runs[0].last_step == 1
+    assert snapshot.runs[0].steps == 2
+    assert snapshot.runs[0].last_step == 1
 
 
 def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
@@ -145,7 +149,7 @@ def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
         recorder.config({"cache": False})
         run.record(2)
     ingest(store)
-    view = Feed(lambda: StoreReader(store)).look("changes").view
+    view = Feed(lambda: StoreReader(store)).snapshot("changes").view
     assert view is not None
     assert [(event.kind, event.words, event.step) for event in view.events] == [("config", "engine_config changed", 2)]
 
@@ -154,7 +158,7 @@ def test_learning_rates_are_read_now_and_then_and_after_the_last_step_too(
     home: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = StoreReader(store)
-    looks = Feed(lambda: reader)
+    shared = Feed(lambda: reader)
     with Recorder(home, "rates") as recorder:
         run = SyntheticRun(recorder, full=False)
         for steps, rate in ((range(3), 1e-4), (range(3, 6), 1e-5)):
@@ -162,18 +166,44 @@ def test_learning_rates_are_read_now_and_then_and_after_the_last_step_too(
                 recorder.step(step, {"lr": rate})
             run.record(3)
             ingest(store)
-            early = looks.look("rates").view
+            early = shared.snapshot("rates").view
     assert early is not None
     assert reader.reads.count("app_learning_rates") == 1
     assert early.rates == ()  # the second time was too soon
     monkeypatch.setattr(feed, "_RATES_SECONDS", 0.0)
-    views = [looks.look("rates").view for _ in range(2)]  # nothing is new, and half a minute is over
+    views = [shared.snapshot("rates").view for _ in range(2)]  # nothing is new, and half a minute is over
     assert [[(event.step, event.words) for event in view.marked] for view in views if view] == [
         [(3, "lr 1.00e-4 → 1.00e-5")]
     ] * 2
     assert views[0] is views[1] is not early
     assert views[0].version != early.version
     assert reader.reads.count("app_learning_rates") == 2
+
+
+def test_a_step_waits_for_its_engine_records_until_they_are_here(home: Path, store: Store) -> None:
+    spool, reader = SpoolWriter(home, RUN, "w"), StoreReader(store)
+    feed, pipeline = Feed(lambda: reader), Pipeline(store, threading.Event())
+
+    def bring(kind: str, row: dict[str, Any]) -> bool:
+        spool.write(kind, records(kind, row))
+        pipeline.ingest(lambda _: None)
+        pipeline.join()
+        pipeline.compute_steps()
+        view = feed.snapshot(RUN).view
+        return view is not None and view.awaited
+
+    assert not bring("rollout", sampled("0/0"))
+    assert not bring("training", trained("0/0", 0, received=False))
+    assert bring("training", trained("1/0", 1, received=False))
+    early = feed.snapshot(RUN).view
+    assert not bring("rollout", sampled("1/0"))
+    late = feed.snapshot(RUN).view
+    assert early is not None
+    assert late is not None
+    assert early.version != late.version
+    reader.reads.clear()
+    feed.snapshot(RUN)
+    assert "app_steps_on_their_way" not in reader.reads  # a step that is complete is not asked about
 
 
 def test_events_of_a_step_that_came_between_the_reads_are_there_the_next_time(home: Path, store: Store) -> None:
@@ -185,12 +215,12 @@ def test_events_of_a_step_that_came_between_the_reads_are_there_the_next_time(ho
             return super().read(name, **params)
 
     reader = Overtaken(store)
-    looks = Feed(lambda: reader)
+    feed = Feed(lambda: reader)
     with Recorder(home, "overtaken") as recorder:
         run = SyntheticRun(recorder)
         run.record(5)
         ingest(store)
-        first, second, third = (looks.look("overtaken").view for _ in range(3))
+        first, second, third = (feed.snapshot("overtaken").view for _ in range(3))
     assert first is not None
     assert second is not None
     updates = [{event.step for event in view.events if event.kind == "weights"} for view in (first, second)]
@@ -206,29 +236,29 @@ def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store
     ingest(store)
     reader, clock = StoreReader(store), datetime(2026, 1, 1, tzinfo=UTC)
     feed = Feed(lambda: reader, now=lambda: clock)
-    seen = feed.look("stays")
+    seen = feed.snapshot("stays")
     reader.away = True
-    away = feed.look("stays")
+    away = feed.snapshot("stays")
     assert away.away_since == clock
     clock += timedelta(minutes=3)
-    still = feed.look("stays")
+    still = feed.snapshot("stays")
     assert still.away_since == clock - timedelta(minutes=3)
     assert still.view is seen.view
     assert still.runs == seen.runs
     bar = bar_of(still, still.run("stays"), asked="stays", now=clock, interval=2.0)
     assert bar["away"] == 180.0
-    assert bar["notices"][0]["text"] == "The monitor service has not answered"
+    assert bar["notices"][0]["text"] == "The monitor service is not responding"
     reader.away = False
-    assert feed.look("stays").away_since is None
+    assert feed.snapshot("stays").away_since is None
 
 
 def test_without_a_service_there_is_nothing_to_show_and_it_is_said_so(home: Path) -> None:
     feed = Feed(lambda: connect(home))
-    look = feed.look(None)
-    assert look.runs is None
-    assert look.view is None
-    assert look.away_since is not None
-    assert look.problem is None
+    snapshot = feed.snapshot(None)
+    assert snapshot.runs is None
+    assert snapshot.view is None
+    assert snapshot.away_since is not None
+    assert snapshot.problem is None
 
 
 def test_a_failing_query_is_one_line_beside_the_last_values(home: Path, store: Store) -> None:
@@ -237,12 +267,12 @@ def test_a_failing_query_is_one_line_beside_the_last_values(home: Path, store: S
         run.record(2)
         ingest(store)
         feed = Feed(lambda: StoreReader(store))
-        seen = feed.look("breaks")
+        seen = feed.snapshot("breaks")
         run.record(1)
     ingest(store)
     with store.transaction() as cursor:
         cursor.execute("ALTER TABLE step_metrics RENAME TO step_metrics_gone")
-    broken = feed.look("breaks")
+    broken = feed.snapshot("breaks")
     assert broken.view is seen.view
     assert broken.problem is not None
     assert "step_metrics" in broken.problem
@@ -259,9 +289,9 @@ def test_a_store_made_anew_is_read_anew(home: Path, store: Store, tmp_path: Path
     ingest(other)
     reader = StoreReader(store)
     feed = Feed(lambda: reader)
-    feed.look("again")
+    feed.snapshot("again")
     reader._store = other
-    view = feed.look("again").view
+    view = feed.snapshot("again").view
     assert view is not None
     assert view.series.steps.tolist() == [0, 1]
     other.close()
@@ -282,7 +312,7 @@ def test_ingest_lag_in_words(status: dict[str, Any], words: str | None) -> None:
 
 
 def test_a_page_without_runs_asks_again() -> None:
-    bar = bar_of(Look(runs=()), None, asked=None, now=datetime.now(UTC), interval=2.0)
+    bar = bar_of(Snapshot(runs=()), None, asked=None, now=datetime.now(UTC), interval=2.0)
     assert bar["runs"] == []
     assert bar["selected"] is None
     assert bar["notices"] == []

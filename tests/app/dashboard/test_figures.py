@@ -31,7 +31,7 @@ from logprobe.app.dashboard.theme import DARK, LIGHT, Theme, theme_for
 def run_of(n: int, *, without: tuple[str, ...] = (), **columns: Any) -> RunSeries:
     rng = np.random.default_rng(0)
     values = {metric: np.abs(rng.normal(1e-3, 1e-4, n)) for metric in metrics_of(OVERVIEW) if metric not in without}
-    values |= {f"{pair}.coverage": np.ones(n) for pair in ("backend", "update", "total")}
+    values |= {f"{pair}.coverage": np.ones(n) for pair in ("backend", "update", "total", "reference")}
     values |= {metric.replace("__", "."): np.asarray(column, dtype=np.float64) for metric, column in columns.items()}
     return RunSeries("v1-initial", n, np.arange(n), np.full(n, 100.0), values)
 
@@ -214,6 +214,13 @@ def test_a_tile_never_makes_something_up() -> None:
     assert tiles["backend.kl"]["value"] == "2"
     assert tiles["backend.kl"]["change"].endswith("step 1")
     assert tiles["backend.ess"]["note"] == "99.99 % of tokens measured"  # never rounded up to 100
+
+
+def test_a_tile_says_that_engine_records_are_on_their_way() -> None:
+    series = run_of(3, backend__k3_kl=[1e-4, 1e-4, np.nan], backend__coverage=[1, 1, 0])
+    waiting, missing = (tiles_of(RunView(series, awaited=awaited), OVERVIEW, LIGHT)[0] for awaited in (True, False))
+    assert (waiting["value"], waiting["note"]) == ("1.00e-4", "step 2: engine records on their way")
+    assert missing["note"] == "0 % of tokens measured"
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 from recorded_home import ingest_recorded
 
-from logprobe.app.dashboard.data.aged import AgedValues
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.mismatch import LAG, MOST_SEQUENCES, MismatchData
 from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.profile_job import ProfileJob
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 RUN = "v1-initial"
 
@@ -61,10 +61,10 @@ def revision(source: Counting) -> int:
 
 def opened(source: Counting) -> tuple[MismatchData, RunSeries]:
     """What a page starts with."""
-    return MismatchData(source, AgedValues(), AgedValues()), CatalogSeries(source).of(RUN, revision(source))
+    return MismatchData(source, StaleCache(), StaleCache()), CatalogSeries(source).of(RUN, revision(source))
 
 
-# --- Aged values ---
+# --- The stale cache ---
 
 
 class Clock:
@@ -77,7 +77,7 @@ class Clock:
 
 def test_a_value_is_computed_again_only_after_a_rest_that_grows_with_its_cost() -> None:
     clock, made = Clock(), []
-    values = AgedValues(clock=clock)
+    values = StaleCache(clock=clock)
 
     def compute() -> int:
         clock.now += 1.0
@@ -99,7 +99,7 @@ def test_a_value_is_computed_again_only_after_a_rest_that_grows_with_its_cost() 
 
 def test_a_failed_computation_keeps_what_there_was() -> None:
     clock = Clock()
-    values = AgedValues(clock=clock)
+    values = StaleCache(clock=clock)
     values.get("k", 1, lambda: "first")
     clock.now = 1e6
 
@@ -113,7 +113,7 @@ def test_a_failed_computation_keeps_what_there_was() -> None:
 
 def test_an_old_value_does_not_wait_for_the_new_one() -> None:
     clock = Clock()
-    values = AgedValues(clock=clock)
+    values = StaleCache(clock=clock)
     values.get("k", 1, lambda: "old")
     clock.now = 1e6
     begun, go_on = threading.Event(), threading.Event()
@@ -136,11 +136,11 @@ def test_an_old_value_does_not_wait_for_the_new_one() -> None:
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten_first() -> None:
-    values = AgedValues(2)
+    values = StaleCache(2)
     for key in ("a", "b", "a", "c"):
         values.get(key, 1, lambda key=key: key)
-    assert values.get("a", 1, lambda: "made anew").value == "a"
-    assert values.get("b", 1, lambda: "made anew").value == "made anew"
+    assert values.get("a", 1, lambda: "rebuilt").value == "a"
+    assert values.get("b", 1, lambda: "rebuilt").value == "rebuilt"
 
 
 # --- Metrics ---

@@ -14,6 +14,7 @@ from logprobe.app.dashboard.theme import LIGHT
 from logprobe.monitor.metrics.catalog import CATALOG, KEYS, metric
 
 STEPS = np.arange(10)
+REFERENCE = {"reference.coverage": np.ones(10), "reference.k3_kl": np.full(10, 0.01), "reference.kl": np.full(10, 0.02)}
 BACKEND = {"backend.k3_kl": np.full(10, 1e-3), "backend.ess": np.linspace(1.0, 0.55, 10)}
 
 
@@ -28,7 +29,7 @@ def cells(series: RunSeries, key: str, asked: str | None = None) -> dict[str, An
 
 
 def test_every_key_of_the_catalog_stands_in_the_table_once() -> None:
-    grid = grid_of(run(), CATALOG, visible(None, STEPS), "k3_kl", LIGHT)
+    grid = grid_of(run(**REFERENCE), CATALOG, visible(None, STEPS), "k3_kl", LIGHT)
     shown = [
         row["key"] if pair == "step" else f"{pair}.{row['key']}"
         for group in grid["groups"]
@@ -37,6 +38,18 @@ def test_every_key_of_the_catalog_stands_in_the_table_once() -> None:
         if "undefined" not in cell
     ]
     assert sorted(shown) == sorted(KEYS)
+
+
+def test_the_reference_policy_has_a_column_where_one_was_recorded() -> None:
+    def columns(series: RunSeries) -> list[str]:
+        return [pair["name"] for pair in grid_of(series, CATALOG, visible(None, STEPS), "k3_kl", LIGHT)["pairs"]]
+
+    assert columns(run()) == ["backend", "update", "total"]
+    assert columns(run(**REFERENCE)) == ["backend", "update", "total", "reference"]
+    assert cells(run(**REFERENCE), "kl")["reference"]["value"] == "0.02"
+    assert "reference" not in cells(run(), "kl")
+    broken = run(**{"reference.coverage": np.zeros(10)})  # recorded, and every token of it broken
+    assert "reference" in columns(broken)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.pages.mismatch_profiles import compared, profiles_of
 from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
-from logprobe.monitor.log_ratio_density import Columns, Density
+from logprobe.monitor.analysis.log_ratio_density import Columns, Density
+from logprobe.monitor.analysis.profiles import LOG_GAMMA
 from logprobe.monitor.metrics.catalog import CATALOG
-from logprobe.monitor.profiles import LOG_GAMMA
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 STEPS = np.arange(100)
@@ -145,7 +145,7 @@ def sliced(*names: str | None, worse: bool = False) -> Sliced:
         sequences=10 * size,
         table=pa.table({"step": pa.nulls(size, pa.int64()), "slice": name, "sequences": pa.array([10] * size), "tokens": pa.array([100] * size), "backend.k3_kl": numbers, "reward": pa.nulls(size, pa.float64())}),
         gaps=pa.table({"slice": name, "k3_share": numbers, "times_rest": numbers, "z": numbers, "worse": pa.array([worse] * size)}),
-        course=pa.table({"slice": name, "backend.k3_kl": numbers}),
+        trend=pa.table({"slice": name, "backend.k3_kl": numbers}),
         tags=["team", HOSTILE],
     )  # fmt: skip
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from logprobe.app.dashboard.page_table import PAGES
 from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, snooze
 from logprobe.app.dashboard.pages.channels import channels_blocks
-from logprobe.app.dashboard.pages.correction_course import spans_of
+from logprobe.app.dashboard.pages.correction_trend import spans_of
 from logprobe.app.dashboard.pages.rules import chart, trial_data, untried
 
 STANDING: dict[str, Any] = {
@@ -25,7 +26,7 @@ LOST: dict[str, Any] = {
     "time": datetime(2026, 3, 1, tzinfo=UTC),
 }  # fmt: skip
 CONTROL: dict[str, Any] = {
-    "run": "r", "mode": "suggest", "phase": "idle", "stopped": False, "from_step": None, "config": {"is_upper": 5.0}, "actions": [],
+    "run": "r", "mode": "suggest", "phase": "idle", "waiting": None, "stopped": False, "from_step": None, "config": {"is_upper": 5.0}, "actions": [],
     "problem": None,
 }  # fmt: skip
 
@@ -42,9 +43,9 @@ def switches(document: dict[str, Any], blocked: str = "") -> dict[str, dict[str,
     return {action["label"]: action for action in found}
 
 
-def offered(standing: dict[str, Any]) -> list[str]:
-    blocks = alerts_blocks(Alerts([standing], [], []), run="r", blocked="")
-    (row,) = table(blocks, "pending" if standing["phase"] == "pending" else "firing")
+def offered(current: dict[str, Any]) -> list[str]:
+    blocks = alerts_blocks(Alerts([current], [], []), run="r", blocked="")
+    (row,) = table(blocks, "pending" if current["phase"] == "pending" else "firing")
     return [action["id"] for action in row["actions"] if "id" in action]
 
 
@@ -127,10 +128,10 @@ def test_a_channel_says_how_it_is() -> None:
     assert state_of(sent=3, limited=2) == ("works; asked for fewer messages 2×", "")
     resting = {"waits_until": "2026-03-01T12:00:30+00:00", "why": "busy: Slack answered ratelimited", "limited": 1}
     assert state_of(**resting) == (
-        "rests until 12:00:30 UTC: busy: Slack answered ratelimited; asked for fewer messages 1×", "warning",
+        "paused until 12:00:30 UTC: busy: Slack answered ratelimited; asked for fewer messages 1×", "warning",
     )  # fmt: skip
     assert state_of(last_error="setup: not_in_channel") == ("tries again: setup: not_in_channel", "warning")
-    assert state_of(kind=None, waiting=2) == ("messages wait for it to come back", "")
+    assert state_of(kind=None, waiting=2) == ("messages are waiting for it to recover", "")
 
 
 def test_tomorrow_is_the_next_morning_where_the_reader_is() -> None:
@@ -165,7 +166,7 @@ def test_the_chart_of_a_trial_keeps_gaps_and_says_what_lies_below_its_axis() -> 
     assert (drawn["log"], drawn["below"]) == (True, 1)
     assert [99, None] in drawn["lines"][0]["points"]
     assert drawn["spans"] == [{"phase": "firing", "first": 90, "last": 100}]
-    assert drawn["alt"] == "What the rule looks at over 101 steps, between 1.00e-12 and 0.4; above 0.3."
+    assert drawn["alt"] == "The rule's input over 101 steps, between 1.00e-12 and 0.4; above 0.3."
 
 
 AT: dict[str, Any] = {"time": datetime(2026, 3, 1, 12, 0, tzinfo=UTC), "severity": "info", "details": {}}
@@ -215,7 +216,7 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
     ]
     rows = table(outcome_blocks(CONTROL | {"from_step": 15, "figures": shown, "effect_steps": 50}), "effect")
     assert [row["cells"][1:] for row in rows] == [
-        ["0.5 (0.4 to 0.6)", "0.5 (0.4 to 0.6)", "−0.1 (−0.2 to +0.05): no change that is sure"],
+        ["0.5 (0.4 to 0.6)", "0.5 (0.4 to 0.6)", "−0.1 (−0.2 to +0.05): no significant change"],
         ["0.5 (0.4 to 0.6)", "0.5 (0.4 to 0.6)", "×3 (×2 to ×4.5)"],
         ["no correction", "0.5 (0.4 to 0.6)", "–"],
         ["0.5 (0.4 to 0.6)", "–", "– (one side is not measured)"],
@@ -235,6 +236,10 @@ def test_a_correction_is_on_from_the_step_announced_until_it_is_taken_back() -> 
 def test_a_trial_that_got_no_answer_says_so() -> None:
     trial = untried("the service took too long to answer", 7)
     assert trial.keys() == trial_data(found(), 7).keys()
-    assert trial["words"] == [
-        "It could not be tried out: the service took too long to answer. A change of the text tries again."
-    ]
+    assert trial["words"] == ["Trial failed: the service took too long to answer. Edit the text to try again."]
+
+
+def test_a_page_introduces_itself_in_three_sentences_at_most():
+    for page in PAGES:
+        assert 1 <= page.about.count(". ") + 1 <= 3, page.title
+        assert page.about.endswith(".")

@@ -11,15 +11,15 @@ import pytest
 
 from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.data.tokens import StepList, StepTokens
-from logprobe.app.dashboard.pages import token_words as words
+from logprobe.app.dashboard.pages import token_text as words
 from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
 from logprobe.app.dashboard.theme import DARK, LIGHT
 from logprobe.app.dashboard.views import tokens as page
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import ServiceUnavailableError
-from logprobe.monitor.token_correction import Rule, effect
-from logprobe.monitor.token_view import STATES, Side, Tokens, pair_tokens
+from logprobe.monitor.analysis.token_correction import Rule, effect
+from logprobe.monitor.analysis.token_view import STATES, Side, Tokens, pair_tokens
 
 NAN = float("nan")
 SEQUENCE: dict[str, Any] = {
@@ -100,9 +100,9 @@ def test_what_is_left_of_raw_tokens_is_said_with_its_reason() -> None:
     sides = [{**SIDES[0], "kept": 1, "reduced": 2}]
     gone = step_of(sides=sides, chosen=SEQUENCE | {"raw_kept": False})
     said = notes(gone, None)
-    assert "kept of 1 of 4 sequences: 2 were recorded as statistics only; of 1 they were removed" in said
-    assert "What its statistics say stands below" in said
-    assert "could not be read now" in notes(step_of(), None)
+    assert "kept for 1 of 4 sequences: 2 were recorded as statistics only; 1 were removed" in said
+    assert "Its statistics are below" in said
+    assert "could not be read; retrying" in notes(step_of(), None)
 
 
 def test_what_was_asked_for_and_is_not_there_is_said() -> None:
@@ -111,7 +111,7 @@ def test_what_was_asked_for_and_is_not_there_is_said() -> None:
     unmeasured = {name: value for name, value in SEQUENCE.items() if name not in {"share", "broken", "k3_kl"}}
     said = notes(step_of(pair="update", sequences=[unmeasured], chosen=unmeasured), strip())
     assert "update was not measured in this step; record `current_logprobs`" in said
-    assert "cannot be computed again" in notes(step_of(says_correction=True), strip())
+    assert "cannot be recomputed" in notes(step_of(says_correction=True), strip())
     assert "shown as ids: no tokenizer at x" in notes(step_of(), replace(strip(), problem="no tokenizer at x"))
 
 
@@ -122,7 +122,7 @@ def test_facts_of_a_sequence_leave_nothing_unknown_looking_known() -> None:
     assert facts["ρ of the sequence"] == "2.72 over 3 measured tokens"
     assert (
         facts["records"]
-        == "rollout log-probs joined from the engine's record; the tokens under the mask are the engine's"
+        == "rollout log-probs joined from the engine's record; the tokens under the mask match the engine's"
     )
     assert facts["environment"] == "math"
     assert "reward" not in facts

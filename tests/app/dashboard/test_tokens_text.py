@@ -74,7 +74,7 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path: Path, file: Path) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("- a list\n", "a mapping is expected"),
+        ("- a list\n", "expected a mapping"),
         ('"*": [a]\n', "names no file"),
         ('"*": gone.json\n', "no tokenizer at"),
         ('"*": broken.json\n', "is no tokenizer.json"),

@@ -5,26 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import plotly.graph_objects as go
+import pyarrow as pa
 import pytest
 from recorded_home import ingest_recorded
 
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.steps_chart import chart_of
+from logprobe.app.dashboard.data.diagnosis import K3, LatestDiagnosis, read_latest_diagnosis
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import Feed, RunView
-from logprobe.app.dashboard.data.judgement import K3, Judgement, growth_of
 from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.elements.verdict import VERDICTS, banner
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
-from logprobe.app.dashboard.pages.verdict import VERDICTS, banner
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.onset import judge
+from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import open_reader
-from logprobe.monitor.store import Store
+from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.store.store import Store
 
 
 def judged(verdict: str, *, since: int | None = None, doubling: float | None = None, **parts: Any) -> RunView:
@@ -36,8 +39,8 @@ def judged(verdict: str, *, since: int | None = None, doubling: float | None = N
         "run": "r", "verdict": verdict, "since_step": since, "doubling_steps": doubling, "layer": "objective",
         "findings": [], "not_measured": [], "correction": {"advice": "not_needed", "why": ""}, **parts,
     }  # fmt: skip
-    judgement = Judgement(document, 399, datetime.now(UTC), growth_of(series, []), ("gap-growing",))
-    return RunView(series, marks=(Event("alert", 320, "alert gap-growing"),), judgement=judgement, news="1")
+    diagnosis = LatestDiagnosis(document, 399, datetime.now(UTC), judge(steps.tolist(), k3.tolist()), ("gap-growing",))
+    return RunView(series, marks=(Event("alert", 320, "alert gap-growing"),), diagnosis=diagnosis, news="1")
 
 
 def test_the_banner_answers_in_order() -> None:
@@ -66,7 +69,7 @@ def test_what_is_unknown_is_not_healthy() -> None:
 def test_what_is_found_while_a_run_calibrates_is_not_called_too_early() -> None:
     found = {"cause": "raw_logprobs", "layer": "semantic", "confidence": 0.9, "fix": "Set it.", "since_step": 0,
              "evidence": {}, "explanation": "Raw."}  # fmt: skip
-    assert "but what follows" in banner(judged("calibrating", since=0, findings=[found]))["words"]
+    assert "but the following finding" in banner(judged("calibrating", since=0, findings=[found]))["words"]
     assert "but" not in banner(judged("calibrating", findings=[{**found, "confidence": 0.2}]))["words"]
 
 
@@ -76,6 +79,68 @@ def test_a_finding_that_is_not_credible_gives_no_advice() -> None:
     view = judged("healthy", findings=[doubtful])
     assert banner(view)["do"] == []
     assert "Bound the lag." in json.dumps(diagnosis_blocks(view))  # the evidence is on its page all the same
+
+
+def finding(cause: str, layer: str, **parts: Any) -> dict[str, Any]:
+    """One of a diagnosis: credible, alarming, and no veto, unless `parts` say otherwise."""
+    return {"cause": cause, "layer": layer, "confidence": 0.9, "fix": f"Mend {cause}.", "since_step": None, "evidence": {},
+            "explanation": cause, "urgency": "act", "vetoes": False, "accepted": None, **parts}  # fmt: skip
+
+
+GREW = finding("late_growth", "objective", since_step=300)
+ROUNDING = finding("low_precision", "inference_path", urgency="informational")
+LIVED_WITH = {**ROUNDING, "accepted": {"because": "bf16 by choice"}}
+CACHE = finding("stale_prefix_cache", "inference_path", vetoes=True, since_step=250)
+LESSER = finding("batch_variance", "inference_path", urgency="watch")
+RAW = finding("raw_logprobs", "semantic", vetoes=True, since_step=0)
+RAW_LIVED_WITH = {**RAW, "accepted": {"because": "ablation"}, "urgency": "informational"}
+ENABLE = {"advice": "enable", "why": "the policies differ"}
+NOT_NEEDED = {"advice": "not_needed", "why": "within what is expected"}
+
+
+def first(cause: str) -> dict[str, str]:
+    return {"advice": "do_not_enable", "why": f"fix {cause} first"}
+
+
+# verdict, layer and findings of a diagnosis and its advice → cause, layer and advice in the banner; what is shown beside it.
+BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, str, str], dict[str, str]]] = [
+    ("healthy", "none", [], NOT_NEEDED, ("", "", ""), {}),
+    ("healthy", "inference_path", [ROUNDING], NOT_NEEDED, ("", "", ""), {"as expected": "low precision"}),
+    ("healthy", "none", [LIVED_WITH], NOT_NEEDED, ("", "", ""), {"accepted": "low precision (bf16 by choice)"}),
+    ("healthy", "inference_path", [LESSER], first("batch_variance"), ("", "", ""), {"also found": "batch variance"}),
+    ("growing", "objective", [GREW], ENABLE, ("late growth", "objective", "enable one"), {}),
+    ("growing", "inference_path", [CACHE, GREW], first("stale_prefix_cache"), ("stale prefix cache", "inference path", "do not"), {"also found": "late growth"}),
+    ("growing", "unknown", [], first("what is unknown"), ("", "unknown", "do not"), {}),
+    ("critical", "objective", [GREW, ROUNDING], ENABLE, ("late growth", "objective", "enable one"), {"as expected": "low precision"}),
+    ("critical", "inference_path", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "enable one"), {"as expected": "low precision"}),
+    ("critical", "inference_path", [LESSER, GREW], ENABLE, ("late growth", "objective", "enable one"), {"also found": "batch variance"}),
+    ("critical", "inference_path", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "enable one"), {"accepted": "low precision (bf16 by choice)"}),
+    ("critical", "semantic", [GREW, CACHE, RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
+    ("critical", "objective", [GREW, RAW_LIVED_WITH], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth"}),
+    ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"as expected": "low precision"}),
+    ("calibrating", "semantic", [RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {}),
+    ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"as expected": "low precision"}),
+    ("no_data", "semantic", [finding("missing_logprobs", "semantic", vetoes=True)], first("missing_logprobs"), ("missing logprobs", "semantic", "do not"), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdict", "layer", "findings", "correction", "expected", "beside"), BANNERS)
+def test_the_banner_never_contradicts_itself(
+    verdict: str, layer: str, findings: list[dict[str, Any]], correction: dict[str, str], expected: tuple[str, str, str],
+    beside: dict[str, str],
+) -> None:  # fmt: skip
+    shown = banner(judged(verdict, layer=layer, findings=findings, correction=correction))
+    facts, remedies = dict(shown["facts"]), dict(shown["do"])
+    assert shown["tone"] == verdict  # what is informational or accepted colours nothing
+    cause = next((name for name in remedies if name != "correction"), "")
+    assert (cause, facts.get("layer", "").partition(":")[0]) == expected[:2]
+    assert remedies.get("correction", "").startswith(expected[2])
+    assert bool(remedies.get("correction")) == bool(expected[2])
+    assert {name: facts[name] for name in ("as expected", "accepted", "also found") if name in facts} == beside
+    if "do not enable one: fix" in remedies.get("correction", "") and cause:
+        assert f"fix {cause.replace(' ', '_')} first" in remedies["correction"]  # advice and remedy are of one finding
+    began = next((each["since_step"] for each in findings if each["cause"] == cause.replace(" ", "_")), None)
+    assert facts.get("since step", "").removesuffix(", its first") == ("" if began is None else str(began))
 
 
 def test_the_chart_marks_normal_and_onset() -> None:
@@ -99,7 +164,7 @@ def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunView]:
     with Store.open(Home(home)) as store:
         DiagnosisJob(store).run_once()
     with open_reader(home) as reader:
-        view = Feed(lambda: reader).look("v1-initial").view
+        view = Feed(lambda: reader).snapshot("v1-initial").view
         assert view is not None
         yield view
 
@@ -114,3 +179,35 @@ def test_a_recorded_run_with_a_semantic_fault(diagnosed: RunView) -> None:
     assert [table["name"] for table in tables] == ["semantic", "inference path", "objective", "not measured"]
     assert tables[0]["rows"][0]["cells"][0] == "raw logprobs"
     assert "temperature 0.85" in tables[0]["rows"][0]["cells"][1]
+
+
+class Older:
+    """Reads a diagnosis that an earlier version wrote, of a run with its other rows."""
+
+    def __init__(self, view: RunView) -> None:
+        assert view.diagnosis is not None
+        document = {name: value for name, value in view.diagnosis.document.items() if name != "growth"}
+        self._latest = {
+            "document": json.dumps(document),
+            "step": view.diagnosis.step,
+            "diagnosed_at": view.diagnosis.at,
+        }
+
+    def read(self, name: str, /, **_: object) -> pa.Table:
+        return pa.Table.from_pylist([self._latest] if name == "diagnosis_latest" else [], SCHEMAS.get(name))
+
+
+SCHEMAS = {
+    "alert_list": pa.schema({"rule": pa.string(), "phase": pa.string()}),
+    "diagnosis_config_changes": pa.schema({"step": pa.int64()}),
+}
+
+
+def test_growth_is_that_of_the_diagnosis_and_judged_for_an_older_one(diagnosed: RunView) -> None:
+    assert diagnosed.diagnosis is not None
+    stored = diagnosed.diagnosis.growth
+    assert stored == Growth.of(diagnosed.diagnosis.document["growth"])
+    assert stored.reasons
+    older = read_latest_diagnosis(cast("Reader", Older(diagnosed)), diagnosed.series)
+    assert older is not None
+    assert older.growth.document() == stored.document()

@@ -13,15 +13,15 @@ from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.pages.weights import (
     PANELS,
     lanes_blocks,
-    standing,
+    status_lines,
     timeline,
     versions_blocks,
     with_replicas,
 )
 from logprobe.app.dashboard.pages.weights_study import contrasts_blocks, switch_points, version_points
+from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag
 from logprobe.monitor.event_study import Contrast
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.weight_updates import Arrival, Lane, ReplicaLag
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ARRIVAL = Arrival(
@@ -45,15 +45,15 @@ def cells(lane: Lane) -> list[str]:
     ("lanes", "words", "tone"),
     [
         ([], "weights.mark", "unknown"),
-        ([TRAINER], "No engine has recorded", "unknown"),
+        ([TRAINER], "Only the trainer has recorded updates", "unknown"),
         ([TRAINER, ENGINE], "keeps up with the newest weights, version `16`", ""),
         ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="9", behind=4)], "engine right lags behind at version `9`, 4 versions behind", "warning"),
-        ([TRAINER, replace(ENGINE, newest_version=None, behind=None)], "engine left never said which weights it has", "warning"),
+        ([TRAINER, replace(ENGINE, newest_version=None, behind=None)], "engine left never reported its weight version", "warning"),
         ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="1", behind=15)], "1 of 2 engines: engine right stopped updating", "critical"),
     ],
 )  # fmt: skip
 def test_the_first_line_says_who_does_not_keep_up(lanes: list[Lane], words: str, tone: str) -> None:
-    (line,) = standing(lanes)
+    (line,) = status_lines(lanes)
     assert words in line["text"]
     assert line["tone"] == tone
 
@@ -73,14 +73,14 @@ def test_a_lane_says_what_was_out_of_the_ordinary_and_what_is_not_known() -> Non
     assert cells(odd)[-1].split("; ") == [
         "2 versions skipped",
         "1 update to an older version",
-        "5 versions named, and not seen to be loaded",
+        "5 versions announced but never loaded",
         "3 updates without a version: call weights.mark after the load",
         "1 reload of the same version",
     ]
     unseen = replace(
         ENGINE, kept=0, pauses=None, usual_delay=None, longest_delay=None, usual_pause=None, longest_pause=None
     )
-    assert cells(unseen)[3:6] == ["–", "none seen", "not known"]
+    assert cells(unseen)[3:6] == ["–", "none seen", "unknown"]
 
 
 def test_the_timeline_has_the_trainer_on_top_and_the_worst_engine_next() -> None:
@@ -126,7 +126,7 @@ def test_points_around_a_switch_have_words_and_a_level_to_compare_with() -> None
     assert [(point["x"], point["error"]) for point in drawn["points"]] == [(-2, 0.01), (0, None)]
     assert drawn["points"][0]["words"] == "2 before: 0.1 ± 0.01, KL (k3) 0.002, 30 tokens, 1 broken left out"
     assert drawn["reference"]["words"].startswith("sequences without a switch: 0.05")
-    assert "no update hit a request in flight" in switch_points([distance(None)], "")["empty"]
+    assert "no in-flight updates" in switch_points([distance(None)], "")["empty"]
     assert "No raw tokens" in switch_points([], "")["empty"]
 
 
@@ -165,7 +165,7 @@ def test_versions_stand_at_their_numbers_and_the_others_are_told() -> None:
         (Contrast("cached", 0.3, 0.1, 0.01), "larger: 0.2 ± 0.01", "critical"),
         (Contrast("before_switch", 0.3, 0.1, 0.01), "larger: 0.2 ± 0.01", "warning"),
         (Contrast("in_flight", 0.1, 0.3, 0.01), "smaller: −0.2 ± 0.01", ""),
-        (Contrast("after_switch", 0.1, 0.1, 0.01), "no difference that matters: 0 ± 0.01", ""),
+        (Contrast("after_switch", 0.1, 0.1, 0.01), "no significant difference: 0 ± 0.01", ""),
         (Contrast("cached", 0.1, None, None), "not measured", ""),
     ],
 )

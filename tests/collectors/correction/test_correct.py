@@ -324,7 +324,10 @@ def test_advantages_per_sequence_stand_for_all_its_tokens(advantages: Any) -> No
         ),
         (([ROLLOUT], [TRAINER], None), r"the items of a list must be 1-D; item 0 has shape \[5, 7\]"),
         (([], [], None), "an empty list"),
-        ((torch.tensor(ROLLOUT), TRAINER, None), "do not mix: rollout_logprobs is of torch and trainer_logprobs is of"),
+        (
+            (torch.tensor(ROLLOUT), TRAINER, None),
+            "cannot be mixed: rollout_logprobs is of torch and trainer_logprobs is of",
+        ),
         ((np.array([["a"]]), TRAINER, None), "numbers as a numpy array"),
     ],
 )

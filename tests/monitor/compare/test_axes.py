@@ -9,7 +9,7 @@ from logprobe.monitor.compare.axes import cell_width, placed, positions
 from logprobe.monitor.compare.comparison import pair
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import parity_recipe
-from logprobe.monitor.diagnosis.onset import Growth
+from logprobe.monitor.diagnosis.result import Growth
 
 STEPS = tuple(range(400))
 
@@ -22,7 +22,7 @@ def run(label: str, *, tokens: float = 100.0, onset: int | None = None, seconds:
         steps=STEPS,
         tokens=counted,
         seconds={step: 2.0 * step for step in STEPS} if seconds else {},
-        courses={"reward": {step: counted[step] / 4e4 for step in STEPS}},
+        trends={"reward": {step: counted[step] / 4e4 for step in STEPS}},
         growth=Growth("growing" if onset else "healthy", since_step=onset),
     )
 

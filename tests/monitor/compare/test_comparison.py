@@ -68,7 +68,7 @@ def test_an_overlay_has_every_step_of_every_run(found: Comparison) -> None:
 def test_an_overlay_breaks_where_steps_are_missing_not_where_one_took_long() -> None:
     steps = (0, 1, 2, 3, 50, 51)
     seconds = {0: 0.0, 1: 1.0, 2: 900.0, 3: 901.0, 50: 902.0, 51: 903.0}
-    run = History("run", steps, seconds=seconds, courses={"reward": dict.fromkeys(steps, 1.0)})
+    run = History("run", steps, seconds=seconds, trends={"reward": dict.fromkeys(steps, 1.0)})
     points = compared([run], run, axis="time", metrics=["reward"]).overlay("reward")["run"]
     assert [x for x, value in points if math.isnan(value)] == [902.0]
     assert len(points) == len(steps) + 1
@@ -85,7 +85,7 @@ def test_a_folder_and_another_home_are_compared_as_runs_of_a_home_are(tmp_path: 
         metrics = ["backend.k3_kl", "reward"]
         both = compare([there], here, metrics=metrics)
         assert both.pairings[0].common == both.pairings[0].steps > 0
-        ours, theirs = (run.course("backend.k3_kl") for run in both.histories)
+        ours, theirs = (run.trend("backend.k3_kl") for run in both.histories)
         assert ours == pytest.approx(theirs)
 
 
@@ -98,7 +98,7 @@ def test_a_bundle_is_compared_as_the_run_it_was_made_of(tmp_path: Path) -> None:
         packed = places.find(str(bundle))
         assert (packed.label, packed.run) == ("run.logprobe", "faults/healthy")
         both = compare([packed], places.find("faults/healthy"), metrics=["backend.k3_kl"])
-        ours, theirs = (run.course("backend.k3_kl") for run in both.histories)
+        ours, theirs = (run.trend("backend.k3_kl") for run in both.histories)
         assert ours == pytest.approx(theirs)
         assert both.pairings[0].relevant == both.pairings[0].differences == ()
 
@@ -106,7 +106,7 @@ def test_a_bundle_is_compared_as_the_run_it_was_made_of(tmp_path: Path) -> None:
 def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
     broken = tmp_path / "run.logprobe"
     broken.write_bytes(b"PK")
-    with Places(None) as places, pytest.raises(ConfigurationError, match="no bundle of logprobe"):
+    with Places(None) as places, pytest.raises(ConfigurationError, match="not a logprobe bundle"):
         places.find(str(broken))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from growth_runs import Course, series
+from growth_runs import Trend, series
 from scipy.stats import binom, t
 
 from logprobe.monitor.compare import level as level_module
@@ -16,15 +16,15 @@ PAIRS = 120
 NOTHING_IS_TOO_SMALL = Recipe(trajectories=(Band(metric="backend.k3_kl", label="K3", factor=1 + 1e-9),))
 
 
-def k3(course: Course, seed: int, steps: int) -> dict[int, float]:
-    return dict(enumerate(series(course, seed, steps)))
+def k3(trend: Trend, seed: int, steps: int) -> dict[int, float]:
+    return dict(enumerate(series(trend, seed, steps)))
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.5, 0.9, 0.95])
 @pytest.mark.parametrize("steps", [300, 1000])
 def test_two_runs_of_one_autocorrelated_process_are_the_same(memory: float, steps: int) -> None:
     """The rate of false alarms of the whole verdict is 5 % or less; no margin helps, so this is the test alone."""
-    process = Course(memory=memory, spread=0.3)
+    process = Trend(memory=memory, spread=0.3)
     pairs = [(k3(process, 2 * seed, steps), k3(process, 2 * seed + 1, steps)) for seed in range(PAIRS)]
     verdicts = [judge_metric("backend.k3_kl", *pair, recipe=NOTHING_IS_TOO_SMALL).verdict for pair in pairs]
     assert "unknown" not in verdicts
@@ -34,7 +34,7 @@ def test_two_runs_of_one_autocorrelated_process_are_the_same(memory: float, step
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.5, "worse"), (1 / 1.5, "better")])
 def test_a_level_half_as_high_again_shows_in_spite_of_memory(ratio: float, verdict: str) -> None:
     pairs = [
-        (k3(Course(level=1e-3 * ratio, memory=0.5), 2 * seed, 300), k3(Course(memory=0.5), 2 * seed + 1, 300))
+        (k3(Trend(level=1e-3 * ratio, memory=0.5), 2 * seed, 300), k3(Trend(memory=0.5), 2 * seed + 1, 300))
         for seed in range(20)
     ]
     found = [judge_metric("backend.k3_kl", *pair, recipe=NOTHING_IS_TOO_SMALL) for pair in pairs]
@@ -43,7 +43,7 @@ def test_a_level_half_as_high_again_shows_in_spite_of_memory(ratio: float, verdi
 
 
 def test_a_difference_below_the_margin_does_not_matter() -> None:
-    ours, theirs = k3(Course(level=1.1e-3, spread=0.05), 0, 300), k3(Course(spread=0.05), 1, 300)
+    ours, theirs = k3(Trend(level=1.1e-3, spread=0.05), 0, 300), k3(Trend(spread=0.05), 1, 300)
     wide = Band(metric="backend.k3_kl", label="K3", factor=2)
     found = level(wide, ours, theirs)
     assert found is not None

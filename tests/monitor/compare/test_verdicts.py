@@ -12,7 +12,7 @@ from logprobe.monitor.metrics.catalog import KEYS
 RECIPE = parity_recipe.shipped()
 
 
-def course(level: float, *, seed: int = 0, steps: int = 200, spread: float = 0.01) -> dict[int, float]:
+def trend(level: float, *, seed: int = 0, steps: int = 200, spread: float = 0.01) -> dict[int, float]:
     return dict(enumerate(level + spread * np.random.default_rng(seed).standard_normal(steps)))
 
 
@@ -31,11 +31,11 @@ def course(level: float, *, seed: int = 0, steps: int = 200, spread: float = 0.0
         ("response_length", 90.0, 40.0, "differs"),
         ("entropy", 0.5, 0.5, "same"),
         ("entropy", 0.5, 0.9, "worse"),
-        ("entropy", 0.9, 0.5, "differs"),  # no merit by itself
+        ("entropy", 0.9, 0.5, "differs"),  # not good by itself
     ],
 )
 def test_the_catalog_says_which_direction_is_bad(metric: str, run: float, reference: float, verdict: str) -> None:
-    found = judge_metric(metric, course(run), course(reference, seed=1), recipe=RECIPE)
+    found = judge_metric(metric, trend(run), trend(reference, seed=1), recipe=RECIPE)
     assert found.verdict == verdict
     assert found.final == pytest.approx(run, abs=0.02)
     assert found.reference_final == pytest.approx(reference, abs=0.02)
@@ -43,8 +43,8 @@ def test_the_catalog_says_which_direction_is_bad(metric: str, run: float, refere
 
 
 def test_a_departure_late_in_the_run_counts_and_is_dated() -> None:
-    ours = course(1e-3, spread=1e-5) | dict.fromkeys(range(170, 200), 0.01)
-    found = judge_metric("backend.k3_kl", ours, course(1e-3, seed=1, spread=1e-5), recipe=RECIPE)
+    ours = trend(1e-3, spread=1e-5) | dict.fromkeys(range(170, 200), 0.01)
+    found = judge_metric("backend.k3_kl", ours, trend(1e-3, seed=1, spread=1e-5), recipe=RECIPE)
     assert found.level is not None
     assert found.level.side == 0
     assert found.verdict == "worse"
@@ -53,13 +53,13 @@ def test_a_departure_late_in_the_run_counts_and_is_dated() -> None:
 
 
 def test_what_was_not_measured_is_unknown_and_not_the_same() -> None:
-    found = judge_metric("entropy", {}, course(1.0), recipe=RECIPE)
+    found = judge_metric("entropy", {}, trend(1.0), recipe=RECIPE)
     assert (found.verdict, found.level, found.ratio, found.area, found.final) == ("unknown", None, None, None, None)
     assert "0 common steps" in found.reason
 
 
 def test_a_ratio_to_nothing_is_unknown() -> None:
-    found = judge_metric("token_mismatch_frac", course(0.1), dict.fromkeys(range(200), 0.0), recipe=RECIPE)
+    found = judge_metric("token_mismatch_frac", trend(0.1), dict.fromkeys(range(200), 0.0), recipe=RECIPE)
     assert (found.verdict, found.ratio) == ("worse", None)
 
 

@@ -12,6 +12,7 @@ from diagnosis_simulation import (
     Columns,
     Simulation,
     allowing,
+    drift,
     log_softmax,
     noisy,
     nucleus,
@@ -24,13 +25,12 @@ from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN
 from logprobe.monitor.diagnosis.diagnose import conclude, find
 from logprobe.monitor.diagnosis.evidence import Evidence, Joins, WeightRecord, Weights
-from logprobe.monitor.diagnosis.onset import Growth
-from logprobe.monitor.diagnosis.result import LAYERS, Finding
+from logprobe.monitor.diagnosis.result import LAYERS, Finding, Growth
 from logprobe.monitor.diagnosis.setup import Setup
 
 ISSUE = """raw_logprobs temperature_mismatch truncated_support unnormalized_logits structured_output_mask vocab_padding synthetic_eos
-misaligned_tokens retokenization nonfinite_logprobs missing_logprobs stale_prefix_cache inflight_stale_kv missed_weight_sync
-partial_weight_sync replica_divergence low_precision lm_head_precision quantized_rollout moe_routing batch_variance staleness late_growth
+misaligned_tokens retokenization nonfinite_logprobs missing_logprobs miscalibrated_logprobs stale_prefix_cache inflight_stale_kv engine_state missed_weight_sync
+partial_weight_sync version_conflict replica_divergence low_precision lm_head_precision quantized_rollout moe_routing batch_variance staleness late_growth
 step_jump""".split()  # noqa: SIM905
 
 PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
@@ -218,7 +218,7 @@ def _mark(name: str, rows: Callable[[Columns], np.ndarray], gap: float = 0.1) ->
     def change(columns: Columns) -> None:
         which = rows(columns)
         getattr(columns, name)[:] = which.astype(int)
-        noise = np.random.default_rng(5).normal(0, gap, columns.t.shape)
+        noise = drift(gap, columns.t.shape)
         columns.t[which] += (noise * (columns.t < -0.5))[which]
 
     return change
@@ -253,13 +253,32 @@ def test_stale_prefix_cache_where_every_request_is_cached() -> None:
     assert first(Simulation(**stale, weights=cleared)).cause == "missed_weight_sync"
 
 
+def test_stale_prefix_cache_that_was_cleared_until_some_step() -> None:
+    """Requests without cached tokens are all of the time before: that they were no better then does not acquit the cache."""
+    onset, steps = 16, 20
+
+    def cached_since(columns: Columns) -> None:
+        late = columns.step >= onset
+        columns.cached[:] = np.where(~late & (np.arange(len(columns.step)) % 4 == 0), 0, 1)
+        columns.t[late] += np.random.default_rng(5).normal(0, 0.05, columns.t[late].shape) * (columns.t[late] < -0.5)
+
+    def found(kept: Callable[[int], bool]) -> list[Finding]:
+        updates = Weights(tuple(engine_update(version, cleared=not kept(version)) for version in range(1, steps)))
+        noise = {"trained": noisy(0.02), "change": cached_since}
+        return find(Simulation(steps=steps, **noise, weights=updates).evidence())
+
+    late = of(found(lambda version: version >= onset), "stale_prefix_cache")
+    assert late.since_step == pytest.approx(onset, abs=1)
+    assert late.evidence["step"] == onset
+    assert "stale_prefix_cache" not in {each.cause for each in found(lambda _: False)}
+    assert "stale_prefix_cache" not in {each.cause for each in found(lambda _: True)}  # also when all was well
+
+
 def test_inflight_stale_kv_by_tokens_after_a_switch() -> None:
     def switch(columns: Columns) -> None:
         rows = _half(columns) & (columns.step > 0)
         columns.version[rows, :8] -= 1
-        columns.t[rows, 8:] += np.random.default_rng(5).normal(0, 0.1, columns.t[rows, 8:].shape) * (
-            columns.t[rows, 8:] < -0.5
-        )
+        columns.t[rows, 8:] += drift(0.1, columns.t[rows, 8:].shape) * (columns.t[rows, 8:] < -0.5)
 
     kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
     found = first(Simulation(change=switch, weights=kept))
@@ -271,12 +290,12 @@ def test_inflight_stale_kv_by_tokens_after_a_switch() -> None:
 def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
     def both(columns: Columns) -> None:
         _mark("cached", lambda c: np.ones(len(c.step), np.bool_), gap=0.0)(columns)
-        noise = np.random.default_rng(5).normal(0, 1, columns.t.shape) * (columns.t < -0.5)
+        unsure = columns.t < -0.5
         late = columns.step > 0
-        columns.t[late & ~_half(columns)] += 0.02 * noise[late & ~_half(columns)]
+        columns.t[late & ~_half(columns)] += (drift(0.02, columns.t.shape) * unsure)[late & ~_half(columns)]
         rows = late & _half(columns)
         columns.version[rows, :8] -= 1
-        columns.t[rows, 8:] += 0.3 * noise[rows, 8:]
+        columns.t[rows, 8:] += (drift(0.3, columns.t.shape) * unsure)[rows, 8:]
 
     kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
     found = find(Simulation(change=both, weights=kept).evidence())
@@ -302,7 +321,7 @@ def test_missed_weight_sync_since_its_step() -> None:
 def test_an_update_that_is_missed_once() -> None:
     def once(columns: Columns) -> None:
         rows = (columns.step >= 4) & (columns.step < 7)
-        columns.t[rows] += np.random.default_rng(5).normal(0, 0.1, columns.t[rows].shape) * (columns.t[rows] < -0.5)
+        columns.t[rows] += drift(0.1, columns.t[rows].shape) * (columns.t[rows] < -0.5)
 
     found = first(Simulation(change=once))
     assert (found.cause, found.since_step, found.evidence["until"]) == ("missed_weight_sync", 4, 6)
@@ -378,7 +397,7 @@ def test_the_gap_of_older_weights_is_no_numerics() -> None:
     def old(columns: Columns) -> None:
         columns.version += 1
         columns.trainer_version += 9
-        columns.t += np.random.default_rng(5).normal(0, 0.15, columns.t.shape) * (columns.t < -0.5)
+        columns.t += drift(0.15, columns.t.shape) * (columns.t < -0.5)
 
     findings = find(Simulation(change=old, setup=configured(PROCESSED, PLAIN)).evidence())
     assert [finding.cause for finding in findings] == ["staleness"]
@@ -387,7 +406,7 @@ def test_the_gap_of_older_weights_is_no_numerics() -> None:
 def _stale(columns: Columns) -> None:
     columns.version[columns.step >= 2] -= 3
     rows = columns.step >= 2
-    columns.t[rows] += np.random.default_rng(5).normal(0, 0.15, columns.t[rows].shape) * (columns.t[rows] < -0.5)
+    columns.t[rows] += drift(0.25, columns.t[rows].shape) * (columns.t[rows] < -0.5)
 
 
 def test_staleness_by_lag() -> None:
@@ -408,7 +427,7 @@ def _lagging(size: Callable[[np.ndarray], np.ndarray]) -> Callable[[Columns], No
     def change(columns: Columns) -> None:
         columns.version += 4
         columns.trainer_version += 5
-        noise = np.random.default_rng(5).normal(0, 1, columns.t.shape) * size(columns.step)[:, None]
+        noise = drift(size(columns.step)[:, None], columns.t.shape)
         columns.t += noise * (columns.t < -0.5)
 
     return change

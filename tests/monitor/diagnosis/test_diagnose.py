@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from diagnosis_simulation import Simulation, log_softmax, noisy, nucleus, rounded, tempered
+from diagnosis_simulation import Simulation, drift, log_softmax, noisy, nucleus, rounded, tempered
 
+from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes.cause import KNOWN
 from logprobe.monitor.diagnosis.diagnose import conclude, find
 from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series
@@ -51,7 +52,7 @@ def test_missed_updates_are_seen_behind_raw_logprobs(known: bool) -> None:
 
 
 def _noise(columns: object, rows: np.ndarray) -> None:
-    noise = np.random.default_rng(5).normal(0, 0.2, columns.t.shape)
+    noise = drift(0.2, columns.t.shape)
     columns.t[rows] += (noise * (columns.t < -0.3))[rows]
 
 
@@ -64,8 +65,7 @@ def test_rounding_and_staleness_are_both_named() -> None:
 
     diagnosis = conclude(Simulation(sampled=lambda z: log_softmax(rounded(z)), change=lag).evidence())
     assert set(names(diagnosis)) == {"staleness", "low_precision"}
-    weights = [finding.weight for finding in diagnosis.findings]
-    assert weights == sorted(weights, reverse=True)
+    assert [finding.urgency for finding in diagnosis.findings] == ["act", "informational"]
 
 
 def test_correction_is_refused_while_something_upstream_is_broken() -> None:
@@ -141,8 +141,8 @@ def test_noise_of_unknown_age_is_no_confident_guess() -> None:
         columns.version[:] = -1
 
     diagnosis = conclude(Simulation(trained=noisy(0.15), change=forget).evidence())
-    assert diagnosis.layer == "unknown"
-    assert all(finding.confidence < 0.5 for finding in diagnosis.findings)
+    assert diagnosis.layer == "none"
+    assert all(finding.confidence < 0.5 and finding.urgency == "informational" for finding in diagnosis.findings)
     assert "staleness" in {item.what for item in diagnosis.not_measured}
 
 
@@ -155,7 +155,10 @@ def test_without_raw_tokens_the_diagnosis_says_what_that_costs() -> None:
 def test_a_large_gap_without_a_name_is_not_healthy() -> None:
     evidence = Simulation(trained=noisy(0.15)).evidence()
     unnamed = replace(
-        evidence, setup=setup(engine_config={"summary": {"dtype": "bfloat16"}}), tokens=None, recorded=None
+        evidence,
+        setup=setup(engine_config={"summary": {"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]}}),
+        tokens=None,
+        recorded=None,
     )
     diagnosis = conclude(unnamed)
     assert diagnosis.layer != "none"
@@ -174,6 +177,9 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "findings",
         "not_measured",
         "correction",
+        "unexplained",
+        "level",
+        "growth",
     ]
     assert list(document["findings"][0]) == [
         "cause",
@@ -183,7 +189,31 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "explanation",
         "fix",
         "since_step",
+        "share",
+        "urgency",
+        "vetoes",
+        "accepted",
     ]
+
+
+def test_an_accepted_finding_stays_visible_and_neither_alarms_nor_vetoes() -> None:
+    evidence = Simulation(trained=noisy(0.1), first_trained=5).evidence()
+    assert conclude(evidence).findings[0].vetoes
+    diagnosis = conclude(evidence, [Acceptance("missed_weight_sync", "as measured", by="me")])
+    found = diagnosis.findings[0]
+    assert (found.cause, found.urgency, found.vetoes) == ("missed_weight_sync", "informational", False)
+    assert diagnosis.verdict == "calibrating"
+    assert found.accepted is not None
+    assert found.document()["accepted"]["because"] == "as measured"
+
+
+def test_a_finding_comes_back_above_what_was_accepted() -> None:
+    evidence = Simulation(sampled=tempered(0.7)).evidence()
+    k3 = evidence.gap.k3
+    accept = lambda **limit: conclude(evidence, [Acceptance("temperature_mismatch", "known", **limit)]).findings[0]
+    assert [accept(up_to=2 * k3).accepted is None, accept(up_to=k3 / 2).accepted is None] == [False, True]
+    assert [accept(was=k3).accepted is None, accept(was=k3 / 3).accepted is None] == [False, True]
+    assert accept(up_to=2 * k3).vetoes  # importance weights of a wrong distribution stay wrong
 
 
 # --- False alarms ---

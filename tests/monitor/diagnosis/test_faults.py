@@ -9,8 +9,9 @@ import pytest
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.monitor.diagnosis import diagnose
+from logprobe.monitor.diagnosis.shares import NOISE
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 EXPECTED = json.loads((SAMPLE_DATA / "faults" / "expected.json").read_text(encoding="utf-8"))
 PAIRS = [name for name, expected in EXPECTED.items() if len(expected["causes"]) > 1]
@@ -36,13 +37,27 @@ def test_the_cause_comes_first(diagnoses: dict[str, dict[str, Any]], name: str) 
     expected = EXPECTED[name]
     alike = expected["acceptable"] if name in ALIKE else []
     assert causes(diagnoses[name])[0] in {expected["causes"][0], *alike}
-    assert diagnoses[name]["layer"] == expected["layer"]
+    assert diagnoses[name]["findings"][0]["layer"] == expected["layer"]
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_of_two_faults_both_are_named(diagnoses: dict[str, dict[str, Any]], name: str) -> None:
     assert set(causes(diagnoses[name])) >= set(EXPECTED[name]["causes"])
-    assert diagnoses[name]["layer"] == EXPECTED[name]["layer"]
+    assert (
+        next(f["layer"] for f in diagnoses[name]["findings"] if f["cause"] == EXPECTED[name]["causes"][0])
+        == EXPECTED[name]["layer"]
+    )
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_noise_that_the_set_up_should_have_is_at_no_fault(diagnoses: dict[str, dict[str, Any]], name: str) -> None:
+    """Rounding and quantisation are named, and nothing follows from them; every other fault decides the layer."""
+    causes = EXPECTED[name]["causes"]
+    noise = bool(causes) and causes[0] in NOISE
+    named = [finding["urgency"] for finding in diagnoses[name]["findings"] if finding["cause"] in NOISE]
+    assert set(named) <= {"informational"} or not noise
+    expected = {"none", "objective"} if noise else {EXPECTED[name]["layer"]}
+    assert diagnoses[name]["layer"] in expected
 
 
 @pytest.mark.parametrize("name", HEALTHY)

@@ -10,11 +10,11 @@ import pytest
 from diagnosis_simulation import Columns, Simulation, log_softmax, tempered
 from segments import RUN, records
 
-from logprobe.collectors.spool import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.diagnosis import diagnose, gather
-from logprobe.monitor.ingest import Ingester
-from logprobe.monitor.join import Joiner
-from logprobe.monitor.store import Store
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
 
 HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 RAW = Simulation(sampled=tempered(0.7), reported=log_softmax, trained=tempered(0.7))

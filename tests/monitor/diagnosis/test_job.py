@@ -11,11 +11,12 @@ import pytest
 from recorded_home import ingest_recorded
 
 from logprobe.collectors.errors import QueryError
+from logprobe.monitor.diagnosis import job as diagnosis_job
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.gather import gather
 from logprobe.monitor.diagnosis.job import DiagnosisJob, essence
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 
 @dataclass
@@ -107,6 +108,50 @@ def test_a_run_is_left_alone_for_a_multiple_of_what_its_diagnosis_took(beginning
         assert job.run_once().waiting == 1
         store.clock.seconds += 2
         assert job.run_once().runs == 1
+
+
+def test_an_alert_that_began_since_lets_no_run_wait(beginning: Path) -> None:
+    """A verdict from before must not stand beside an alert that contradicts it."""
+    with Moved.open(Home(beginning)) as store:
+        job = DiagnosisJob(store, clock=store.clock)
+        job.run_once()
+        recompute(store)
+        with store.transaction() as cursor:
+            columns = "run, rule, slice, fingerprint, phase, reason, severity, told, step, started_step, document"
+            row = ["v0-reference", "gap-growing", "", "f", "firing", "value", "warning", True, 30, 30, "{}"]
+            cursor.execute(f"INSERT INTO alert_states ({columns}) VALUES ({', '.join('?' * len(row))})", row)
+        assert job.run_once().waiting == 1  # of a step that has not been computed
+        with store.transaction() as cursor:
+            cursor.execute("UPDATE alert_states SET started_step = 29")
+            cursor.execute("UPDATE diagnoses SET step = 28")
+        assert job.run_once().runs == 1
+        recompute(store)
+        assert job.run_once().waiting == 1
+
+
+def test_runs_share_the_time_of_the_job_and_take_turns(beginning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis_job, "BURST", 1.0)
+    ingest_recorded(beginning, "v1-fixed", before_step=30)
+    with Moved.open(Home(beginning)) as store:
+        job = DiagnosisJob(store, clock=store.clock, share=0.1)
+
+        def ticks(seconds: float) -> tuple[int, int]:
+            store.clock.seconds += seconds
+            done = job.run_once()
+            return done.runs, done.waiting
+
+        def newest() -> str:
+            return max(store.read("diagnosis_latest", run=None).to_pylist(), key=lambda row: row["diagnosed_at"])["run"]
+
+        assert ticks(0) == (1, 1)  # takes 2 seconds, of which one comes first
+        first = newest()
+        assert ticks(7) == (0, 1)  # a tenth of 9 seconds is not the second one
+        assert ticks(2) == (1, 0)
+        assert newest() != first
+        for run in ("v1-fixed", "v0-reference"):
+            recompute(store, run)
+        assert ticks(30) == (1, 1)  # both have news and have rested: it is the first one's turn
+        assert newest() == first
 
 
 def test_a_run_that_cannot_be_diagnosed_keeps_no_other_waiting(beginning: Path) -> None:

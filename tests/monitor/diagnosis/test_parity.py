@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from growth_runs import HEALTHY, Course, series
+from growth_runs import HEALTHY, Trend, series
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.diagnosis import parity_defaults, parity_recipe
@@ -18,7 +18,7 @@ from logprobe.monitor.diagnosis.parity_facts import facts_of
 from logprobe.monitor.diagnosis.parity_recipe import Band, Requirement
 from logprobe.monitor.diagnosis.parity_trajectories import follow
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import Store
+from logprobe.monitor.store.store import Store
 
 K3 = Band(metric="backend.k3_kl", label="K3", factor=1.5)
 
@@ -101,7 +101,7 @@ def test_facts_hold_every_value_of_engines_that_differ(store: Store) -> None:
     assert facts["trainer.dtype"] == ("bfloat16",)
     assert facts["trainer.head_dtype"] == ("bfloat16",)
     assert "engine.head_dtype" not in facts
-    assert compare(store, "run", reference="run").verdict == "unknown"  # both lack the same; no course to compare
+    assert compare(store, "run", reference="run").verdict == "unknown"  # both lack the same; no trend to compare
     one_dtype = next(item for item in parity_recipe.shipped().requirements if item.name == "one dtype on both sides")
     assert one_dtype.outcome(facts) == "violated"
 
@@ -139,7 +139,7 @@ def test_a_requirement_is_met_violated_or_unknown(facts: dict[str, tuple[Any, ..
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("requirements: [", "no YAML"),
+        ("requirements: [", "invalid YAML"),
         ("requirement: []", "requirement"),
         ("requirements: [{name: x, layer: nowhere, any: [{a: 1}], why: w, fix: f}]", "layer"),
         ("requirements: [{name: x, layer: semantic, any: [], why: w, fix: f}]", "any"),
@@ -181,13 +181,23 @@ def test_the_shipped_defaults_are_those_of_the_installed_vllm() -> None:
 
 
 def test_defaults_of_other_versions_are_not_guessed() -> None:
-    assert parity_defaults.provenance("engine.seed", 0, "0.11.0") == "default of vLLM 0.11.0 not known"
-    assert "not known" in str(parity_defaults.provenance("engine.seed", 0, None))
+    assert parity_defaults.provenance("engine.seed", 0, "0.11.0") == "default of vLLM 0.11.0 unknown"
+    assert "unknown" in str(parity_defaults.provenance("engine.seed", 0, None))
     assert parity_defaults.provenance("sampling.top_p", 1.0, "0.32.0") is None
     assert "chosen by vLLM" in str(parity_defaults.provenance("engine.async_scheduling", True, "0.32.0"))
 
 
-def course(values: np.ndarray, first: int = 0) -> dict[int, float]:
+def test_where_arguments_were_recorded_nothing_is_guessed() -> None:
+    def said(fact: str, value: object, *given: str) -> str | None:
+        return parity_defaults.provenance(fact, value, "0.32.0", frozenset(given))
+
+    assert said("engine.attention_backend", "cpu_attn", "model") == "unset: chosen by vLLM 0.32.0"
+    assert said("engine.attention_backend", "cpu_attn", "model", "attention_backend") == "set"
+    assert said("engine.logprobs_mode", "raw_logprobs", "model") == "unset: default of vLLM 0.32.0"
+    assert said("engine.dtype", "float32", "dtype") == "set"
+
+
+def trend(values: np.ndarray, first: int = 0) -> dict[int, float]:
     return {first + step: float(value) for step, value in enumerate(values)}
 
 
@@ -195,7 +205,7 @@ def course(values: np.ndarray, first: int = 0) -> dict[int, float]:
 def test_two_runs_of_one_kind_track_each_other(name: str) -> None:
     left = 0
     for seed in range(30):
-        ours, theirs = (course(series(HEALTHY[name], number, 300)) for number in (seed, seed + 1000))
+        ours, theirs = (trend(series(HEALTHY[name], number, 300)) for number in (seed, seed + 1000))
         left += follow(K3, ours, theirs).verdict != "tracks"
     assert left <= 1
 
@@ -203,10 +213,10 @@ def test_two_runs_of_one_kind_track_each_other(name: str) -> None:
 @pytest.mark.parametrize("memory", [0.0, 0.5])
 def test_a_run_leaves_where_it_leaves(memory: float) -> None:
     for seed in range(10):
-        theirs = series(Course(memory=memory, spread=0.15), seed, 400)
-        ours = series(Course(memory=memory, spread=0.15), seed + 1000, 400)
+        theirs = series(Trend(memory=memory, spread=0.15), seed, 400)
+        ours = series(Trend(memory=memory, spread=0.15), seed + 1000, 400)
         ours[200:] *= 3
-        found = follow(K3, course(ours), course(theirs))
+        found = follow(K3, trend(ours), trend(theirs))
         assert found.verdict == "leaves"
         assert 180 <= found.leaves_step <= 210
         assert found.side == "above"
@@ -215,27 +225,27 @@ def test_a_run_leaves_where_it_leaves(memory: float) -> None:
 
 
 def test_a_run_that_comes_back_is_said_to() -> None:
-    ours = series(Course(spread=0.1), 0, 600)
+    ours = series(Trend(spread=0.1), 0, 600)
     ours[200:320] *= 5
-    found = follow(K3, course(ours), course(series(Course(spread=0.1), 1, 600)))
+    found = follow(K3, trend(ours), trend(series(Trend(spread=0.1), 1, 600)))
     assert found.verdict == "leaves"
     assert 280 <= found.back_step <= 360
 
 
 def test_one_odd_block_is_no_departure() -> None:
-    ours = series(Course(spread=0.1), 0, 300)
+    ours = series(Trend(spread=0.1), 0, 300)
     ours[100:115] *= 50
-    assert follow(K3, course(ours), course(series(Course(spread=0.1), 1, 300))).verdict == "tracks"
+    assert follow(K3, trend(ours), trend(series(Trend(spread=0.1), 1, 300))).verdict == "tracks"
 
 
 def test_a_side_that_does_not_count_is_not_left() -> None:
-    theirs, better = series(Course(), 0, 300), series(Course(), 1, 300) / 10
-    assert follow(K3, course(better), course(theirs)).side == "below"
-    assert follow(K3.model_copy(update={"side": "above"}), course(better), course(theirs)).verdict == "tracks"
+    theirs, better = series(Trend(), 0, 300), series(Trend(), 1, 300) / 10
+    assert follow(K3, trend(better), trend(theirs)).side == "below"
+    assert follow(K3.model_copy(update={"side": "above"}), trend(better), trend(theirs)).verdict == "tracks"
 
 
 def test_only_common_steps_are_compared() -> None:
-    theirs = course(series(Course(), 0, 300))
-    assert follow(K3, course(series(Course(), 1, 300), first=290), theirs).verdict == "unknown"
+    theirs = trend(series(Trend(), 0, 300))
+    assert follow(K3, trend(series(Trend(), 1, 300), first=290), theirs).verdict == "unknown"
     assert follow(K3, {}, theirs).verdict == "unknown"
-    assert follow(K3, course(series(Course(), 1, 300), first=100), theirs).blocks[0].first_step == 100
+    assert follow(K3, trend(series(Trend(), 1, 300), first=100), theirs).blocks[0].first_step == 100

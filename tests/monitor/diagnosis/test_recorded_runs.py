@@ -16,7 +16,9 @@ ONSET = 500
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, "v0-reference", "v1-initial", "v1-fixed", "late-growth", "late-growth-mis")
+    ingest_recorded(
+        home, "v0-reference", "v1-initial", "v1-fixed", "late-growth", "late-growth-mis", "late-growth-bf16"
+    )
     with open_reader(home) as reader:
         yield reader
 
@@ -52,6 +54,18 @@ def test_late_growth_is_off_policyness_since_its_onset(recorded: Reader) -> None
     assert (diagnosis.layer, diagnosis.correction.advice) == ("objective", "enable")
     assert diagnosis.verdict in {"growing", "critical"}
     assert diagnosis.since_step == pytest.approx(ONSET, abs=60)
+
+
+def test_an_ordinary_run_in_bfloat16_is_healthy_until_it_grows(recorded: Reader) -> None:
+    healthy = diagnose(recorded, "late-growth-bf16", steps=(None, ONSET - 1))
+    assert (healthy.verdict, healthy.correction.advice) == ("healthy", "not_needed")
+    assert {finding.urgency for finding in healthy.findings} <= {"informational"}
+    assert healthy.level is not None
+    assert healthy.level.status == "as expected"
+    grown = diagnose(recorded, "late-growth-bf16")
+    assert (grown.verdict, grown.layer, grown.correction.advice) == ("critical", "objective", "enable")
+    assert grown.since_step == pytest.approx(ONSET, abs=60)
+    assert not any(finding.vetoes for finding in grown.findings)
 
 
 @pytest.mark.parametrize("run", ["late-growth", "late-growth-mis"])

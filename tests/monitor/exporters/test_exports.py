@@ -74,8 +74,8 @@ def test_a_bundle_says_what_it_could_not_take_along(home, tmp_path, capsys):
     poor = tmp_path / "poor"
     shutil.copytree(home, poor)
     from logprobe.monitor.home import Home
-    from logprobe.monitor.retention import Retention, RetentionPolicy
-    from logprobe.monitor.store import Store
+    from logprobe.monitor.store.retention import Retention, RetentionPolicy
+    from logprobe.monitor.store.store import Store
 
     with Store.open(Home(poor)) as store:
         sequences = store.query("SELECT count(*) AS n FROM training_sequences")["n"][0].as_py()
@@ -112,7 +112,7 @@ def test_forged_bundles_are_refused_and_nothing_lands_outside(home, tmp_path, ca
     assert refused()[0] == 1
     assert "SHA-256" in refused()[1]
     forged(bundle, bad, lambda name, content: [] if name == "MANIFEST.json" else [(name, content)])
-    assert "no bundle of logprobe" in refused()[1]
+    assert "not a logprobe bundle" in refused()[1]
     forged(bundle, bad, lambda name, content: [(name, content.replace(b'"format": 1', b'"format": 99'))])
     assert "newer logprobe" in refused()[1]
 
@@ -128,7 +128,7 @@ def test_forged_bundles_are_refused_and_nothing_lands_outside(home, tmp_path, ca
 
 def test_wrong_usage(home, tmp_path, capsys):
     assert export(home, tmp_path / "x.txt") == 1
-    assert "end the name in .parquet" in capsys.readouterr().err
+    assert "use a name that ends in .parquet" in capsys.readouterr().err
     assert main(["export", "nobody", str(tmp_path / "x.csv"), "--home", str(home)]) == 1
     assert "no run 'nobody' here" in capsys.readouterr().err
     assert not (tmp_path / "x.csv").exists()

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +25,8 @@ from importing_files import (
 from logprobe.app.cli import main
 from logprobe.monitor.importers.tensorboard import masked_crc
 from logprobe.monitor.reader import open_reader
+
+DATA = Path(__file__).parents[2] / "data"
 
 
 def import_(home, form, path, capsys, run="r"):
@@ -88,6 +92,42 @@ def test_slime_joins_its_two_dumps(tmp_path, capsys):
     ]
 
 
+def test_slimes_second_format(tmp_path, capsys):
+    """A list of samples with the ranks' own rewards beside it, as slime writes since August 2026."""
+    dump = torch.load(DATA / "slime_train_2.pt", weights_only=True)
+    shutil.copy(DATA / "slime_train_2.pt", tmp_path / "train_5_0.pt")
+    assert import_(tmp_path / "home", "slime", tmp_path, capsys)["rows"] == {"training": 4}
+    d = torch.cat([(s["log_probs"] - s["rollout_log_probs"])[s["loss_masks"].bool()] for s in dump["samples"]]).double()
+    assert backend_k3(tmp_path / "home") == {5: pytest.approx(float((d.expm1() - d).mean()), rel=1e-6)}
+    found = rows(tmp_path / "home", "SELECT sample_id, rank, reward FROM sequences ORDER BY sample_id")
+    assert [(row["sample_id"], row["rank"], row["reward"]) for row in found] == [
+        ("10", 0, 1.0), ("11", 1, 0.0), ("12", 0, 0.5), ("13", 1, 0.25),
+    ]  # fmt: skip
+
+
+def test_a_slime_dump_of_the_future_is_refused_by_its_number(tmp_path, capsys):
+    torch.save({"format_version": 3, "rollout_id": 1, "samples": []}, tmp_path / "train_1_0.pt")
+    assert "format_version 3" in import_(tmp_path / "home", "slime", tmp_path, capsys)
+
+
+def test_prime_rl_tokens_of_cross_entropy_are_no_samples_of_the_policy(tmp_path, capsys):
+    """They have no sampling log-prob: counting them as a gap would find a fault in a healthy run."""
+    place = tmp_path / "token_exports/step_3"
+    place.mkdir(parents=True)
+    shutil.copy(DATA / "prime_rl_mixed.jsonl", place / "rank_0.jsonl")
+    import_(tmp_path / "home", "prime-rl", tmp_path, capsys)
+    first = json.loads((DATA / "prime_rl_mixed.jsonl").read_text().splitlines()[0])
+    theirs = [value for value, flag in zip(first["mismatch_kl"], first["loss_mask"], strict=True) if flag]
+    assert backend_k3(tmp_path / "home") == {3: pytest.approx(sum(theirs) / len(theirs), abs=1e-6)}
+
+
+def test_a_bare_log_history(tmp_path, capsys):
+    (tmp_path / "log_history.json").write_text(json.dumps([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]))
+    import_(tmp_path / "home", "scalars", tmp_path / "log_history.json", capsys)
+    found = rows(tmp_path / "home", "SELECT step, value FROM scalars WHERE name = 'loss' ORDER BY step")
+    assert [(row["step"], row["value"]) for row in found] == [(1, 0.5), (2, 0.25)]
+
+
 class Harmful:
     def __reduce__(self):
         return (os.system, ("true",))
@@ -96,7 +136,7 @@ class Harmful:
 def test_a_pickle_with_code_is_refused(tmp_path, capsys):
     torch.save({"rollout_id": 1, "samples": [Harmful()]}, tmp_path / "rollout_1.pt")
     error = import_(tmp_path / "home", "slime", tmp_path / "rollout_1.pt", capsys)
-    assert "rollout_1.pt: refused, because loading it would run code" in error
+    assert "rollout_1.pt: rejected, because loading it would run code" in error
 
 
 def test_open_instruct_has_the_sampled_side_only(tmp_path, capsys):

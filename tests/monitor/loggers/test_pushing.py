@@ -13,7 +13,7 @@ import pytest
 from processes import end, eventually
 from recorded_home import ingest_recorded
 
-from logprobe.collectors.recorder import Recorder
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import wandb_files
 from logprobe.monitor.importers.source import Place

@@ -1,0 +1,1 @@
+"""Findings that people live with: accepting them, by command, page or policy."""

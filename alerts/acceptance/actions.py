@@ -1,0 +1,150 @@
+"""Accepting findings: by people, through the running service or directly, and by the home's policy. Stored and audited.
+
+An accepted finding stays visible, and neither alarms nor forbids a correction until it exceeds what was accepted; see
+`logprobe.monitor.diagnosis.acceptance`. Doing an action twice is doing it once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from logprobe.alerts import audit
+from logprobe.alerts.acceptance import policy_file
+from logprobe.alerts.acceptance.policy_file import Accepted, known_cause, limit
+from logprobe.alerts.reloading import Reloaded
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.diagnosis.acceptance import MARGIN
+from logprobe.monitor.diagnosis.accepted import explained
+from logprobe.monitor.home import Home
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.part import Part
+from logprobe.monitor.store.store import Store
+
+ACCEPT: Final = "diagnosis.accept"
+WITHDRAW: Final = "diagnosis.withdraw"
+SECONDS: Final = 1.0
+_POLICY: Final = f"the home's {policy_file.FILE}"
+_SOURCES: Final = ("command", "page")
+
+
+def acceptance_part(store: Store, _: threading.Event) -> Part:
+    """Acceptances as a part of the service. Raises `ConfigurationError` when the home's ``accepted.yaml`` is wrong.
+
+    The file is read again when it changes; wrong, it is not taken over, and the job says so.
+    """
+    home = store.home.path
+    entries = Reloaded(home / policy_file.FILE, lambda: policy_file.load(home))
+
+    def work() -> dict[str, Any]:
+        return {**follow(store, entries.current(), datetime.now(UTC)), **entries.report()}
+
+    return Part(jobs=[Job("acceptances", SECONDS, work)], actions=actions.offered(_ACTIONS, store))
+
+
+def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Does one action, through the service if one runs, else with the home to ourselves.
+
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    """
+    return actions.perform(_ACTIONS, home, name, document)
+
+
+def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, Any]:
+    """Brings what is stored of the policy in line with `entries`, for all runs; counts of what was changed. Raises `StoreError`."""
+    stored: dict[tuple[str, str], Mapping[str, Any]] = {
+        (row["run"], row["cause"]): row for row in store.read("acceptances_policy").to_pylist()
+    }
+    runs = store.read("controller_runs")["run"].to_pylist() if entries else []
+    wanted = {(run, cause): entry for run in runs for cause, entry in policy_file.of_run(entries, run).items()}
+    gone = [key for key, row in stored.items() if key not in wanted or not _says(wanted[key], row)]
+    new = [key for key, entry in wanted.items() if key not in stored or not _says(entry, stored[key])]
+    if gone or new:
+        with store.transaction() as cursor:
+            for run, cause in gone:
+                _end(store, cursor, run, cause, author=_POLICY, policy=True, now=now)
+            for run, cause in new:
+                entry = wanted[run, cause]
+                facts = {
+                    "because": entry.because,
+                    "up_to": entry.up_to,
+                    "was": None,
+                    "author": _POLICY,
+                    "source": "policy",
+                }
+                _write(store, cursor, now, {"run": run, "cause": cause, **facts})
+    return {"accepted": len(new), "withdrawn": len(gone)}
+
+
+def _says(entry: Accepted, row: Mapping[str, Any]) -> bool:
+    return bool((entry.because, entry.up_to) == (row["because"], row["up_to"]))
+
+
+def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"run", "cause", "because", "up_to": K3 or null, "author", "source": "command" | "page"}``."""
+    run, because, author = (actions.text(document, name) for name in ("run", "because", "author"))
+    cause, up_to = known_cause(actions.text(document, "cause")), limit(document.get("up_to"))
+    source = document.get("source") if document.get("source") in _SOURCES else "command"
+    was = _explained(store, run, cause)
+    if was is None and up_to is None:
+        raise ConfigurationError(
+            f"{cause} is not found in {run} now, so its size is unknown; pass the K3 to accept (--up-to 3e-3)"
+        )
+    facts = {"because": because, "up_to": up_to, "was": was, "author": author, "source": source}
+    with store.transaction() as cursor:
+        if not _stands(store, run, cause, facts):
+            store.execute(cursor, "acceptances_withdraw", run=run, cause=cause, author=author, policy=False, now=now)
+            _write(store, cursor, now, {"run": run, "cause": cause, **facts})
+    return {"run": run, "cause": cause, "up_to": up_to if up_to is not None or was is None else MARGIN * was}
+
+
+def _stands(store: Store, run: str, cause: str, facts: Mapping[str, Any]) -> bool:
+    """Whether the very same was accepted already: what is asked twice is done once."""
+    rows = store.read("acceptances_read", run=run).to_pylist()
+    same = ("because", "up_to", "author", "source")
+    return any(row["cause"] == cause and all(row[name] == facts[name] for name in same) for row in rows)
+
+
+def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"run", "cause", "author"}``."""
+    run, cause, author = (actions.text(document, name) for name in ("run", "cause", "author"))
+    rows = [row for row in store.read("acceptances_read", run=run).to_pylist() if row["cause"] == cause]
+    if not rows:
+        raise ConfigurationError(f"{cause!r} is not accepted in run {run!r}; `logprobe accept {run}` lists what is")
+    if rows[0]["source"] == "policy":
+        raise ConfigurationError(f"{cause} is accepted by {_POLICY}; change it there")
+    with store.transaction() as cursor:
+        _end(store, cursor, run, cause, author=author, policy=False, now=now)
+    return {"run": run, "cause": cause}
+
+
+def _explained(store: Store, run: str, cause: str) -> float | None:
+    """K3 that the newest diagnosis says that the cause explains. Raises `ConfigurationError` for an unknown run."""
+    if run not in store.read("app_runs")["run"].to_pylist():
+        raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
+    rows = store.read("diagnosis_latest", run=run).to_pylist()
+    return explained(json.loads(rows[0]["document"]), cause) if rows else None
+
+
+def _write(store: Store, cursor: Any, now: datetime, facts: Mapping[str, Any]) -> None:
+    store.execute(cursor, "acceptances_write", now=now, **facts)
+    up_to = "" if facts["up_to"] is None else f", up to K3 {facts['up_to']:.2g}"
+    words = f"{facts['because']}{up_to}"
+    subject = f"{facts['run']}/{facts['cause']}"
+    audit.note(store, cursor, now, author=facts["author"], action="finding accepted", subject=subject, words=words)
+
+
+def _end(store: Store, cursor: Any, run: str, cause: str, *, author: str, policy: bool, now: datetime) -> None:
+    store.execute(cursor, "acceptances_withdraw", run=run, cause=cause, author=author, policy=policy, now=now)
+    words = "alerts and vetoes again"
+    audit.note(store, cursor, now, author=author, action="acceptance withdrawn", subject=f"{run}/{cause}", words=words)
+
+
+_ACTIONS: Final[actions.Actions] = {
+    ACCEPT: ("accept a finding of a run, up to a size", _accept),
+    WITHDRAW: ("withdraw an acceptance", _withdraw),
+}

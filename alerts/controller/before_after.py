@@ -1,0 +1,131 @@
+"""A run before and after its correction began, in numbers that say how sure they are.
+
+Medians of blocks of neighbouring steps, with an interval that knows them to be dependent: see `logprobe.monitor.compare.level`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.alerts.controller.effect import FEWEST
+from logprobe.monitor.columns import floats
+from logprobe.monitor.compare.level import interval
+
+Floats = NDArray[np.float64]
+
+_BLOCKS: Final = 10
+# Column of `controller_trend`, words, unit, and whether a change is told as a factor.
+QUANTITIES: Final = (
+    ("k3", "K3 of the pair backend", "nats", True),
+    ("masked", "share of the tokens masked", "", False),
+    ("ess", "ESS of the ratios", "", False),
+    ("weight_ess", "ESS of the weights", "", False),
+    ("reward", "reward", "", False),
+    ("grad_norm", "gradient norm", "", True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A median of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it rests on."""
+
+    value: float
+    low: float
+    high: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One quantity on both sides of the switch.
+
+    Attributes:
+        name: column of `controller_trend`.
+        words: for people.
+        unit: as the catalog writes it.
+        before: None: measured in too few steps.
+        after: likewise.
+        change: after minus before, or after over before where `factor`; None: one side is unknown.
+        sure: whether the interval of the change leaves "no change" out.
+        factor: how the change is told.
+    """
+
+    name: str
+    words: str
+    unit: str
+    before: Estimate | None
+    after: Estimate | None
+    change: Estimate | None
+    sure: bool
+    factor: bool
+
+
+def figures(trend: pa.Table, from_step: int, window: int) -> list[Figure]:
+    """What changed at `from_step`, over `window` steps on either side; quantities that were never measured are left out.
+
+    `trend`: rows of `controller_trend`.
+    """
+    steps = trend["step"].to_numpy()
+    sides = [(steps >= from_step - window) & (steps < from_step), (steps >= from_step) & (steps < from_step + window)]
+    found = []
+    for name, words, unit, factor in QUANTITIES:
+        values = floats(trend[name])
+        logs = [_usable(values[side], factor=factor) for side in sides]
+        if any(side.size for side in logs):
+            found.append(_figure((name, words, unit, factor), logs[0], logs[1]))
+    return found
+
+
+def document(figure: Figure) -> dict[str, Any]:
+    """As JSON has it."""
+
+    def of(estimate: Estimate | None) -> Mapping[str, Any] | None:
+        return None if estimate is None else {name: getattr(estimate, name) for name in Estimate.__slots__}
+
+    plain = {name: getattr(figure, name) for name in ("name", "words", "unit", "sure", "factor")}
+    return {**plain, "before": of(figure.before), "after": of(figure.after), "change": of(figure.change)}
+
+
+def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats) -> Figure:
+    name, words, unit, factor = quantity
+    first, second = _level(before), _level(after)
+    change, sure = None, False
+    if first is not None and second is not None:
+        middle, half = second[0] - first[0], math.hypot(first[1], second[1])
+        change, sure = _estimate(middle, half, min(before.size, after.size), factor=factor), abs(middle) > half
+    return Figure(
+        name,
+        words,
+        unit,
+        None if first is None else _estimate(*first, before.size, factor=factor),
+        None if second is None else _estimate(*second, after.size, factor=factor),
+        change,
+        sure,
+        factor,
+    )
+
+
+def _level(values: Floats) -> tuple[float, float] | None:
+    """Mean of block medians, and half the width of its interval; None for too few steps."""
+    if values.size < FEWEST:
+        return None
+    return interval(np.array([np.median(block) for block in np.array_split(values, _BLOCKS)]))
+
+
+def _estimate(middle: float, half: float, steps: int, *, factor: bool) -> Estimate:
+    ends = (middle, middle - half, middle + half)
+    value, low, high = (math.exp(end) for end in ends) if factor else ends
+    return Estimate(value, low, high, steps)
+
+
+def _usable(values: Floats, *, factor: bool) -> Floats:
+    """What was measured; logarithms where a change is a factor."""
+    known = values[np.isfinite(values) & ((values > 0) if factor else True)]
+    return np.log(known) if factor else known

@@ -1,0 +1,190 @@
+"""What the controller sees of a run: read from the store, and previewed with the very code that the trainer would run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logprobe.alerts.controller import decide, effect
+from logprobe.alerts.controller.policy import Policy
+from logprobe.alerts.controller.refusals import UPSTREAM
+from logprobe.alerts.controller.situation import Acknowledgement, Control, KnownFinding, Preview, Situation
+from logprobe.collectors.correction import CorrectionConfig, Report, correct
+from logprobe.monitor.columns import floats
+from logprobe.monitor.ragged import float_lists
+from logprobe.monitor.reader import Reader
+from logprobe.monitor.store.store import Store
+
+_COVERAGE_STEPS: Final = 20
+_PREVIEW_STEPS: Final = 5
+_MOST_PREVIEWED: Final = 2_000_000  # tokens
+_MOST_CELLS: Final = 1_000_000  # of a padded batch
+_ACKNOWLEDGED_STEPS: Final = 50  # back from the newest step, in which acknowledgements are looked at
+
+Reading: TypeAlias = Store | Reader
+
+
+def gather(
+    store: Reading,
+    run: str,
+    step: int,
+    control: Control,
+    policy: Policy,
+    *,
+    stopped: bool,
+    previewing: bool = False,
+) -> Situation:
+    """The situation of `run` whose newest step with metrics is `step`. Raises `QueryError`.
+
+    `previewing`: read raw tokens although nothing depends on them.
+    """
+    found, diagnosed_step = _diagnosis(store, run)
+    situation = Situation(
+        step=step,
+        verdict=found["verdict"],
+        findings=tuple(_known_finding(finding) for finding in found["findings"]),
+        diagnosed_step=diagnosed_step,
+        coverage=_coverage(store, run, step),
+        stopped=stopped,
+    )
+    if control.on:
+        situation = replace(situation, **_trainer_reports(store, run, step, control, policy))
+        if control.config is not None and decide.wants_recount(control, situation, policy):
+            counted = preview(store, run, decide.recount_step(control, situation), control.config)
+            return replace(situation, recount=None if counted is None else counted.masked_tokens)
+        return situation
+    if previewing or decide.wants_preview(control, situation, policy):
+        return replace(situation, preview=preview(store, run, step, policy.correction))
+    return situation
+
+
+def preview(store: Reading, run: str, step: int, config: CorrectionConfig) -> Preview | None:
+    """What `config` would have done to the raw tokens of the steps up to `step`.
+
+    None: none are kept, or the configuration needs advantages and not all are known.
+    """
+    table = store.read("peer_tokens", run=run, first=_first_previewed(store, run, step), last=step)
+    steps = table["step"].unique().to_pylist()
+    found = ((number, _corrected(table.filter(pc.equal(table["step"], number)), config)) for number in steps)
+    reports = {number: report for number, report in found if report is not None}
+    tokens = sum(report["tokens"] or 0.0 for report in reports.values())
+    return _preview(reports, int(tokens)) if tokens else None
+
+
+def _first_previewed(store: Reading, run: str, step: int) -> int:
+    """The step that a preview begins with: a few back, fewer where these have very many tokens."""
+    rows = store.read("cli_steps", run=run, first=step - _PREVIEW_STEPS + 1, last=step).to_pylist()
+    newest_first = sorted(rows, key=lambda row: -row["step"])
+    before = accumulate((row["tokens"] for row in newest_first), initial=0)
+    return min(
+        (row["step"] for row, tokens in zip(newest_first, before, strict=False) if tokens < _MOST_PREVIEWED),
+        default=step,
+    )
+
+
+def _preview(reports: Mapping[int, Report], tokens: int) -> Preview:
+    merged = Report.merge(*reports.values())
+    return Preview(
+        steps=(min(reports), max(reports)),
+        tokens=tokens,
+        masked_tokens=merged["masked_frac"] or 0.0,
+        masked_sequences=merged["masked_seq_frac"] or 0.0,
+        masked_advantage=merged["masked_advantage_frac"],
+        weight_ess=merged["ess_after"],
+    )
+
+
+def _corrected(table: pa.Table, config: CorrectionConfig) -> Report | None:
+    """What the trainer would have reported for one step's tokens; None where advantages are needed and not known.
+
+    Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all. What weights
+    are normalized by changes neither the masks nor the effective sample size.
+    """
+    columns = [float_lists(table[name]) for name in ("rollout", "trainer", "mask", "advantage")]
+    rollout, trainer, mask, advantage = columns
+    known = all(np.isfinite(values[masked > 0]).all() for values, masked in zip(advantage, mask, strict=True))
+    if config.needs_advantages and not known:
+        return None
+    plain = config.replace(normalize=False)
+    parts = []
+    for chosen in _batches([len(values) for values in mask]):
+        given = [[column[index] for index in chosen] for column in (rollout, trainer, mask)]
+        report = correct(plain, *given, advantages=[advantage[i] for i in chosen] if known else None).report
+        report.start()  # until its sums are taken it holds the whole batch
+        parts.append(report)
+    return Report.merge(*parts)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of sequences, shortest first, in batches that take no more than so many cells when padded."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index] > _MOST_CELLS:
+            yield batch
+            batch = []
+        batch.append(index)
+    yield batch
+
+
+def _diagnosis(store: Reading, run: str) -> tuple[Mapping[str, Any], int | None]:
+    """The latest one, and the newest step that it has seen."""
+    rows = store.read("diagnosis_latest", run=run).to_pylist()
+    if not rows:
+        return {"verdict": "no_data", "findings": []}, None
+    return json.loads(rows[0]["document"]), rows[0]["step"]
+
+
+def _known_finding(finding: Mapping[str, Any]) -> KnownFinding:
+    layer = finding["layer"]
+    return KnownFinding(
+        cause=finding["cause"],
+        layer=layer,
+        confidence=finding["confidence"],
+        explanation=finding.get("explanation", ""),
+        vetoes=finding.get(
+            "vetoes", layer in UPSTREAM
+        ),  # an earlier version's diagnosis did not say: every fault counts
+        accepted=finding.get("accepted") is not None,
+    )
+
+
+def _coverage(store: Reading, run: str, step: int) -> float | None:
+    value: float | None = store.read("controller_coverage", run=run, first=step - _COVERAGE_STEPS + 1, last=step)[
+        "coverage"
+    ][0].as_py()
+    return value
+
+
+def _trainer_reports(store: Reading, run: str, step: int, control: Control, policy: Policy) -> dict[str, Any]:
+    """What the trainer said lately; and the effect, where it is due."""
+    first = decide.since(control)
+    recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
+    if not decide.effect_due(control, step, policy):
+        return {"acknowledgements": recent}
+    return {"acknowledgements": recent, "effect": _effect(store, run, first, policy.effect_steps, control)}
+
+
+def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:
+    rows = store.read("controller_acks", run=run, first=first, last=last).to_pylist()
+    return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
+
+
+def _effect(store: Reading, run: str, since: int, window: int, control: Control) -> dict[str, Any] | None:
+    wanted = None if control.config is None else control.config.fingerprint()
+    said = _acknowledgements(store, run, since, since + window - 1)
+    shares = [ack.masked for ack in said if ack.masked is not None and ack.fingerprint == wanted]
+    table = store.read("controller_series", run=run, first=since - window, last=since + window)
+    return effect.judge(_series(table), since, window, masked=sum(shares) / len(shares) if shares else None)
+
+
+def _series(table: pa.Table) -> dict[str, effect.Series]:
+    steps = table["step"].to_numpy()
+    columns = {effect.K3: "k3", **{name: name for name in effect.SCALARS}}
+    return {name: (steps, floats(table[column])) for name, column in columns.items()}

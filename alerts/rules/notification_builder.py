@@ -1,0 +1,117 @@
+"""From a message to the notification that channels send: the numbers, what they mean, and what changed before. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.rules.evaluation import REMINDER, Message
+from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.rule import Rule
+
+_RUN: Final = re.compile(r"\bRUN\b")
+_BEFORE, _AFTER = 50, 20  # steps of a chart, so that what was usual can be seen beside it
+_NOTHING: Final = Observation("missing", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a notification tells beside the alert itself.
+
+    Attributes:
+        step: newest step of the run.
+        series: recent (step, value) of the metric.
+        changes: what changed before, as (what, when).
+        page: address of the dashboard; None: there is none.
+    """
+
+    step: int | None = None
+    series: Sequence[tuple[int, float]] = ()
+    changes: Sequence[tuple[str, datetime]] = ()
+    page: str | None = None
+
+
+def build(run: str, message: Message, around: Surroundings) -> Notification:
+    """The notification of a message about `run`."""
+    alert, rule = message.alert, message.alert.rule
+    seen = alert.observation or _NOTHING
+    step = message.step if message.step is not None else around.step
+    since = seen.since_step if seen.since_step is not None else alert.notified.since_step
+    return Notification(
+        key=message.key,
+        run=run,
+        rule=rule.name,
+        episode=message.episode,
+        state=message.word,
+        severity=rule.severity,
+        at=message.at,
+        summary=_summary(rule, seen, message),
+        step=step,
+        metric=rule.metric,
+        pair=rule.of_pair,
+        slice=alert.slice,
+        value=seen.value,
+        unit=seen.unit if seen.unit is not None or rule.declared is None else rule.declared.unit,
+        baseline=seen.baseline,
+        since_step=since,
+        doubling_steps=seen.doubling_steps,
+        description=_description(rule, run, message),
+        layer=seen.layer or rule.layer,
+        cause=seen.cause,
+        fix=None if message.word == "resolved" else seen.fix or rule.annotations.fix,
+        changes=tuple(f"{what}, {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in around.changes),
+        labels=rule.labels,
+        link=_link(around.page, run, step, since),
+        series=tuple(around.series),
+    )
+
+
+def _description(rule: Rule, run: str, message: Message) -> str:
+    """What it means and what to do, with the run's name where the rule says RUN; nothing is to be done about what is over."""
+    if message.word == "resolved":
+        return ""
+    text = " ".join(filter(None, (rule.annotations.description, rule.annotations.runbook)))
+    return _RUN.sub(lambda _: run, text)
+
+
+def _summary(rule: Rule, seen: Observation, message: Message) -> str:
+    if message.acknowledgement is not None:
+        said = message.acknowledgement
+        if said.until is not None:
+            return f"{said.author} snoozed it until {said.until:%Y-%m-%d %H:%M} UTC: {said.reason}"
+        return f"{said.author} acknowledged it: {said.reason}"
+    if message.word == REMINDER:
+        return " ".join(filter(None, ("The snooze ended, and it is still firing.", _sentence(seen.words))))
+    if message.word == "resolved":
+        return f"Resolved. {_sentence(seen.words)}".strip()
+    return " ".join(filter(None, (rule.annotations.summary, _sentence(seen.words))))
+
+
+def _sentence(words: str) -> str:
+    """A capital letter in front, unless a name stands there, and a full stop behind."""
+    if not words:
+        return ""
+    is_word = words.partition(" ")[0].isalpha()
+    return (words[0].upper() if is_word else words[0]) + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
+
+
+def _link(page: str | None, run: str, step: int | None, since: int | None) -> str | None:
+    if page is None:
+        return None
+    wanted = {"run": run} if step is None else {"run": run, "step": step, "steps": steps_around(step, since)}
+    return f"{page}/?{urlencode(wanted, safe=':')}"
+
+
+def steps_around(step: int, since: int | None = None) -> str:
+    """The steps that a chart of an alert shows, as the dashboard's address has them: ``first:last``.
+
+    >>> steps_around(533, 470), steps_around(4)
+    ('420:553', '0:24')
+    """
+    first = step if since is None else min(since, step)
+    return f"{max(0, first - _BEFORE)}:{step + _AFTER}"

@@ -1,0 +1,163 @@
+"""How a run is doing right now, for the rules that look at no single step: diagnosis, acknowledgements, heartbeats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from logprobe.alerts.liveness import Writer
+from logprobe.alerts.rules import deadman
+from logprobe.alerts.rules.deadman import Pulse
+from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.rule import DeadMan, Diagnosed, Doubled, Rule, Unacknowledged
+from logprobe.monitor.analysis.slices import Source
+
+_MOST: Final = 0.75  # of the gap
+
+Fields: TypeAlias = Mapping[str, Any]  # some of those of `Present`
+Part: TypeAlias = Callable[[Source, str], Fields]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """What is known of a run apart from its steps.
+
+    Attributes:
+        pulse: its heartbeats.
+        findings: of the newest diagnosis, as `Finding.document` has them; None: there was none yet.
+        diagnosed: newest step that the diagnosis has seen; None: there was none yet.
+        control: what the correction's controller remembers of the run; None: nothing.
+    """
+
+    pulse: Pulse
+    findings: Sequence[Mapping[str, Any]] | None = None
+    control: Mapping[str, Any] | None = None
+    diagnosed: int | None = None
+
+
+class RunStatuses:
+    """The present of each run, read again only where it may be another: reading it costs more than all else that a quiet second does."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._known: dict[tuple[str, Part], tuple[Hashable, Fields]] = {}
+
+    def of(self, run: str, marks: Mapping[str, Hashable]) -> RunStatus:
+        """That of `run`. `marks`: a row of `alert_runs`."""
+        parts = [self._part(run, part, tuple(marks[name] for name in names)) for part, names in _MARKS.items()]
+        return RunStatus(**{name: value for fields in parts for name, value in fields.items()})
+
+    def _part(self, run: str, part: Part, mark: Hashable) -> Fields:
+        known = self._known.get((run, part))
+        if known is None or known[0] != mark:
+            known = self._known[run, part] = (mark, part(self._source, run))
+        return known[1]
+
+
+def read(source: Source, run: str) -> RunStatus:
+    """The present of a run, from a service or a store."""
+    return RunStatus(**{name: value for part in _MARKS for name, value in part(source, run).items()})
+
+
+def _pulse(source: Source, run: str) -> Fields:
+    row = source.read("alert_pulse", run=run).to_pylist()[0]
+    row["rollouts"] = row.pop("rollout_segments") > 0
+    return {"pulse": Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})}
+
+
+def _diagnosis(source: Source, run: str) -> Fields:
+    rows = source.read("diagnosis_latest", run=run).to_pylist()
+    return {"findings": json.loads(rows[0]["document"])["findings"], "diagnosed": rows[0]["step"]} if rows else {}
+
+
+def _control(source: Source, run: str) -> Fields:
+    rows = source.read("controller_read", run=run).to_pylist()
+    return {"control": json.loads(rows[0]["control"])} if rows else {}
+
+
+# What reads a part of the present, and the columns of `alert_runs` without whose change the part is the same.
+_MARKS: Final[Mapping[Part, Sequence[str]]] = {
+    _pulse: ("last_arrival", "revision"),
+    _diagnosis: ("diagnosed_at",),
+    _control: ("controlled_at",),
+}
+
+
+def observe(rules: Sequence[Rule], present: RunStatus, now: datetime) -> dict[str, Observation]:
+    """What the rules that look at the present make of it, by rule name."""
+    observations = {rule.name: _observe(rule, present, now) for rule in rules}
+    return {name: observation for name, observation in observations.items() if observation is not None}
+
+
+def _observe(rule: Rule, present: RunStatus, now: datetime) -> Observation | None:
+    if isinstance(rule.when, DeadMan):
+        return deadman.observe(rule.when, present.pulse, now)
+    if isinstance(rule.when, Diagnosed):
+        return _diagnosed(rule.when, present.findings)
+    if isinstance(rule.when, Unacknowledged):
+        return _unacknowledged(present.control)
+    if isinstance(rule.when, Doubled):
+        return _doubled(present.pulse)
+    return None
+
+
+def _doubled(pulse: Pulse) -> Observation:
+    if not pulse.doubled:
+        return Observation("good", "no sequence is in the store twice")
+    since = "" if pulse.doubled_since is None else f", from step {pulse.doubled_since} on"
+    words = f"{pulse.doubled:,} sequences are in the store twice and count twice{since}"
+    return Observation("bad", words, float(pulse.doubled), "sequences", since_step=pulse.doubled_since)
+
+
+def _diagnosed(when: Diagnosed, findings: Sequence[Mapping[str, Any]] | None) -> Observation:
+    if findings is None:
+        return Observation("missing", "the run has not been diagnosed yet")
+    meant = [finding for finding in findings if finding["cause"] in when.causes or finding["layer"] in when.layers]
+    sure = [finding for finding in meant if finding["confidence"] >= when.confidence and _alarms(finding)]
+    if not sure:
+        return Observation("good", "the diagnosis found no such cause, or only expected ones")
+    worst = max(sure, key=lambda finding: float(finding["confidence"]))
+    return Observation(
+        "bad",
+        worst["explanation"],
+        since_step=worst["since_step"],
+        cause=worst["cause"],
+        layer=worst["layer"],
+        fix=worst["fix"],
+    )
+
+
+def _alarms(finding: Mapping[str, Any]) -> bool:
+    """Whether anybody has to know: what is as expected, or accepted, is on its page."""
+    return finding.get("urgency") != "informational" and finding.get("accepted") is None
+
+
+def lived_with(present: RunStatus) -> dict[str, str]:
+    """Causes that alerts on metrics share, of which people accepted what makes the metric so; and what they said.
+
+    A mean ratio other than 1 is accepted with the semantic findings, all of them; a large gap with findings that make most of it.
+    """
+    accepted = [finding for finding in present.findings or () if finding.get("accepted") is not None]
+    semantic = [finding for finding in present.findings or () if finding["layer"] == "semantic"]
+    known: dict[str, str] = {}
+    if semantic and all(not _alarms(finding) for finding in semantic) and any(each in accepted for each in semantic):
+        known["diagnosis-semantic"] = _because(semantic)
+    if sum((finding.get("share") or {}).get("now") or 0.0 for finding in accepted) >= _MOST:
+        known["gap-large"] = _because(accepted)
+    return known
+
+
+def _because(findings: Sequence[Mapping[str, Any]]) -> str:
+    said = (f"{f['cause']}: {f['accepted'].get('because') or 'accepted'}" for f in findings if f.get("accepted"))
+    return f"accepted: {'; '.join(said)}"
+
+
+def _unacknowledged(control: Mapping[str, Any] | None) -> Observation:
+    if control is None:
+        return Observation("missing", "no correction was ever switched on")
+    if control.get("phase") == "issued" and control.get("ack_missed"):
+        return Observation("bad", f"the correction from step {control.get('from_step')} on is not acknowledged")
+    return Observation("good", "no correction is waiting for an acknowledgement")

@@ -1,0 +1,102 @@
+"""`logprobe bisect RUN --model VERSION=PATH` or `--sample FILE --model PATH`: which settings make the gap, each tried on a real engine.
+
+The JSON form is public API, one document, unknown is null; arms are sorted by the share they remove:
+
+    {"departs", "departs_all", "why",
+     "baseline": {"k3", "noise_floor", "tokens_per_s", "legs": {"engine_state", "engine", "trainer", "policy_age"}},
+     "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
+               "verdict": "this is it|contributes|innocent|not testable here", "note", "cause"}],
+     "smallest_set": [knob …], "parity", "not_measured": [...]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from logprobe.app import tables
+from logprobe.app.proof_setup import keep, task_of
+from logprobe.monitor.proof.arm_cache import ArmCache
+from logprobe.monitor.proof.bisecting import Arm, Bisection
+from logprobe.monitor.proof.countdown import Countdown
+from logprobe.monitor.proof.experiment import bisect
+from logprobe.monitor.proof.knobs import chosen
+from logprobe.monitor.proof.nursery import Nursery
+from logprobe.monitor.proof.place import Executor
+from logprobe.monitor.proof.ray_executor import RayExecutor
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints which settings make the gap."""
+    knobs = chosen(None if arguments.knobs is None else arguments.knobs.split(","))
+    task = task_of(arguments)
+    try:
+        with _executor(arguments.ray) as executor:
+            found = bisect(
+                task.sequences,
+                task.setup,
+                knobs=knobs,
+                against=arguments.against,
+                floor=arguments.floor,
+                minutes=arguments.minutes,
+                run=ArmCache(cache_folder(arguments), executor),
+                place=executor.place,
+                countdown=Countdown(_say, at_once=executor.place.arms),
+            )
+    except KeyboardInterrupt:
+        print("stopped; finished arms are kept, the same command continues", file=sys.stderr)
+        raise
+    keep(arguments, "bisect", found.document())
+    if arguments.json:
+        print(tables.dump(found.document()))
+    else:
+        sys.stdout.write(text(found))
+    return 0
+
+
+def _executor(address: str | None) -> Executor:
+    """This machine, or the Ray cluster at an address."""
+    return Nursery() if address is None else RayExecutor(address)
+
+
+def _say(line: str) -> None:
+    print(tables.harmless(line), file=sys.stderr, flush=True)
+
+
+def cache_folder(arguments: argparse.Namespace) -> Path:
+    """Where finished arms are kept."""
+    if arguments.cache:
+        return Path(arguments.cache).expanduser()
+    if arguments.home:
+        return Path(arguments.home).expanduser() / "proof"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "logprobe" / "proof"
+
+
+def text(found: Bisection) -> str:
+    """The result for people: the verdict, the smallest set, and the table."""
+    k3 = tables.cell(None if found.whole is None else found.whole.k3)
+    lines = [
+        f"departs   {', '.join(found.decision.departs_all) or found.decision.departs}: {found.decision.why}",
+        f"baseline  K3 {k3} between r and t, noise floor {tables.cell(found.noise_floor)}",
+    ]
+    legs = [f"{side} {tables.cell(leg.k3)}" for side, leg in found.legs.items() if leg is not None]
+    lines += [f"made of   {', '.join(legs)}"] if legs else []
+    if found.smallest_set:
+        parity = "restores parity" if found.parity else "removes most, not all, of the gap"
+        lines.append(f"change    {', '.join(found.smallest_set)}: {parity}")
+    elif found.decision.departs != "none":
+        lines.append("change    no setting that was tried removes the gap")
+    if found.arms:
+        header = ["knob", "setting", "K3", "removed", "95 %", "tokens/s", "verdict", "note"]
+        lines += ["", tables.aligned(header, [_row(arm, found.tokens_per_s) for arm in found.arms], widest=90)]
+    lines += [f"not measured: {tables.harmless(words)}" for words in found.not_measured]
+    return "\n".join(lines) + "\n"
+
+
+def _row(arm: Arm, baseline: float | None) -> list[str | float | None]:
+    speed = None if arm.tokens_per_s is None or not baseline else f"×{arm.tokens_per_s / baseline:.2f}"
+    removed = None if arm.removed is None else f"{arm.removed:.1%}"
+    interval = None if arm.interval is None else f"{arm.interval[0]:.0%} … {arm.interval[1]:.0%}"
+    return [arm.knob, arm.setting, arm.k3, removed, interval, speed, arm.verdict, arm.note]

@@ -1,0 +1,65 @@
+"""`logprobe probe RUN --url URL`: the running engine scores a few of its newest sequences again, once.
+
+The JSON form is public API, one document, unknown is null:
+
+    {"run", "version", "gap": {"a": "r", "b": "r_again", "k3", "abs_diff_mean", "interval", "tokens", "broken"},
+     "cached": {…}, "uncached": {…}, "sequences", "scored_tokens", "reason", "why"}
+
+Exit code 3: it could not be measured; `reason` says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Final
+
+from logprobe.app import probe_file, tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.monitor.home import Home
+from logprobe.monitor.proof.live.look import SETTLE, Look, confirmed, look
+from logprobe.monitor.proof.paired import Gap
+from logprobe.monitor.reader import open_reader
+
+_NOT_MEASURED: Final = 3
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Looks once; records nothing."""
+    given = {
+        "url": arguments.url,
+        "replica": arguments.replica,
+        "sequences": arguments.sequences,
+        "share": arguments.share,
+    }
+    options = {"key_env": arguments.key_env, **({} if arguments.running is None else {"running": arguments.running})}
+    (settings,) = probe_file.checked("logprobe probe", {"probe": [{**given, **options}]})
+    home = Home(home_path(arguments))
+    with open_reader(home.path) as reader:
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        found = look(reader, home, arguments.name, probe_file.engine(settings), settings)
+    if found.gap is not None:
+        time.sleep(SETTLE.total_seconds())
+        with open_reader(home.path) as reader:
+            found = confirmed(found, reader, home, settings.replica)
+    sys.stdout.write(f"{tables.dump(found.document())}\n" if arguments.json else text(found))
+    return 0 if found.gap is not None else _NOT_MEASURED
+
+
+def text(found: Look) -> str:
+    """The look for people."""
+    if found.gap is None:
+        return f"not measured: {tables.harmless(found.why)}\n"
+    rows = [
+        [name, gap.k3, _interval(gap), gap.abs_diff_mean, gap.tokens, gap.broken or None]
+        for name, gap in (("all", found.gap), ("with cached prompt tokens", found.cached), ("without", found.uncached))
+        if gap is not None
+    ]
+    header = ["sequences", "K3", "95 %", "mean |d|", "tokens", "broken"]
+    words = f"{found.sequences} sequences of weight version {found.version}, {found.scored} tokens scored"
+    return f"{tables.aligned(header, rows)}\n\n{tables.harmless(words)}\n"
+
+
+def _interval(gap: Gap) -> str | None:
+    return None if gap.interval is None else f"{gap.interval[0]:.2g} … {gap.interval[1]:.2g}"

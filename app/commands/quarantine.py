@@ -1,0 +1,137 @@
+"""`logprobe quarantine`: files that were moved out of the spool because they cannot be trusted, and what to do about them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path
+from logprobe.app.lost_records import about_file
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, SegmentError
+from logprobe.collectors.spool.safe_read import read_regular
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import quarantine_actions
+from logprobe.monitor.reader import open_reader
+
+_WIDEST: Final = 160  # characters of a cell: a path should fit
+_ASIDE: Final = ("path", "run", "reason", "bytes", "moved_at")
+_STUCK: Final = ("path", "run", "error", "attempts", "retry_seconds")
+
+Row = dict[str, Any]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what was asked; → exit code."""
+    return _COMMANDS[arguments.action](arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with open_reader(home_path(arguments)) as reader:
+        files = reader.read("quarantine_list", run=arguments.run).to_pylist()
+        stuck = reader.status().get("stuck", {}).get("files", [])
+    stuck = [each for each in stuck if arguments.run in {None, each["run"]}]
+    if arguments.json:
+        print(tables.dump({"files": files, "stuck": stuck}))
+        return 0
+    _print("in quarantine", files, _ASIDE)
+    _print("in the spool, cannot be read now", stuck, _STUCK)
+    return 0
+
+
+def _print(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    if not rows:
+        print(f"{title}: none")
+        return
+    print(f"{title}: {len(rows)}")
+    print(tables.aligned(list(columns), [[row[name] for name in columns] for row in rows], widest=_WIDEST))
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    home = Home(home_path(arguments))
+    name = quarantine_actions.full_name(arguments.file)
+    with open_reader(home) as reader:
+        rows = [row for row in reader.read("quarantine_list", run=None).to_pylist() if row["path"] == name]
+    if not rows:
+        raise ConfigurationError(f"no file {arguments.file!r} in quarantine; see `logprobe quarantine list`")
+    happened, remedy = about_file(rows[0]["reason"])
+    document = {**rows[0], "happened": happened, "remedy": remedy, "content": _content(home.path / name)}
+    if arguments.json:
+        print(tables.dump(document))
+    else:
+        print("\n".join(f"{key.replace('_', ' '):<10} {_fact(value)}" for key, value in document.items()))
+    return 0
+
+
+def _fact(value: Any) -> str:
+    return tables.harmless(value) if isinstance(value, str) else tables.cell(value)
+
+
+def _content(path: Path) -> str:
+    """What is in the file, as far as it can be read."""
+    try:
+        data = read_regular(path)
+    except SegmentError as error:
+        return str(error)
+    except OSError as error:
+        return f"cannot be read ({error})"
+    try:
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    except (pa.ArrowException, OSError) as error:
+        return f"{len(data):,} bytes, not an Arrow file ({error})"
+    stated = {
+        key.decode(errors="replace"): value.decode(errors="replace")
+        for key, value in (table.schema.metadata or {}).items()
+    }
+    said = ", ".join(
+        f"{key.removeprefix('logprobe.')} {value}" for key, value in stated.items() if key.startswith("logprobe.")
+    )
+    return f"an Arrow file with {table.num_rows:,} rows; {said or 'not written by logprobe'}"
+
+
+def _retry(arguments: argparse.Namespace) -> int:
+    return _change(arguments, quarantine_actions.RETRY)
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    return _change(arguments, quarantine_actions.DROP)
+
+
+def _change(arguments: argparse.Namespace, action: str) -> int:
+    """Does it for each file; what fails for one is said and does not keep the others from it."""
+    home = Home(home_path(arguments))
+    done = [_outcome(home, action, file, arguments.author) for file in _files(home, arguments)]
+    if arguments.json:
+        print(tables.dump(done))
+    else:
+        for each in done:
+            print(f"{tables.harmless(each['file'])}: {tables.harmless(each['error'] or each['status'])}")
+    return 1 if any(each["error"] for each in done) else 0
+
+
+def _outcome(home: Home, action: str, file: str, author: str) -> Row:
+    try:
+        return {**quarantine_actions.perform(home, action, {"file": file, "author": author}), "error": None}
+    except LogprobeError as error:
+        return {"file": file, "status": "unchanged", "error": str(error).partition("\n")[0]}
+
+
+def _files(home: Home, arguments: argparse.Namespace) -> list[str]:
+    if bool(arguments.files) == arguments.all:
+        raise ConfigurationError("which files? name them as `logprobe quarantine list` does, or pass --all")
+    if arguments.files:
+        return list(arguments.files)
+    with open_reader(home) as reader:
+        return [row["path"] for row in reader.read("quarantine_list", run=arguments.run).to_pylist()]
+
+
+_COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "list": _list,
+    "show": _show,
+    "retry": _retry,
+    "drop": _drop,
+}

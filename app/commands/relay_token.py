@@ -1,0 +1,48 @@
+"""`logprobe relay-token`: who may send which runs to this home's service."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime, timedelta
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path
+from logprobe.monitor.home import Home
+from logprobe.monitor.relay import tokens
+from logprobe.monitor.relay.files import RelayFiles
+from logprobe.monitor.relay.tokens import Writers
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints a new token, alone on its line; without a name, the writers there are."""
+    place = RelayFiles.of(Home(home_path(arguments)).create()).create()
+    writers, now = tokens.load(place.tokens), datetime.now(UTC)
+    if arguments.name is None:
+        _list(writers, now, as_json=arguments.json)
+    elif arguments.revoke:
+        tokens.save(place.tokens, writers.revoke(arguments.name))
+    else:
+        overlap = timedelta(hours=arguments.overlap)
+        changed, token = writers.grant(arguments.name, arguments.run or (), now, overlap=overlap)
+        tokens.save(place.tokens, changed)
+        print(token)
+    return 0
+
+
+def _list(writers: Writers, now: datetime, *, as_json: bool) -> None:
+    rows = [
+        {
+            "name": writer.name,
+            "runs": ", ".join(writer.runs),
+            "tokens": sum(secret.counts(now) for secret in writer.secrets),
+            "newest": max((secret.created for secret in writer.secrets), default=None),
+        }
+        for writer in writers.by_name.values()
+    ]
+    if as_json:
+        print(json.dumps(rows))
+    elif rows:
+        print(tables.aligned(list(rows[0]), [list(row.values()) for row in rows]))
+    else:
+        print("no writers; make one: logprobe relay-token NAME --run PATTERN")

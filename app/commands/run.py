@@ -1,0 +1,37 @@
+"""`logprobe run -- COMMAND`: the command, with hooks for every framework that logprobe knows, in all of its Python processes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from logprobe.app.arguments import home_path
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.integrations import known
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Becomes the command: its exit code, signals and output are its own."""
+    command = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    if not command:
+        raise ConfigurationError("no command: logprobe run -- python train.py …")
+    if shutil.which(command[0]) is None:
+        raise ConfigurationError(f"{command[0]!r} is not a program on the PATH: logprobe run -- python train.py …")
+    os.execvpe(command[0], command, environment(os.environ, str(home_path(arguments)), arguments.run))  # noqa: S606 - what the user typed
+
+
+def environment(inherited: Mapping[str, str], home: str, run_name: str | None) -> dict[str, str]:
+    """What the command and its children get: where to record, and a folder that Python looks into when it starts."""
+    folder = str(Path(known.__file__).with_name("site"))
+    paths = [folder, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
+    names = {"LOGPROBE_RUN": run_name} if run_name else {}
+    return {
+        **inherited,
+        known.HOOKS_VARIABLE: "1",
+        "LOGPROBE_HOME": str(Path(home).absolute()),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        **names,
+    }

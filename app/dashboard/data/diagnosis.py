@@ -1,0 +1,58 @@
+"""What the service has concluded about a run: its diagnosis, its own normal, and the alerts that fire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.monitor.diagnosis.growth import growth_of
+from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.reader import Reader
+
+K3: Final = "backend.k3_kl"
+
+
+@dataclass(frozen=True)
+class LatestDiagnosis:
+    """The newest diagnosis of a run.
+
+    Attributes:
+        document: as `Diagnosis.document` gives it.
+        step: last one that it has seen.
+        at: when it was made.
+        growth: K3 over time up to then; its baseline is the run's own normal.
+        firing: alerts that fire, the worst first, by rule.
+    """
+
+    document: Mapping[str, Any]
+    step: int
+    at: datetime
+    growth: Growth
+    firing: tuple[str, ...] = ()
+
+
+def read_latest_diagnosis(reader: Reader, series: RunSeries) -> LatestDiagnosis | None:
+    """The newest diagnosis; None: there is none yet."""
+    rows = reader.read("diagnosis_latest", run=series.run).to_pylist()
+    if not rows:
+        return None
+    (row,) = rows
+    document = json.loads(row["document"])
+    alerts = reader.read("alert_list", run=series.run).to_pylist()
+    return LatestDiagnosis(
+        document=document,
+        step=row["step"],
+        at=row["diagnosed_at"],
+        growth=Growth.of(document["growth"]) if "growth" in document else _judged(reader, series, row["step"]),
+        firing=tuple(alert["rule"] for alert in alerts if alert["phase"] in {"firing", "recovering"}),
+    )
+
+
+def _judged(reader: Reader, series: RunSeries, last: int) -> Growth:
+    """Growth up to a step, for a diagnosis of an earlier version, which did not keep it."""
+    seen = series.steps <= last
+    return growth_of(reader, series.run, series.steps[seen].tolist(), series.column(K3)[seen].tolist())

@@ -1,0 +1,98 @@
+"""The top bar's data: runs, what the chosen one is doing, how far behind the service is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from logprobe.app.dashboard.data.feed import Snapshot
+from logprobe.app.dashboard.elements.links import link
+from logprobe.app.dashboard.page_table import Page
+from logprobe.app.numbers import duration
+from logprobe.app.runs import Run
+
+_NOTICEABLE_SECONDS: Final = 0.05
+_EXACT_SECONDS: Final = 10.0
+
+
+def bar_of(
+    snapshot: Snapshot,
+    run: Run | None,
+    *,
+    asked: str | None,
+    now: datetime,
+    interval: float,
+    pages: Sequence[Page] = (),
+    page: str = "",
+) -> dict[str, Any]:
+    """Data of `browser/bar.js`. `asked`: the run the address names; `interval`: seconds until the bar asks for news.
+
+    `pages`: of the dashboard, in the order of their tabs; `page`: path of the one that is open.
+    """
+    away = None if snapshot.away_since is None else _age(now, snapshot.away_since)
+    return {
+        "runs": [_run(each, now) for each in snapshot.runs or ()],
+        "selected": None if run is None else run.name,
+        "lag": ingest_lag(snapshot.status),
+        "away": away,
+        "notices": [*_away(snapshot, away), *_problem(snapshot), *_unknown(run, asked)],
+        "interval": interval,
+        "pages": [_tab(each, run, open=each.path == page) for each in pages],
+    }
+
+
+def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
+    tab = {"path": page.path, "title": page.title, "open": open, "href": link(page.path, run)}
+    return tab | {"about": page.about} if open else tab
+
+
+def _run(run: Run, now: datetime) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "state": run.liveness.state.value,
+        "reason": run.liveness.reason,
+        "steps": run.steps,
+        "step": run.last_step,
+        "age": None if run.last_record is None else _age(now, run.last_record),
+        "tokens": run.tokens,
+        "sequences": run.sequences,
+    }
+
+
+def _age(now: datetime, then: datetime) -> float:
+    return round(max(0.0, (now - then).total_seconds()), 1)
+
+
+def _away(snapshot: Snapshot, away: float | None) -> list[dict[str, Any]]:
+    if away is None or snapshot.runs is None:  # with nothing to show, the page itself says so
+        return []
+    text = "The monitor service is not responding"
+    return [{"kind": "away", "text": text, "age": away, "hint": "showing the last values · retrying every 2 s"}]
+
+
+def _problem(snapshot: Snapshot) -> list[dict[str, Any]]:
+    return (
+        []
+        if snapshot.problem is None
+        else [{"kind": "error", "text": snapshot.problem, "hint": "showing the last values"}]
+    )
+
+
+def _unknown(run: Run | None, asked: str | None) -> list[dict[str, Any]]:
+    if run is None or asked in {None, run.name}:
+        return []
+    return [{"kind": "info", "text": f"There is no run called {asked} here", "hint": f"showing the newest, {run.name}"}]
+
+
+def ingest_lag(status: Mapping[str, Any]) -> str | None:
+    """How long records wait until they are in the store, as the service says; None where it does not."""
+    progress = ((status.get("jobs") or {}).get("ingest") or {}).get("progress") or {}
+    backlog = status.get("backlog") or {}
+    if "lag_seconds" not in progress and "oldest_seconds" not in backlog:
+        return None
+    # Null: nothing was, or is, waiting.
+    seconds = max(progress.get("lag_seconds") or 0.0, backlog.get("oldest_seconds") or 0.0)
+    if seconds < _NOTICEABLE_SECONDS:
+        return "none"
+    return f"{seconds:.1f} s" if seconds < _EXACT_SECONDS else duration(seconds)

@@ -1,0 +1,38 @@
+"""Blocks of words and tables, as `browser/report.js` draws them. Pure; all values are text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Block = dict[str, Any]
+
+
+def heading(text: str, note: str = "") -> Block:
+    """A title; `note` beside it in small print."""
+    return {"type": "heading", "text": text, "note": note}
+
+
+def text(words: str, tone: str = "") -> Block:
+    """A paragraph; what stands between backticks is code. `tone`: a severity or verdict that colours it."""
+    return {"type": "text", "text": words, "tone": tone}
+
+
+def facts(items: Sequence[tuple[str, str]]) -> Block:
+    """Names and values, one pair per line."""
+    return {"type": "facts", "items": [list(item) for item in items]}
+
+
+def table(name: str, head: Sequence[str], rows: Sequence[Block], *, empty: str, fold: bool = False) -> Block:
+    """A table; `empty` says what it means that there are no rows. See `row`. `fold`: later rows only when the reader asks for them."""
+    return {"type": "table", "name": name, "head": list(head), "rows": list(rows), "empty": empty, "fold": fold}
+
+
+def row(cells: Sequence[str | Block], *, tone: str = "", actions: Sequence[Block] = ()) -> Block:
+    """A line of a table; `actions` are in its last cell. A cell is text, or a `place` to go to."""
+    return {"cells": list(cells), "tone": tone, "actions": list(actions)}
+
+
+def place(title: str, *, href: str, path: str, help: str = "") -> Block:  # noqa: A002 -- of a link
+    """Text that leads to another view of the dashboard: by `href` for a new window, by `path` within this one."""
+    return {"title": title, "href": href, "path": path, "help": help}

@@ -1,0 +1,119 @@
+"""What collectors lost, or wrote and is nowhere any more, in words, and what to do about it; for commands and the Data page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.spool.segments import is_temporary, run_dir
+
+UNNAMED_REMEDY: Final = "set LOGPROBE_RUN where the engine starts, and start it again"
+_SPOOL_REMEDY: Final = "do not delete <home>/spool: the service empties it; look for a cleanup job or a lost disk"
+_KEPT_AS_STATISTICS: Final = frozenset({"raw_reduced", "raw_sampled"})  # raw tokens only; every metric has them
+_DROPPED_REMEDY: Final = "see the last column of `logprobe status`: free disk space, or a larger queue_bytes"
+
+# Reason of a `SegmentError` → what happened, what to do.
+_REASONS: Final[Mapping[str, tuple[str, str]]] = {
+    "truncated": (
+        "the file is incomplete: its writer was killed, its disk was full, or a copy was interrupted",
+        "its rows are not counted; if there is an intact copy, replace the file in quarantine with it and retry",
+    ),
+    "checksum": (
+        "bytes of the file have changed since it was written",
+        "check the disk and file system; if there is an intact copy, replace the file in quarantine and retry",
+    ),
+    "unreadable": (
+        "the content is not an Arrow file, or cannot be stored",
+        "keep the file and report it; records before and after it are unaffected",
+    ),
+    "columns": (
+        "columns are missing or of another type",
+        "look for another program that writes to the spool; collectors of other versions use the same types",
+    ),
+    "foreign": (
+        "the file is not a logprobe segment, or is in the wrong folder",
+        "nothing is lost; drop it, and keep other files out of the spool",
+    ),
+    "future_schema": (
+        "written by a newer version of logprobe",
+        "upgrade the service, then retry",
+    ),
+    "too_large": (
+        "the file is larger than any segment that logprobe writes",
+        "drop it, and find out who wrote it",
+    ),
+}
+_UNKNOWN_REASON: Final = ("it cannot be trusted", "the message says why")
+
+# Event of a `health` record → what to do.
+_EVENTS: Final[Mapping[str, str]] = {
+    "queue_full": "give the recorder more memory (queue_bytes=), or record a sample (raw_fraction=)",
+    "raw_reduced": "only raw tokens are lost; use a faster disk, or raw_fraction= for an even sample",
+    "disk_refused": "free space on the recorder's disk; it then continues by itself",
+    "unwritten": "close the recorder before the process ends, with a longer timeout",
+    "statistics_dropped": "free space on the recorder's disk",
+    "retained_full": "free space on the recorder's disk",
+    "bad_input": "fix the call named in the message",
+    "bad_rows": "fix the call that recorded them; the message says what does not fit",
+    "bad_scalar": "pass finite numbers to Recorder.step",
+    "bfloat16_logprobs": "pass float32 log-probs",
+    "logprobs_missing": "sample with logprobs=0, or set LOGPROBE_VLLM_INJECT=1",
+    "foreign_columns": "this vLLM version is not supported; run `logprobe doctor` in the engine's environment",
+    "self_test": "run `logprobe doctor` in the engine's environment",
+    "mark_failed": "make the home writable for the process that calls weights.mark",
+    "marks_unreadable": "make the home readable for the engine",
+    "host_failed": "the message has the error that ended the process",
+    "closed": "record before Recorder.close",
+    "out_of_time": "close the recorder before the process ends, with a longer timeout, or record less at the end",
+    "closing": "keep the process alive until Recorder.close returns True",
+    "relay_queue": "see what keeps the node's relay from sending: network, token, the service's disk (docs/scaling.md)",
+    "relay_refused": "look at the file in the quarantine folder of the node's home",
+    "relay_not_started": "start it by hand: logprobe relay",
+    "sequences_lost": "report it with the version of vLLM",
+}
+
+
+def waiting_segments(home: Path, run: str) -> int:
+    """Segments of a run that lie in its spool."""
+    return sum(not is_temporary(path) for path in run_dir(home, run).glob("*/*.arrow"))
+
+
+def gone(sent: Mapping[str, Any], waiting: int, quarantined: int) -> tuple[str, str] | None:
+    """Sequences that collectors wrote and that are neither stored, nor in the spool, nor in quarantine; and what to do about it.
+
+    `sent`: a row of the stored query `cli_sent`. None: none is gone, or it cannot be known yet.
+    """
+    if not sent["missing"] or waiting or quarantined:
+        return None
+    text = f"{sent['missing']:,} of {sent['sent']:,} sequences that collectors wrote are neither stored nor in the spool: it was removed or lost"
+    return text, _SPOOL_REMEDY
+
+
+def dropped(problems: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Losses that collectors counted, and engines without a run name; rows of the stored query `cli_problems`."""
+    for row in problems:
+        if row["event"] == "no_run":
+            yield f"{row['times']:,} engines were not recorded: LOGPROBE_RUN was not set", UNNAMED_REMEDY
+        elif (row["tokens_lost"] or row["sequences_lost"]) and row["event"] not in _KEPT_AS_STATISTICS:
+            lost = f"{row['sequences_lost'] or 0:,} sequences, {row['tokens_lost'] or 0:,} tokens"
+            yield f"{row['component']} lost {lost} ({row['event']}): {row['message']}", _DROPPED_REMEDY
+
+
+def reused(row: Mapping[str, Any]) -> str:
+    """Sample ids with several rollout records of different tokens, a row of `cli_name_clashes`; empty where there are none."""
+    if not row["reused"]:
+        return ""
+    return (
+        f"{row['reused']:,} sample ids have several rollout records of different tokens; each is joined by its tokens"
+    )
+
+
+def about_file(reason: str) -> tuple[str, str]:
+    """What happened to a file in quarantine, and what to do about it."""
+    return _REASONS.get(reason, _UNKNOWN_REASON)
+
+
+def about_event(event: str) -> str:
+    """What to do about a collector's complaint; "": its message says all there is."""
+    return _EVENTS.get(event, "")

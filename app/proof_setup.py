@@ -1,0 +1,97 @@
+"""From the arguments of `logprobe score` and `logprobe bisect` to what they work with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, login, require_run
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.home import Home
+from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
+from logprobe.monitor.proof.sample import TokenSequence, read_sample
+from logprobe.monitor.proof.scoring import Setup, checked, settings_of
+from logprobe.monitor.proof.storing import record
+from logprobe.monitor.reader import open_reader
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is scored, and with what."""
+
+    sequences: tuple[TokenSequence, ...]
+    setup: Setup
+
+
+def task_of(arguments: argparse.Namespace) -> Task:
+    """Sequences, checkpoints, engine and trainer. Raises `ConfigurationError` when something is missing or does not fit."""
+    if (arguments.sample is None) == (arguments.name is None):
+        arguments.usage_error("pass a RUN or --sample FILE")
+    if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
+        raise ConfigurationError(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
+    setup = Setup(
+        models=_models(arguments.model),
+        arguments=arguments.engine_args,
+        trainer=arguments.trainer,
+        trainer_settings=settings_of(arguments.trainer_args),
+        dtype=arguments.reference_dtype,
+        seconds=60 * arguments.scorer_minutes,
+    )
+    if arguments.sample is None:
+        task = _of_run(arguments, setup)
+    else:
+        task = Task(read_sample(Path(arguments.sample)), replace(setup, models=checked(setup.models)))
+    _check_versions(task)
+    _check_vocabulary(task)
+    return task
+
+
+def keep(arguments: argparse.Namespace, kind: str, document: Mapping[str, Any]) -> None:
+    """Stores the result in the run's home; of a sample file there is no run, and nothing is stored."""
+    if arguments.name is not None:
+        record(Home(home_path(arguments)), arguments.name, kind, tables.plain(document), login())
+
+
+def _of_run(arguments: argparse.Namespace, setup: Setup) -> Task:
+    with open_reader(home_path(arguments)) as reader:
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        models = checked({**recorded_checkpoints(reader, arguments.name), **setup.models})
+        found = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences)
+    return Task(found.sequences, replace(setup, models=models).recorded_as(found.overrides, found.environment))
+
+
+def _models(given: Sequence[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in given:
+        version, equals, path = text.partition("=")
+        # A path may hold "=" too; a version never holds a slash.
+        named = bool(equals) and "/" not in version
+        found[version if named else ""] = Path(path if named else text).expanduser()
+    return found
+
+
+def _check_versions(task: Task) -> None:
+    """One unnamed checkpoint cannot serve for several versions."""
+    stated = {one.rollout_version for one in task.sequences} | {one.trainer_version for one in task.sequences}
+    stated.discard(None)
+    if len(stated) > 1 and set(task.setup.models) == {""}:
+        names = ", ".join(sorted(str(version) for version in stated)[:5])
+        raise ConfigurationError(f"--model: the sample has weight versions {names}; pass --model VERSION=PATH for each")
+
+
+def _check_vocabulary(task: Task) -> None:
+    """Ids of another tokenizer would be scored without a complaint where they exist, and crash an engine where they do not."""
+    largest = max(max((*one.prompt_ids, *one.response_ids)) for one in task.sequences)
+    for path in task.setup.models.values():
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        size = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))
+        if size is not None and largest >= size:
+            raise ConfigurationError(
+                f"{path} has a vocabulary of {size} tokens, the sample has token id {largest}: another tokenizer or another model"
+            )

@@ -1,0 +1,62 @@
+"""What commands write for people, without the control characters that names and messages from outside may hold."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, Final, TextIO
+
+from logprobe.monitor.plain_text import steerless
+
+_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
+
+
+class Steerless:
+    """A stream that writes no control characters but tabs and line ends; everything else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """`stream`: where it writes to, and where `steer` may still write anything."""
+        self.steering = stream
+
+    def write(self, text: str) -> int:
+        """Writes `text`; → its length."""
+        self.steering.write(steerless(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.steering, name)
+
+
+def steer(stream: TextIO, text: str) -> None:
+    """Writes our own control characters, as for a line that replaces itself."""
+    getattr(stream, "steering", stream).write(text)
+
+
+@contextmanager
+def steerless_streams(*, raw: bool = False) -> Iterator[None]:
+    """Standard output and error as `Steerless`; with `raw` the former as it is."""
+    with ExitStack() as stack:
+        if not raw:
+            stack.enter_context(redirect_stdout(Steerless(sys.stdout)))
+        stack.enter_context(redirect_stderr(Steerless(sys.stderr)))
+        yield
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = steerless(record.message).replace(
+            "\n", "\ufffd"
+        )  # a message is one line, and ends where it ends
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return steerless(super().format(record))
+
+
+def log_to_stderr() -> None:
+    """Logging of a process of ours: one line a message, whatever names are in it."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(_FORMAT))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)

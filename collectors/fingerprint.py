@@ -1,0 +1,174 @@
+"""A fingerprint of weights: a few values of every tensor, hashed, so that two processes can compare what they have without sending it.
+
+    fingerprint(model.state_dict())                     # at the trainer, for weights.mark(version, fingerprint=…)
+
+Of each floating-point tensor `VALUES` evenly spaced values are taken; their places depend on nothing but the tensor's name and shape, and
+names and shapes are those of the checkpoint (Hugging Face), so a trainer and an engine that fuses q, k and v sample the same values. A
+hash stands for the values in one dtype. An engine has one per tensor, in the dtype that it computes in; a trainer has one for each dtype
+that an engine may round its weights to. Equal keys (name, dtype, shape) can be compared; everything else cannot, and is not.
+
+Different hashes prove different weights. Equal hashes prove that the sampled values are equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors.recorder import torch_bridge
+
+Floats = NDArray[np.float32]
+Bits = NDArray[np.uint32]
+
+VALUES: Final = 64  # of a tensor
+FEWEST: Final = 8  # of a smaller one nothing is taken: scales of quantised caches are no weights
+DTYPES: Final = ("float32", "bfloat16", "float16")
+_WRAPPERS: Final = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_LOW: Final = 0x7FFF
+_QUIET_NAN: Final = 0x7FC0
+# Odd, so that no changed value is multiplied away.
+_FACTORS: Final = np.random.default_rng(20).integers(0, 1 << 63, VALUES, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Hashes of tensors: `keys` say of which (name, dtype, shape), `hashes` [keys] are uint32."""
+
+    keys: tuple[str, ...]
+    hashes: Bits
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that stand for all of it."""
+        content = "\n".join(self.keys).encode() + self.hashes.astype("<u4").tobytes()
+        return hashlib.sha256(content).hexdigest()[:16]
+
+    def document(self) -> dict[str, Any]:
+        """What was sampled, as a configuration document."""
+        return {"values": VALUES, "tensors": list(self.keys)}
+
+
+def fingerprint(state: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Fingerprint:
+    """The fingerprint of a trainer's weights, in every dtype that an engine may have them in.
+
+    Of tensors on an accelerator the sampled values are copied to the host, and the call waits for them: milliseconds.
+
+    Args:
+        state: name → tensor or array: ``model.state_dict()`` or ``model.named_parameters()``, names as in the checkpoint. What cannot
+            be sampled is left out: integers, tensors that are sharded over ranks (DTensor), on no device, or not contiguous.
+    """
+    pairs = state.items() if isinstance(state, Mapping) else state
+    whole = {own_name(name): tensor for name, tensor in pairs if _can_be_sampled(tensor)}
+    values = values_of([(tensor, *places(name, tensor.shape)) for name, tensor in whole.items()])
+    keys = tuple(key(name, dtype, whole[name].shape) for dtype in DTYPES for name in whole)
+    return Fingerprint(keys, np.concatenate([hashes(rounded(values, dtype)) for dtype in DTYPES]))
+
+
+def own_name(name: str) -> str:
+    """A parameter's name without what wrappers put into it.
+
+    >>> own_name("module._orig_mod.model.norm.weight")
+    'model.norm.weight'
+    """
+    for wrapper in _WRAPPERS:
+        name = name.removeprefix(wrapper) if wrapper == "module." else name.replace(wrapper, "")
+    return name
+
+
+def key(name: str, dtype: str, shape: Sequence[int]) -> str:
+    """What must be equal for two hashes to be comparable.
+
+    >>> key("model.norm.weight", "bfloat16", (64,))
+    'model.norm.weight bfloat16[64]'
+    """
+    return f"{name} {dtype}[{','.join(str(int(size)) for size in shape)}]"
+
+
+def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
+    """Which values of a tensor are taken, row by row: the first one's place, the distance between them, how many.
+
+    >>> places("model.norm.weight", (64,)), places("lm_head.weight", (512, 64))
+    ((0, 1, 64), (408, 511, 64))
+    """
+    size = int(np.prod([int(each) for each in shape], dtype=np.int64))
+    count = min(VALUES, size)
+    step = max(1, size // max(count, 1))
+    step -= step > 1 and step % 2 == 0  # odd: an even step through rows of even length would stay in few columns
+    return zlib.crc32(name.encode()) % (size - step * (count - 1)), step, count
+
+
+def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
+    """Values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count; what is short ends with zeros."""
+    found = np.zeros((len(wanted), VALUES), np.float32)
+    on_device = [index for index, (tensor, *_) in enumerate(wanted) if torch_bridge.on_device(tensor)]
+    for index, (tensor, start, step, count) in enumerate(wanted):
+        if not torch_bridge.on_device(tensor):
+            array = tensor if isinstance(tensor, np.ndarray) else torch_bridge.view(tensor)
+            found[index, :count] = widened(array.reshape(-1)[start : start + step * (count - 1) + 1 : step])
+    if on_device:
+        joined = sampled_together([wanted[index] for index in on_device]).cpu()
+        place(found, on_device, [wanted[index][3] for index in on_device], torch_bridge.view(joined))
+    return found
+
+
+def sampled_together(wanted: Sequence[tuple[Any, int, int, int]]) -> Any:
+    """The wanted values of tensors on a device, one after the other in one new float32 tensor there; nothing waits for it."""
+    return torch_bridge.joined([_strided(*each) for each in wanted])
+
+
+def place(found: Floats, rows: Sequence[int], counts: Sequence[int], values: NDArray[Any]) -> None:
+    """Puts values that came one after the other into their rows."""
+    start = 0
+    for row, count in zip(rows, counts, strict=True):
+        found[row, :count] = values[start : start + count]
+        start += count
+
+
+def _strided(tensor: Any, start: int, step: int, count: int) -> Any:
+    return tensor.detach().as_strided((count,), (step,), tensor.storage_offset() + start)
+
+
+def widened(values: NDArray[Any]) -> Floats:
+    """As float32; bfloat16 arrives as two opaque bytes."""
+    if values.dtype == torch_bridge.BFLOAT16:
+        return (np.ascontiguousarray(values).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def rounded(values: Floats, dtype: str) -> Bits:
+    """The bits of float32 values after rounding to `dtype`, to nearest, ties to even."""
+    if dtype == "float32":
+        return values.view(np.uint32)
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            return values.astype(np.float16).view(np.uint16).astype(np.uint32)
+    bits = values.view(np.uint32)
+    short: Bits = ((bits + np.uint32(_LOW) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint32)
+    short[np.isnan(values)] = _QUIET_NAN
+    return short
+
+
+def hashes(bits: Bits) -> Bits:
+    """A hash per row [tensors, VALUES]."""
+    mixed: NDArray[np.uint64] = (bits.astype(np.uint64) * _FACTORS).sum(axis=1, dtype=np.uint64)
+    found: Bits = (mixed >> np.uint64(32)).astype(np.uint32)
+    return found
+
+
+def _can_be_sampled(tensor: Any) -> bool:
+    if isinstance(tensor, np.ndarray):
+        return bool(tensor.dtype.kind == "f" and tensor.flags.c_contiguous and tensor.size >= FEWEST)
+    return torch_bridge.is_tensor(tensor) and not hasattr(tensor, "to_local") and sampleable(tensor)
+
+
+def sampleable(tensor: Any) -> bool:
+    """Whether values of a tensor can be taken without copying the rest of it."""
+    known = str(tensor.dtype) in {f"torch.{name}" for name in (*DTYPES, "float64")}
+    return known and not tensor.is_meta and tensor.numel() >= FEWEST and bool(tensor.is_contiguous())

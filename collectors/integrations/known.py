@@ -1,0 +1,117 @@
+"""Which frameworks logprobe knows, and how each is recorded. Imports no framework, and no adapter before its framework is imported."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final, Literal
+
+from logprobe.collectors.integrations.imports import when_imported
+from logprobe.collectors.integrations.wrapping import Wrapper
+
+HOOKS_VARIABLE: Final = "LOGPROBE_HOOKS"
+_PACKAGE: Final = "logprobe.collectors.integrations"
+_WATCHED: Final = "_logprobe_recorder"  # on a trainer that is recorded already
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework.
+
+    Attributes:
+        name: as people call it.
+        distributions: names it may be installed under.
+        verified: versions that the adapter has been tried with, as prefixes.
+        way: "plugin": found by itself; "run": by `logprobe run`, or in the way that `words` says; "options": as `words` says.
+        words: what a user does where that is not nothing.
+        hooks: module of the framework → function of ours, ``module:name``, that `logprobe run` calls after it is imported.
+    """
+
+    name: str
+    distributions: tuple[str, ...]
+    verified: tuple[str, ...]
+    way: Literal["plugin", "run", "options"]
+    words: str = ""
+    hooks: dict[str, str] = field(default_factory=dict)
+
+
+FRAMEWORKS: Final = (
+    Framework("TRL", ("trl",), ("1.16",), "run", "trl.watch(trainer)", {
+        "trl.trainer.grpo_trainer": "known:trl_grpo", "trl.trainer.rloo_trainer": "known:trl_rloo",
+        "trl.experimental.online_dpo.online_dpo_trainer": "known:trl_online_dpo"}),
+    Framework("ms-swift", ("ms-swift",), ("4.6",), "options", "--external_plugins … --callbacks logprobe"),
+    Framework("verl", ("verl",), ("0.9",), "plugin", "", {
+        "verl.trainer.ppo.ray_trainer": "verl:register_from", "verl.trainer.ppo.v1.trainer_base": "verl:register_from"}),
+    Framework("SkyRL", ("skyrl", "skyrl-train"), ("0.3",), "run", "trainer.add_callback(skyrl.callback())", {
+        "skyrl.train.trainer": "known:skyrl"}),
+    Framework("slime", (), (), "options", "three options"),
+    Framework("miles", ("miles-rl",), (), "options", "three options"),
+    Framework("OpenRLHF", ("openrlhf",), ("0.11",), "run", "", {
+        "openrlhf.trainer.ppo_trainer": "wrapped:openrlhf_trainer", "openrlhf.trainer.ppo_utils.experience_maker": "wrapped:openrlhf"}),
+    Framework("AReaL", ("areal",), ("1.0",), "run", "", {"areal.trainer.ppo.actor": "wrapped:areal"}),
+    Framework("ROLL", ("roll",), (), "run", "", {"roll.utils.train_infer_corrections": "wrapped:roll"}),
+    Framework("rllm", ("rllm",), (), "run", "", {"rllm.trainer.verl.verl_backend": "wrapped:rllm"}),
+    Framework("PipelineRL", ("pipelinerl",), ("0.1",), "run", "", {
+        "pipelinerl.world": "pipelinerl:world", "pipelinerl.finetune.rl": "pipelinerl:loss",
+        "pipelinerl.finetune.logging_": "pipelinerl:scalars", "pipelinerl.finetune_loop": "pipelinerl:weights"}),
+    Framework("SGLang", ("sglang",), ("0.5",), "plugin"),
+)  # fmt: skip
+
+
+def install() -> None:
+    """Has every framework recorded that this process imports later; each by its own way, none twice."""
+    for framework in FRAMEWORKS:
+        for module, function in framework.hooks.items():
+            when_imported(module, _action(function))
+
+
+def install_if_wanted() -> None:
+    """For the start of a Python process below `logprobe run`."""
+    if os.environ.get(HOOKS_VARIABLE) == "1" and os.environ.get("LOGPROBE_HOME"):
+        install()
+
+
+def _action(place: str) -> Any:
+    module, _, name = place.partition(":")
+
+    def act(imported: ModuleType) -> None:
+        getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)(imported)
+
+    return act
+
+
+def trl_grpo(module: ModuleType) -> None:
+    """`trl.watch(trainer)` at the first `trainer.train()`."""
+    _watch_trl(module.GRPOTrainer)
+
+
+def trl_rloo(module: ModuleType) -> None:
+    """`trl.watch(trainer)` at the first `trainer.train()`."""
+    _watch_trl(module.RLOOTrainer)
+
+
+def trl_online_dpo(module: ModuleType) -> None:
+    """`trl.watch(trainer)` at the first `trainer.train()`."""
+    _watch_trl(module.OnlineDPOTrainer)
+
+
+def _watch_trl(trainer: type) -> None:
+    from logprobe.collectors.integrations import trl  # noqa: PLC0415 - only where TRL is
+    from logprobe.collectors.integrations.process import Process  # noqa: PLC0415
+
+    def begin(host: Any, *_: Any, **__: Any) -> None:
+        if not hasattr(host, _WATCHED):
+            trl.watch(host)
+
+    Wrapper(Process("trl"), "trl").before(trainer, "train", begin)
+
+
+def skyrl(module: ModuleType) -> None:
+    """A callback for every trainer that is made."""
+    from logprobe.collectors.integrations import skyrl as adapter  # noqa: PLC0415 - only where SkyRL is
+    from logprobe.collectors.integrations.process import Process  # noqa: PLC0415
+
+    wrapper = Wrapper(Process("skyrl"), "skyrl")
+    wrapper.after(module.RayPPOTrainer, "__init__", lambda _, host, *__, **___: host.add_callback(adapter.callback()))

@@ -1,0 +1,228 @@
+r"""ms-swift: an external plugin with the callback ``logprobe``, which records GRPO completely.
+
+    swift rlhf --rlhf_type grpo … \\
+        --external_plugins "$(python -m logprobe.collectors.integrations.ms_swift)" --callbacks logprobe
+
+`LOGPROBE_HOME` says where; without `LOGPROBE_RUN` the run has the name of the output folder. Per micro-batch: sampled tokens and their mask,
+the engine's log-probs, the trainer's old and current ones, those of the reference model, entropy, rewards, advantages, groups of one prompt
+and the versions of the weights. Per logged step: ms-swift's own scalars, under the number it logs them with. Data of evaluation are not
+recorded. Sequence parallelism and padding-free batches lay tokens out in other ways: they are left alone, and a health record says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.integrations.hf_trainer import configuration, mark_weights, record_logged, weighted_rewards
+from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.vllm.ids import sample_id as engine_name
+
+METHODS: Final[dict[str, tuple[str, ...]]] = {
+    "_prepare_batch_inputs": ("samples",),
+    "_score_completions": ("samples",),
+    "_compute_loss_and_metrics": ("model", "model_inputs", "grpo_batch"),
+    "_get_per_token_logps_and_entropies": ("model", "model_inputs", "grpo_batch"),
+    "log": ("logs", "start_time"),
+}
+_ATTRIBUTE: Final = "logprobe"  # of a batch of ms-swift, for what belongs to it
+_SETTINGS: Final = (
+    "temperature", "top_p", "top_k", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta", "num_iterations",
+    "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
+    "max_completion_length", "importance_sampling_level", "rollout_importance_sampling_mode", "rollout_importance_sampling_threshold",
+    "use_vllm", "vllm_mode", "async_generate", "tuner_type",
+)  # fmt: skip
+
+
+def watch(trainer: Any, *, home: str | os.PathLike[str] | None = None, run: str | None = None) -> Recorder:
+    """Record everything a GRPO trainer of ms-swift does from now on; the callback ``logprobe`` calls it when training begins.
+
+    Args:
+        trainer: ms-swift's `GRPOTrainer`, whole: with its engine.
+        home: default: ``LOGPROBE_HOME``.
+        run: default: ``LOGPROBE_RUN``, else the name of the output folder.
+
+    Returns:
+        The recorder. What is not known is left as it is: nothing is recorded, and a health record says why.
+
+    Raises:
+        ConfigurationError: no home is named, or it is unusable.
+    """
+    default = None if os.environ.get("LOGPROBE_RUN") else Path(trainer.args.output_dir).name
+    recorder = Recorder(home, run or default, rank=trainer.accelerator.process_index)
+    name = f"ms-swift {version_of('ms-swift')}"
+    problems = [*unknown_methods(trainer, METHODS), *_unknown_layout(trainer)]
+    if problems:
+        words = f"{name}: {'; '.join(problems)}; nothing is recorded"
+        recorder.report("self_test", words, severity="warning", component="ms_swift")
+        return recorder
+    with recorder.guard("ms_swift.watch"):
+        _Watch(trainer, recorder).attach()
+        recorder.report("self_test", f"{name}: {type(trainer).__name__} is recorded", component="ms_swift")
+    return recorder
+
+
+def _unknown_layout(trainer: Any) -> Iterator[str]:
+    template = getattr(trainer, "template", None)
+    if getattr(template, "padding_free", False):
+        yield "padding_free batches have a different layout"
+    if getattr(template, "sequence_parallel_size", 1) > 1:
+        yield "sequence parallelism splits sequences"
+
+
+class _Watch:
+    """What has to be remembered between ms-swift's methods."""
+
+    def __init__(self, trainer: Any, recorder: Recorder) -> None:
+        self._trainer = trainer
+        self._recorder = recorder
+        self._wrapper = Wrapper(recorder, "ms_swift")
+        self._requests: list[list[str]] = []  # names the engine gave, per call of it in this generation
+        self._forward: tuple[Any, Any] = (None, None)  # log-probs and entropy of the latest forward pass
+        self._generations = 0
+        self._loaded: int | None = None  # version of the weights that the engine has
+
+    @property
+    def _step(self) -> int:
+        return int(self._trainer.state.global_step)
+
+    @property
+    def _sampler(self) -> int | None:
+        """Version of the weights that sampled the batch at hand; unknown where sampling runs beside training."""
+        arguments = self._trainer.args
+        if getattr(arguments, "async_generate", False):
+            return None
+        return self._loaded if getattr(arguments, "use_vllm", False) else self._step
+
+    def attach(self) -> None:
+        """Wraps the trainer's methods."""
+        trainer, wrapper = self._trainer, self._wrapper
+        if callable(getattr(trainer, "_move_model_to_vllm", None)):
+            wrapper.after(trainer, "_move_model_to_vllm", self._synchronized)
+        if callable(getattr(trainer, "_colocate_rollout", None)):
+            wrapper.after(trainer, "_colocate_rollout", self._sampled)
+        wrapper.after(trainer, "_prepare_batch_inputs", self._prepared)
+        wrapper.after(trainer, "_get_per_token_logps_and_entropies", self._computed)
+        wrapper.after(trainer, "_compute_loss_and_metrics", self._trained)
+        wrapper.after(trainer, "log", self._logged)
+        self._recorder.config(configuration(trainer, "ms-swift", _SETTINGS), kind="trainer_config")
+
+    # --- One generation ---
+
+    def _synchronized(self, *_: Any, **__: Any) -> None:
+        self._loaded = self._step
+        mark_weights(self._recorder, self._step)
+
+    def _sampled(self, outputs: Sequence[Any], *_: Any, **__: Any) -> None:
+        self._requests.append([engine_name(str(output.response.id)) for output in outputs])
+
+    def _prepared(self, batches: Sequence[dict[str, Any]], samples: Sequence[Any], *_: Any, **__: Any) -> None:
+        """Gives each micro-batch the names of its samples, which ms-swift has put into it in their order."""
+        requests, self._requests = self._requests, []
+        if not self._trainer.model.training:
+            return
+        self._generations += 1
+        met = bool(os.environ.get("LOGPROBE_HOME")) and [len(names) for names in requests] == [len(samples)]
+        unique = f"{os.getpid()}-{self._generations}-{self._trainer.accelerator.process_index}"
+        names = requests[0] if met else [f"ms-swift-{unique}-{place}" for place in range(len(samples))]
+        groups = [f"{self._step}-{self._generations}-{sample.prompt_id}" for sample in samples]
+        rewards = self._rewards(len(samples))
+        start = 0
+        for batch in batches:
+            grpo = batch["grpo_batch"]
+            end = start + len(grpo.completion_mask)
+            part = None if rewards is None else rewards[start:end]
+            setattr(grpo, _ATTRIBUTE, (names[start:end], groups[start:end], part, self._step, self._sampler))
+            if not met and grpo.rollout_per_token_logps is not None:
+                self._record_rollout(batch["model_inputs"], grpo)
+            start = end
+
+    def _rewards(self, count: int) -> Any:
+        """[samples of this rank]; ms-swift keeps one row per sample of all ranks, a column per function."""
+        gathered = self._trainer._rewards_per_func  # noqa: SLF001 - read where its own methods leave it
+        if not gathered.shape[1]:
+            return None
+        first = int(self._trainer.accelerator.process_index) * count
+        return weighted_rewards(gathered, self._trainer.reward_weights)[first : first + count]
+
+    def _record_rollout(self, model_inputs: dict[str, Any], grpo: Any) -> None:
+        """The engine's side as ms-swift received it, where no plugin records it."""
+        names, groups, _, _, sampler = getattr(grpo, _ATTRIBUTE)
+        tokens = _tokens(model_inputs, grpo)
+        keep = [row.nonzero().flatten() for row in grpo.completion_mask.bool()]
+        self._recorder.rollout(
+            sample_ids=names,
+            prompt_ids=groups,
+            token_ids=[row[places] for row, places in zip(tokens, keep, strict=True)],
+            logprobs=[row[places] for row, places in zip(grpo.rollout_per_token_logps, keep, strict=True)],
+            weight_version=sampler,
+        )
+
+    # --- One micro-batch ---
+
+    def _computed(self, result: tuple[Any, Any], *_: Any, **__: Any) -> None:
+        logprobs, entropies = result
+        self._forward = (logprobs.detach(), None if entropies is None else entropies.detach())
+
+    def _trained(self, _: Any, __: Any, model_inputs: dict[str, Any], grpo_batch: Any, **___: Any) -> None:
+        if not self._trainer.model.training or not hasattr(grpo_batch, _ATTRIBUTE):
+            return
+        names, groups, rewards, version, sampler = getattr(grpo_batch, _ATTRIBUTE)
+        current, entropy = self._forward
+        old = grpo_batch.old_per_token_logps
+        self._recorder.training(
+            step=self._step + 1,  # ms-swift logs after the update
+            sample_ids=names,
+            prompt_ids=groups,
+            token_ids=_tokens(model_inputs, grpo_batch),
+            mask=grpo_batch.completion_mask,
+            trainer_logprobs=current if old is None else old,
+            current_logprobs=None if old is None else current,
+            rollout_logprobs=grpo_batch.rollout_per_token_logps,
+            reference_logprobs=grpo_batch.ref_per_token_logps,
+            entropy=entropy,
+            advantages=grpo_batch.advantages,
+            rewards=rewards,
+            weight_version=version,
+            rollout_versions=sampler,
+        )
+
+    # --- One logged step ---
+
+    def _logged(self, _: Any, logs: dict[str, Any], *__: Any, **___: Any) -> None:
+        """ms-swift has added its metrics to `logs` by now."""
+        record_logged(self._recorder, self._trainer, logs)
+
+
+def _tokens(model_inputs: dict[str, Any], grpo: Any) -> Any:
+    """[batch, time] of the positions that have log-probs."""
+    return model_inputs["input_ids"][:, -grpo.completion_mask.shape[1] :]
+
+
+def register() -> None:
+    """Makes the callback ``logprobe`` known to ms-swift."""
+    from swift.callbacks import TrainerCallback, callbacks_map  # noqa: PLC0415 - ms-swift is the one that runs this
+
+    class Logprobe(TrainerCallback):  # type: ignore[misc]
+        """Records from the beginning of training on; the trainer has its engine by then."""
+
+        recorder: Recorder | None = None
+
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            if self.recorder is None:
+                self.recorder = watch(self.trainer)
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            if self.recorder is not None:
+                self.recorder.flush()
+
+    callbacks_map["logprobe"] = Logprobe
+
+
+if __name__ == "__main__":
+    print(Path(__file__).resolve())  # noqa: T201 - the path that --external_plugins takes
+elif __name__.startswith("_swift_external_"):  # the name under which ms-swift loads an external plugin
+    register()

@@ -1,0 +1,204 @@
+"""PipelineRL: `logprobe run` wraps the function that computes the loss, what sends weights to the engines, and what logs.
+
+`rl_step` keeps the trainer's log-probs in a local variable, so they are computed once more, by the same operations, from the logits that the
+model returned to it; a few hundred tokens at a time, because a training step has no memory to spare.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from logprobe.collectors.integrations.wrapped import Watch
+from logprobe.collectors.integrations.wrapping import version_of
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.weights import mark
+
+_WATCH: Final = Watch("pipelinerl")
+_CHUNK: Final = 256  # tokens whose logits are looked at together
+_NO_LABEL: Final = -100
+_IN_PIECES: Final = "each rank has a piece of every sequence (finetune.seq_parallel), and sequences are not put together: set it to 1 to have them recorded"
+
+
+@dataclass
+class _Pass:
+    """One call of `rl_step`: a micro-batch, and what the model made of it."""
+
+    batch: Any
+    config: Any
+    in_pieces: bool
+    hook: Any = None
+    logits: Any = None  # [batch, time, vocabulary]
+
+    def keep(self, _: Any, __: Any, output: Any) -> None:
+        self.logits = output.logits
+
+
+@dataclass
+class _Progress:
+    """What has to be remembered between calls, in one process."""
+
+    step: int | None = None  # that is trained now
+    recorded: int = 0  # sequences of it so far
+    sent: int | None = None  # the version that the engines got since the last step
+    trained: int | None = None  # the version of the weights that are trained now; None: PipelineRL has not named it
+    current: _Pass | None = None
+
+    def begin(self, step: int) -> None:
+        """A micro-batch of `step` comes."""
+        if step != self.step:
+            self.step, self.recorded, self.trained, self.sent = step, 0, self.sent, None
+
+    def names(self, count: int) -> list[str]:
+        """Names for the next `count` sequences."""
+        start, self.recorded = self.recorded, self.recorded + count
+        return [f"pipelinerl-{_rank()}-{self.step}-{place}" for place in range(start, start + count)]
+
+
+_NOW: Final = _Progress()
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+# --- The launcher ---
+
+
+def world(module: ModuleType) -> None:
+    """`pipelinerl.world`: the launcher has just replaced ``PYTHONPATH``, which brings our hooks into the processes that it starts."""
+    if _WATCH.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
+        _WATCH.wrapper.before(module.WorldMap, "__init__", _keep_hooks)
+
+
+def _keep_hooks(*_: Any, **__: Any) -> None:
+    folder = str(Path(__file__).with_name("site"))
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", folder)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *others])
+
+
+# --- Weights and scalars ---
+
+
+def weights(module: ModuleType) -> None:
+    """`pipelinerl.finetune_loop`: weights that the engines get. Their version is the number of samples they were trained on."""
+    manager = getattr(module, "WeightUpdateManager", None)
+    if _WATCH.knows(manager, {"send_weight_update": ("version",)}):
+        _WATCH.wrapper.after(manager, "send_weight_update", _sent)
+
+
+def _sent(_: Any, __: Any, version: int) -> None:
+    _NOW.sent = int(version)
+    recorder = _WATCH.begin()
+    if recorder is not None and _rank() == 0:
+        mark(_NOW.sent, step=_NOW.step, recorder=recorder, home=recorder.home, run=recorder.run)
+
+
+def scalars(module: ModuleType) -> None:
+    """`pipelinerl.finetune.logging_`: means over all ranks, which the main process logs."""
+    if _WATCH.knows(module, {"log_metrics": ("completed_steps", "metrics")}):
+        _WATCH.wrapper.after(module, "log_metrics", _logged)
+
+
+def _logged(_: Any, __: Any, completed_steps: int, metrics: dict[str, Any]) -> None:
+    recorder = _WATCH.process.recorder
+    if recorder is not None and _rank() == 0:
+        recorder.step(int(completed_steps), {key: float(v) for key, v in metrics.items() if isinstance(v, Real)})
+
+
+# --- Micro-batches ---
+
+
+def loss(module: ModuleType) -> None:
+    """`pipelinerl.finetune.rl`: every micro-batch of the trainer."""
+    parameters = ("model", "batch", "current_step", "config", "seq_parallel_group")
+    if _WATCH.knows(module, {"rl_step": parameters}):
+        _WATCH.wrapper.before(module, "rl_step", _begin)
+        _WATCH.wrapper.after(module, "rl_step", _end)
+
+
+def _begin(model: Any, batch: Any, current_step: int, _: Any, config: Any, seq_parallel_group: Any = None) -> None:
+    _forget()
+    _NOW.begin(int(current_step) + 1)  # PipelineRL logs a step after it has counted it
+    if not batch.sentinel:  # these have no tokens to train on
+        _NOW.current = _Pass(batch, config, seq_parallel_group is not None)
+        _NOW.current.hook = model.register_forward_hook(_NOW.current.keep)
+
+
+def _forget() -> _Pass | None:
+    """The call that is going on, which ends."""
+    done, _NOW.current = _NOW.current, None
+    if done is not None:
+        done.hook.remove()
+    return done
+
+
+def _end(*_: Any, **__: Any) -> None:
+    done, recorder = _forget(), _WATCH.begin()
+    if recorder is None or done is None:
+        return
+    if _NOW.recorded == 0:
+        recorder.config(_configuration(done.config), kind="trainer_config")
+    if done.in_pieces:
+        recorder.report("no_logprobs", _IN_PIECES, severity="warning", component="pipelinerl", step=_NOW.step)
+        return
+    _record(recorder, done)
+
+
+def _configuration(config: Any) -> dict[str, Any]:
+    return {"framework": "pipelinerl", "framework_version": version_of("pipelinerl"), **config.model_dump()}
+
+
+def _record(recorder: Recorder, done: _Pass) -> None:
+    batch, mask = done.batch, done.batch.labels != _NO_LABEL
+    mask[:, 0] = False  # nothing predicts the first token
+    pulled = done.config.kl_coef or done.config.final_kl_coef  # else what the batch holds is a placeholder
+    columns = {
+        "token_ids": batch.input_ids,
+        "mask": mask,
+        "trainer_logprobs": _chosen(done.logits, batch.input_ids, done.config.temperature),
+        "rollout_logprobs": batch.old_logprobs,
+        "reference_logprobs": batch.ref_logprobs if pulled else None,
+        "advantages": batch.advantages,
+    }
+    rewards = (batch.rewards * mask).sum(1) / mask.sum(1).clamp(min=1)  # all tokens of a sequence have its reward
+    if batch.is_packed:
+        starts = batch.seq_boundaries.tolist()
+        parts = _trained(mask[0].tolist(), starts)
+        columns = {
+            name: None if value is None else [value[0][part] for part in parts] for name, value in columns.items()
+        }
+        rewards = batch.rewards[0][starts[:-1]]
+    names = _NOW.names(len(rewards))
+    recorder.training(step=_NOW.step or 0, sample_ids=names, rewards=rewards, weight_version=_NOW.trained, **columns)
+
+
+def _trained(mask: list[bool], starts: list[int]) -> list[slice]:
+    """Per packed sequence, its first to its last token that is trained on.
+
+    >>> _trained([False, True, True, False, False, True], [0, 3, 5, 6])
+    [slice(1, 3, None), slice(3, 3, None), slice(5, 6, None)]
+    """
+    found = []
+    for start, end in itertools.pairwise(starts):
+        places = [place for place in range(start, end) if mask[place]] or [start, start - 1]
+        found.append(slice(places[0], places[-1] + 1))
+    return found
+
+
+def _chosen(logits: Any, tokens: Any, temperature: float) -> Any:
+    """[batch, time]: the log-prob of each token, 0 for the first; the operations are those of `rl_step`."""
+    import torch  # noqa: PLC0415 - whoever has a model has loaded it
+
+    chosen = torch.zeros(tokens.shape, dtype=torch.float32, device=logits.device)
+    with torch.no_grad():
+        for start in range(0, tokens.shape[1] - 1, _CHUNK):
+            after = slice(start + 1, min(start + 1 + _CHUNK, tokens.shape[1]))
+            part = logits[:, start : after.stop - 1] / temperature
+            chosen[:, after] = part.gather(2, tokens[:, after, None])[..., 0] - part.logsumexp(-1)
+    return chosen

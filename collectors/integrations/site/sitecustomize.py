@@ -1,0 +1,30 @@
+"""Python imports this at its start, below `logprobe run`: hooks for the frameworks that the process imports later.
+
+Without ``LOGPROBE_HOOKS`` it does nothing, and a `sitecustomize` of the environment, which this one hides, is run as without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import PathFinder
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - every Python process pays for what is imported here
+
+
+def _run_hidden() -> None:
+    elsewhere = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]  # noqa: PTH100
+    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+_run_hidden()
+if os.environ.get("LOGPROBE_HOOKS") == "1":
+    try:
+        from logprobe.collectors.integrations.known import install_if_wanted
+    except ImportError:  # another environment, without logprobe
+        pass
+    else:
+        install_if_wanted()

@@ -1,0 +1,168 @@
+"""SkyRL: a callback of its trainer.
+
+    from logprobe.collectors.integrations import skyrl
+
+    trainer.add_callback(skyrl.callback())        # LOGPROBE_HOME, LOGPROBE_RUN; before training begins
+
+After each step the batch is recorded as it was trained on: sampled tokens, mask, both log-probs, advantages and groups of one prompt, under the
+step that SkyRL logs; and everything SkyRL logs. The trainer runs in one process and holds whole batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, Final
+
+from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.integrations.wrapping import version_of
+from logprobe.collectors.recorder.recorder import Recorder
+
+FIELDS: Final = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
+_SETTINGS: Final = {
+    "trainer.algorithm": ("advantage_estimator", "policy_loss_type", "loss_reduction", "temperature", "eps_clip_low", "eps_clip_high", "use_kl_loss"),
+    "trainer": ("strategy", "bf16", "train_batch_size", "policy_mini_batch_size", "update_epochs_per_batch"),
+    "generator": ("n_samples_per_prompt", "step_wise_trajectories"),
+    "generator.sampling_params": ("temperature", "top_p", "top_k", "min_p"),
+}  # fmt: skip
+
+
+def callback() -> Any:
+    """A `TrainingCallback` of SkyRL that records; without ``LOGPROBE_HOME`` it does nothing."""
+    from skyrl.train.utils.callbacks import TrainingCallback  # noqa: PLC0415 - whoever has a trainer has loaded it
+
+    class Logprobe(TrainingCallback):  # type: ignore[misc]
+        """Hands SkyRL's events on."""
+
+        def __init__(self) -> None:
+            self.watch = Watch()
+
+        def on_step_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+            self.watch.step_ended(trainer, callback_input)
+
+        def on_log(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+            self.watch.logged(callback_input)
+
+        def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+            self.watch.ended()
+
+    return Logprobe()
+
+
+class Watch:
+    """Turns SkyRL's events into records."""
+
+    def __init__(self) -> None:
+        self.process = Process("skyrl")
+
+    def step_ended(self, trainer: Any, event: Any) -> None:
+        """Records the batch that this step was trained on."""
+        with self.process.guard("skyrl.step"):
+            recorder = self._begin(trainer)
+            if recorder is None or event.batch is None:
+                return
+            missing = [name for name in FIELDS if name not in event.batch]
+            if missing:
+                words = f"SkyRL {version_of('skyrl')} is not known: its batch has no {', '.join(missing)}; nothing is recorded"
+                recorder.report("unknown_layout", words, severity="warning", component="skyrl")
+                return
+            self._record(recorder, trainer, int(event.global_step), event.batch)
+
+    def logged(self, event: Any) -> None:
+        """Records what SkyRL logs."""
+        with self.process.guard("skyrl.log"):
+            recorder = self.process.recorder
+            scalars = {
+                k: float(v) for k, v in (event.logs or {}).items() if isinstance(v, Real) and not k.startswith("eval/")
+            }
+            if recorder is not None and scalars:
+                recorder.step(int(event.global_step), scalars)
+
+    def ended(self) -> None:
+        """Makes everything durable."""
+        if self.process.recorder is not None:
+            self.process.recorder.flush()
+
+    def _begin(self, trainer: Any) -> Recorder | None:
+        new = self.process.recorder is None
+        recorder = self.process.start(run=_setting(trainer.cfg, "trainer.run_name"))
+        if recorder is not None and new:
+            recorder.config(_configuration(trainer), kind="trainer_config")
+            recorder.report(
+                "self_test", f"SkyRL {version_of('skyrl')}: {type(trainer).__name__} is recorded", component="skyrl"
+            )
+        return recorder
+
+    def _record(self, recorder: Recorder, trainer: Any, step: int, batch: Mapping[str, Any]) -> None:
+        metadata = getattr(batch, "metadata", None) or {}
+        rows = len(batch["sequences"]) - int(metadata.get("pad_size") or 0)
+        mask = batch["loss_mask"][:rows]
+        tokens = batch["sequences"][:rows, -mask.shape[1] :]  # responses are right-aligned
+        old, rollout = (
+            None if batch[name] is None else batch[name][:rows] for name in ("action_log_probs", "rollout_logprobs")
+        )
+        names = [f"skyrl-{step}-{row}" for row in range(rows)]
+        groups = _groups(metadata.get("policy_prompt_boundaries"), step, rows)
+        sampled_by = None if _asynchronous(trainer) else step - 1
+        if old is None:
+            if rollout is not None:
+                keep = [row.nonzero().flatten() for row in mask > 0]
+                recorder.rollout(
+                    sample_ids=names,
+                    prompt_ids=groups,
+                    token_ids=[row[at] for row, at in zip(tokens, keep, strict=True)],
+                    logprobs=[row[at] for row, at in zip(rollout, keep, strict=True)],
+                    weight_version=sampled_by,
+                )
+            words = "SkyRL skipped the policy's forward pass, because its loss uses the engine's log-probs: nothing can be compared"
+            recorder.report("no_logprobs", words, severity="warning", component="skyrl", step=step)
+            return
+        advantages, reference = batch["advantages"], batch.get("base_action_log_probs")
+        recorder.training(
+            step=step,
+            sample_ids=names,
+            prompt_ids=groups,
+            token_ids=tokens,
+            mask=mask,
+            trainer_logprobs=old,
+            rollout_logprobs=rollout,
+            advantages=None if advantages is None else advantages[:rows],
+            reference_logprobs=None if reference is None else reference[:rows],
+            rollout_versions=sampled_by,
+            weight_version=step - 1,  # step s trains what step s - 1 left
+        )
+
+
+def _asynchronous(trainer: Any) -> bool:
+    """Whether samples may be of older weights, which SkyRL does not note for each."""
+    return any("Async" in kind.__name__ for kind in type(trainer).__mro__)
+
+
+def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) -> list[str] | None:
+    """A name per row: SkyRL drops the prompts' ids before its callback, and keeps where each prompt's rows begin and end."""
+    names = [
+        f"{step}-{place}" for place, (start, end) in enumerate(boundaries or []) for _ in range(int(start), int(end))
+    ]
+    return names if len(names) == rows else None
+
+
+def _setting(config: Any, path: str) -> Any:
+    for name in path.split("."):
+        config = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+    return config
+
+
+def _configuration(trainer: Any) -> dict[str, Any]:
+    config = trainer.cfg
+    known = {
+        f"{part}.{name}": _setting(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
+    }
+    temperature = known.get("trainer.algorithm.temperature")
+    document = {
+        "framework": "skyrl",
+        "framework_version": version_of("skyrl"),
+        "trainer": type(trainer).__name__,
+        "temperature": known["generator.sampling_params.temperature"] if temperature is None else temperature,
+        "compute_dtype": {True: "bfloat16", False: "float32"}.get(known["trainer.bf16"]),
+    }
+    return document | {name: value for name, value in known.items() if isinstance(value, str | int | float)}

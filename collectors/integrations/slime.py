@@ -1,0 +1,249 @@
+"""slime: three functions that its options name; nothing to write.
+
+    --custom-rollout-log-function-path logprobe.collectors.integrations.slime.rollout
+    --rollout-data-postprocess-path logprobe.collectors.integrations.slime.train
+    --get-mismatch-metrics --custom-tis-function-path logprobe.collectors.integrations.slime.tis
+
+`rollout` records what the engines sampled, in the rollout manager; `train` what the trainer computed, on one rank of each data-parallel group;
+`tis` applies logprobe's correction while the controller has one on. The step is slime's rollout id.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logprobe.collectors.correction import correct
+from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.sglang import version_name
+from logprobe.collectors.switch import CorrectionSwitch
+
+_SETTINGS: Final = (
+    "advantage_estimator", "rollout_temperature", "rollout_top_p", "rollout_top_k", "n_samples_per_prompt", "rollout_batch_size",
+    "global_batch_size", "num_steps_per_rollout", "eps_clip", "eps_clip_high", "kl_loss_coef", "entropy_coef", "use_tis", "tis_clip",
+    "tis_clip_low", "use_rollout_logprobs", "get_mismatch_metrics", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+    "context_parallel_size", "update_weights_interval", "lr", "bf16", "fp16",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process in the trainer's parallelism."""
+
+    records: bool  # the one of its data-parallel group that has log-probs
+    pieces: int  # into which context parallelism cuts each sequence
+
+
+class Adapter:
+    """slime's hooks in one process. miles has the same data under other names."""
+
+    def __init__(self, framework: str) -> None:
+        self.framework = framework
+        self._process = Process(framework)
+        self._switch: CorrectionSwitch | None = None
+        self._step: int | None = None  # that is trained now
+
+    def _begin(self, args: Any) -> Recorder | None:
+        new = self._process.recorder is None
+        recorder = self._process.start(run=getattr(args, "wandb_group", None) or self.framework)
+        if recorder is not None and new:
+            known = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name, None) is not None}
+            document = {"framework": self.framework, "temperature": known.get("rollout_temperature"), **known}
+            dtype = {(True, False): "bfloat16", (False, True): "float16"}.get(
+                (bool(known.get("bf16")), bool(known.get("fp16")))
+            )
+            recorder.config(document | ({"compute_dtype": dtype} if dtype else {}), kind="trainer_config")
+            recorder.report("self_test", f"{self.framework} is recorded", component=self.framework)
+        return recorder
+
+    # --- What the engines sampled ---
+
+    def rollout(self, rollout_id: int, args: Any, samples: Iterable[Any], *_: Any, **__: Any) -> bool:
+        """Records the samples of one rollout. False: the framework shall log what it logs."""
+        with self._process.guard(f"{self.framework}.rollout"):
+            recorder, flat = self._begin(args), list(_flat(samples))
+            flat = [sample for sample in flat if sample.rollout_log_probs is not None and sample.response_length]
+            if recorder is not None and flat:
+                self._record_rollout(recorder, int(rollout_id), args, flat)
+        return False
+
+    def _record_rollout(self, recorder: Recorder, step: int, args: Any, samples: Sequence[Any]) -> None:
+        masks = [_sampled(sample) for sample in samples]
+        chosen = [
+            ([t for t, m in zip(s.tokens[-s.response_length :], mask, strict=True) if m], [r for r, m in zip(s.rollout_log_probs, mask, strict=True) if m])
+            for s, mask in zip(samples, masks, strict=True)
+        ]  # fmt: skip
+        prompts = [len(sample.tokens) - sample.response_length for sample in samples]
+        recorder.rollout(
+            sample_ids=_names(step, [sample.index for sample in samples]),
+            token_ids=[tokens for tokens, _ in chosen],
+            logprobs=[logprobs for _, logprobs in chosen],
+            weight_version=[_version(sample.weight_versions) for sample in samples],
+            prompt_ids=None
+            if samples[0].group_index is None
+            else [f"{step}/{sample.group_index}" for sample in samples],
+            prompt_lengths=prompts,
+            cached_prefix_tokens=[_cached(sample, length) for sample, length in zip(samples, prompts, strict=True)],
+            finish_reasons=[str(getattr(sample.status, "value", sample.status)) for sample in samples],
+            sampling={name: getattr(args, f"rollout_{name}", None) for name in ("temperature", "top_p", "top_k")},
+        )
+
+    # --- What the trainer computed ---
+
+    def train(self, args: Any, rollout_id: int, data: Mapping[str, Any], place: Place) -> None:
+        """Records one rank's part of a rollout before it is trained on."""
+        with self._process.guard(f"{self.framework}.train"):
+            self._step = int(rollout_id)
+            recorder = self._begin(args) if place.records else None
+            if recorder is None:
+                return
+            problem = self._unreadable(data, place)
+            if problem is not None:
+                recorder.report("no_logprobs", problem, severity="warning", component=self.framework, step=self._step)
+                return
+            self._record_training(recorder, self._step, args, data)
+
+    def _unreadable(self, data: Mapping[str, Any], place: Place) -> str | None:
+        if place.pieces > 1:
+            return "context parallelism cuts sequences into pieces: nothing is recorded here; import the files of --save-debug-train-data"
+        if not data.get("log_probs"):
+            return "no log-probs before the update: start with --get-mismatch-metrics and --custom-tis-function-path (docs/slime.md)"
+        return None
+
+    def _record_training(self, recorder: Recorder, step: int, args: Any, data: Mapping[str, Any]) -> None:
+        lengths = [int(length) for length in data["response_lengths"]]
+        rewards = data.get("local_raw_reward", data.get("rewards"))
+        recorder.training(
+            step=step,
+            sample_ids=_names(step, data["sample_indices"]),
+            token_ids=[tokens[-length:] for tokens, length in zip(data["tokens"], lengths, strict=True)],
+            mask=data["loss_masks"],
+            trainer_logprobs=data["log_probs"],
+            rollout_logprobs=data.get("rollout_log_probs"),
+            reference_logprobs=data.get("ref_log_probs"),
+            advantages=data.get("advantages"),
+            rewards=[float(reward) for reward in rewards] if _numbers(rewards) else None,
+            weight_version=_trained_version(args, step) if self.framework == "slime" else None,
+        )
+
+    # --- Correction ---
+
+    def tis(self, args: Any, vanilla: str, named: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+        """(loss per token, masks, metrics): logprobe's weights while a correction is on, else the framework's own where it asks for them."""
+        corrected = None
+        with self._process.guard(f"{self.framework}.tis"):
+            corrected = self._corrected(args, named)
+        if corrected is not None:
+            return corrected
+        if getattr(args, "use_tis", False):
+            module, _, name = vanilla.rpartition(".")
+            own: tuple[Any, Any, dict[str, Any]] = getattr(importlib.import_module(module), name)(args, **named)
+            return own
+        return named["pg_loss"], named["loss_masks"], {}
+
+    def _corrected(self, args: Any, named: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]] | None:
+        recorder, step = self._begin(args), self._step
+        if recorder is None or step is None:
+            return None
+        if self._switch is None:
+            self._switch = CorrectionSwitch(recorder.home, recorder.run, recorder=recorder)
+        config = self._switch.current(step)
+        if config is None:
+            return None
+        if getattr(args, "context_parallel_size", 1) > 1:
+            words = "a correction is on, and context parallelism cuts sequences into pieces: it is not applied"
+            recorder.report("correction_impossible", words, severity="warning", component=self.framework, step=step)
+            return None
+        import torch  # noqa: PLC0415 - the trainer has loaded it
+
+        correction = correct(
+            config, list(named["rollout_log_probs"]), list(named["train_log_probs"]), list(named["loss_masks"])
+        )
+        recorder.step(step, correction=correction)
+        weights = torch.cat([row.to(named["pg_loss"].dtype) for row in correction.weights])
+        return named["pg_loss"] * weights, named["loss_masks"], {}
+
+
+def _flat(samples: Iterable[Any]) -> Iterator[Any]:
+    for sample in samples:
+        if isinstance(sample, list | tuple):
+            yield from _flat(sample)
+        else:
+            yield sample
+
+
+def _sampled(sample: Any) -> list[int]:
+    """Not zero for tokens that the engine sampled; tools' output has log-prob 0.0, which must not count as certain."""
+    if sample.loss_mask is None or sample.remove_sample:
+        return [1] * sample.response_length
+    return list(sample.loss_mask)
+
+
+def _cached(sample: Any, prompt_length: int) -> int | None:
+    """Tokens of the prompt from the prefix cache; None: slime has summed several turns."""
+    info = getattr(sample, "prefix_cache_info", None)
+    return int(info.cached_tokens) if info is not None and info.total_prompt_tokens == prompt_length else None
+
+
+def _names(step: int, indices: Sequence[Any]) -> list[str]:
+    """Names that rollout manager and trainers give alike; pieces of one sample have a number each."""
+    seen: Counter[str] = Counter()
+    names = []
+    for index in indices:
+        name = f"{step}/{int(index)}"
+        names.append(f"{name}.{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return names
+
+
+def _version(versions: Sequence[Any]) -> str | None:
+    """The one version that sampled; None: several did, and which tokens is not known, or one has no name.
+
+    >>> _version(["5", "5"]), _version(["5", "6"]), _version([None]), _version([])
+    ('5', None, None, None)
+    """
+    distinct = {version_name(version) for version in versions}
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _trained_version(args: Any, step: int) -> str | None:
+    """The engines count updates of their weights from 1, before the first rollout; known where each rollout is followed by one."""
+    start = getattr(args, "start_rollout_id", None)
+    return (
+        str(step - int(start) + 1)
+        if start is not None and getattr(args, "update_weights_interval", None) == 1
+        else None
+    )
+
+
+def _numbers(rewards: Any) -> bool:
+    return rewards is not None and all(isinstance(reward, int | float) or hasattr(reward, "item") for reward in rewards)
+
+
+def _place() -> Place:
+    """By Megatron, where it is there."""
+    if importlib.util.find_spec("megatron") is None:
+        return Place(records=True, pieces=1)
+    from megatron.core import mpu  # noqa: PLC0415
+
+    first = mpu.get_tensor_model_parallel_rank() == 0 and mpu.get_context_parallel_rank() == 0
+    return Place(first and mpu.is_pipeline_last_stage(), int(mpu.get_context_parallel_world_size()))
+
+
+_ADAPTER: Final = Adapter("slime")
+rollout = _ADAPTER.rollout
+
+
+def train(args: Any, rollout_id: int, rollout_data: Mapping[str, Any]) -> None:
+    """For ``--rollout-data-postprocess-path``."""
+    _ADAPTER.train(args, rollout_id, rollout_data, _place())
+
+
+def tis(args: Any, **named: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """For ``--custom-tis-function-path``."""
+    return _ADAPTER.tis(args, "slime.backends.megatron_utils.loss.vanilla_tis_function", named)

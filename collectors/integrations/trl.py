@@ -1,0 +1,267 @@
+"""TRL: `watch(trainer)` records a `GRPOTrainer`, `RLOOTrainer` or `OnlineDPOTrainer` completely.
+
+    from logprobe.collectors.integrations import trl
+
+    trl.watch(trainer)        # LOGPROBE_HOME, LOGPROBE_RUN; before trainer.train()
+
+Per micro-batch: sampled tokens, their mask (tools' output left out), the engine's log-probs, the trainer's old and current ones, those of the
+reference model, entropy, rewards, advantages, groups of one prompt and the version of the weights that sampled. Per logged step: all of TRL's
+own scalars. A step carries the number that TRL logs it under, `state.global_step` after the update. Data of evaluation are not recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.correction import correct
+from logprobe.collectors.integrations import trl_online_dpo
+from logprobe.collectors.integrations.hf_trainer import (
+    configuration,
+    flushing,
+    mark_weights,
+    record_logged,
+    weighted_rewards,
+)
+from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.collectors.vllm.ids import sample_ids as engine_names
+
+METHODS: Final[dict[str, tuple[str, ...]]] = {
+    "_generate_and_score_completions": ("inputs",),
+    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+    "_get_per_token_logps_and_entropies": ("model", "input_ids", "logits_to_keep"),
+    "_compute_loss": ("model", "inputs"),
+    "log": ("logs", "start_time"),
+}
+# Columns of ours in TRL's batch: TRL shuffles and splits them with its own.
+_NAMES: Final = "logprobe_names"
+_GROUPS: Final = "logprobe_groups"
+_REWARDS: Final = "logprobe_rewards"
+_VERSIONS: Final = "logprobe_versions"
+_OLD: Final = "logprobe_old_logps"
+_REFERENCE: Final = "logprobe_reference_logps"
+_RATIO: Final = "importance_sampling_ratio"
+_SETTINGS: Final = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta", "num_iterations",
+    "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
+    "max_completion_length", "importance_sampling_level", "scale_rewards", "mask_truncated_completions", "use_vllm", "vllm_mode",
+    "vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
+    "vllm_importance_sampling_clip_min", "cast_lm_head_to_fp32",
+)  # fmt: skip
+
+
+def watch(
+    trainer: Any,
+    *,
+    home: str | os.PathLike[str] | None = None,
+    run: str | None = None,
+    recorder: Recorder | None = None,
+    correction: bool = False,
+) -> Recorder:
+    """Record everything `trainer` does from now on. Call it once, on every rank, before `trainer.train()`.
+
+    Args:
+        trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.online_dpo.OnlineDPOTrainer` or a subclass that keeps their methods.
+        home: default: ``LOGPROBE_HOME``.
+        run: default: ``LOGPROBE_RUN``, else the trainer's ``run_name``, else the name of its ``output_dir``.
+        recorder: default: one of its own for this rank.
+        correction: let logprobe's controller set the importance weights: while a correction is on, they replace TRL's own. Needs
+            ``vllm_importance_sampling_correction=True``, which online DPO does not have.
+
+    Returns:
+        The recorder. An unknown version of TRL is left as it is: nothing is recorded, and a health record says why.
+
+    Raises:
+        ConfigurationError: no home is named, or it is unusable.
+    """
+    chosen = recorder or Recorder(home, _run_of(trainer, run), rank=trainer.accelerator.process_index)
+    name = f"TRL {version_of('trl')}"
+    online_dpo = trl_online_dpo.is_online_dpo(trainer)
+    problems = unknown_methods(trainer, trl_online_dpo.METHODS if online_dpo else METHODS)
+    if problems:
+        words = f"{name} is not supported: {'; '.join(problems)}; nothing is recorded"
+        chosen.report("self_test", words, severity="warning", component="trl")
+        return chosen
+    trainer._logprobe_recorder = chosen  # noqa: SLF001 - `logprobe run` looks whether the trainer is recorded already
+    with chosen.guard("trl.watch"):
+        if online_dpo:
+            trl_online_dpo.Watch(trainer, chosen).attach(correction=correction)
+        else:
+            switch = CorrectionSwitch(chosen.home, chosen.run, recorder=chosen) if correction else None
+            _Watch(trainer, chosen, switch).attach()
+        chosen.report("self_test", f"{name}: {type(trainer).__name__} is recorded", component="trl")
+    return chosen
+
+
+def _run_of(trainer: Any, run: str | None) -> str | None:
+    if run is not None or os.environ.get("LOGPROBE_RUN"):
+        return run
+    return trainer.args.run_name or Path(trainer.args.output_dir).name
+
+
+class _Watch:
+    """What has to be remembered between TRL's methods."""
+
+    def __init__(self, trainer: Any, recorder: Recorder, switch: CorrectionSwitch | None) -> None:
+        self._trainer = trainer
+        self._recorder = recorder
+        self._switch = switch
+        self._wrapper = Wrapper(recorder, "trl")
+        self._requests: list[list[str]] = []  # names the engine gave, per call of it in this generation
+        self._rewards: Any = None
+        self._forwards: list[
+            tuple[Any, Any]
+        ] = []  # log-probs and entropy of each forward pass of this generation, or of this loss
+        self._generations = 0
+        self._version = (
+            0  # of the weights that sample; a batch keeps that of its own, which also gave its old log-probs
+        )
+
+    def attach(self) -> None:
+        """Wraps the trainer's methods, and those of its engine."""
+        trainer, wrapper = self._trainer, self._wrapper
+        engine = getattr(trainer, "vllm_generation", None)
+        if engine is not None and callable(getattr(engine, "sync_weights", None)):
+            wrapper.after(engine, "sync_weights", self._synchronized)
+        colocated = getattr(engine, "llm", None)  # none in server mode
+        if callable(getattr(colocated, "generate", None)):
+            wrapper.after(colocated, "generate", self._sampled)
+        wrapper.after(trainer, "_calculate_rewards", self._rewarded)
+        wrapper.after(trainer, "_get_per_token_logps_and_entropies", self._computed)
+        wrapper.around(trainer, "_generate_and_score_completions", self._begin, self._generated)
+        wrapper.around(trainer, "_compute_loss", self._corrected, self._trained)
+        wrapper.after(trainer, "log", self._logged)
+        trainer.add_callback(flushing(self._recorder))
+        self._recorder.config(configuration(trainer, "trl", _SETTINGS), kind="trainer_config")
+
+    # --- One generation ---
+
+    def _synchronized(self, _: Any) -> None:
+        self._version = int(self._trainer.state.global_step)
+        mark_weights(self._recorder, self._version)
+
+    def _begin(self, *_: Any) -> None:
+        self._requests, self._forwards, self._rewards = [], [], None
+
+    def _sampled(self, outputs: Sequence[Any], *_: Any, **__: Any) -> None:
+        self._requests.append([name for output in outputs for name in engine_names(output)])
+
+    def _rewarded(self, rewards_per_function: Any, *_: Any, **__: Any) -> None:
+        """[samples of all ranks, functions]."""
+        self._rewards = weighted_rewards(rewards_per_function, self._trainer.reward_weights)
+
+    def _computed(self, result: tuple[Any, ...], *_: Any, **__: Any) -> None:
+        self._forwards.append((_detached(result[0]), _detached(result[1])))
+
+    def _generated(self, batch: dict[str, Any], *_: Any) -> None:
+        """Adds our columns to the batch of one generation."""
+        scored, self._forwards = [logprobs for logprobs, _ in self._forwards], []
+        if not self._trainer.model.training:
+            return
+        self._generations += 1
+        if not self._uses_engine:
+            self._version = int(self._trainer.state.global_step)
+        size, rank = len(batch["completion_ids"]), int(self._trainer.accelerator.process_index)
+        met = self._requests[0] if self._names_meet(size) else None
+        unique = f"{os.getpid()}-{self._generations}-{rank}"
+        batch[_NAMES] = met or [f"trl-{unique}-{row}" for row in range(size)]
+        group = int(self._trainer.num_generations)
+        batch[_GROUPS] = [f"{self._version}-{self._generations}-{(rank * size + row) // group}" for row in range(size)]
+        batch[_VERSIONS] = [self._version] * size
+        if self._rewards is not None:
+            batch[_REWARDS] = self._rewards[rank * size : (rank + 1) * size]
+        if "old_logps" in batch:  # RLOO scores the policy, then the reference, and keeps only sums
+            batch |= dict(zip((_OLD, _REFERENCE), scored, strict=False))
+        if met is None and batch.get("sampling_per_token_logps") is not None:
+            self._record_rollout(batch)
+
+    @property
+    def _uses_engine(self) -> bool:
+        return getattr(self._trainer, "vllm_generation", None) is not None
+
+    def _names_meet(self, size: int) -> bool:
+        """Whether the engine's plugin records these samples, each by one request whose name is known here."""
+        return bool(os.environ.get("LOGPROBE_HOME")) and [len(names) for names in self._requests] == [size]
+
+    def _record_rollout(self, batch: dict[str, Any]) -> None:
+        """The engine's side as TRL received it, where no plugin records it."""
+        mask = _mask(batch)
+        keep = [row.nonzero().flatten() for row in mask.bool()]
+        self._recorder.rollout(
+            sample_ids=batch[_NAMES],
+            token_ids=[ids[places] for ids, places in zip(batch["completion_ids"], keep, strict=True)],
+            logprobs=[row[places] for row, places in zip(batch["sampling_per_token_logps"], keep, strict=True)],
+            weight_version=self._version,
+            prompt_ids=batch[_GROUPS],
+        )
+
+    # --- One micro-batch ---
+
+    def _corrected(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """The same batch with logprobe's importance weights, while a correction is on."""
+        self._forwards = []
+        step = self._step
+        config = self._switch.current(step) if self._switch is not None and self._trainer.model.training else None
+        old, rollout = inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps")
+        if config is None:
+            return None
+        if _RATIO not in inputs or old is None or rollout is None:
+            words = "a correction is on, but TRL applies none: set vllm_importance_sampling_correction=True"
+            self._recorder.report("correction_impossible", words, severity="warning", component="trl", step=step)
+            return None
+        correction = correct(config, rollout, old, _mask(inputs))
+        self._recorder.step(step, correction=correction)
+        return model, {**inputs, _RATIO: correction.weights}
+
+    def _trained(self, _: Any, __: Any, inputs: dict[str, Any]) -> None:
+        forwards, self._forwards = self._forwards, []
+        if not self._trainer.model.training or _NAMES not in inputs:
+            return
+        current, entropy = forwards[-1] if forwards else (None, None)
+        old = inputs.get("old_per_token_logps", inputs.get(_OLD))
+        trainer_logprobs = current if old is None else old
+        if trainer_logprobs is None:
+            words = "the trainer keeps no log-probs per token (a fused loss): nothing can be compared"
+            self._recorder.report("no_logprobs", words, severity="warning", component="trl", step=self._step)
+            return
+        self._recorder.training(
+            step=self._step,
+            sample_ids=inputs[_NAMES],
+            prompt_ids=inputs[_GROUPS],
+            token_ids=inputs["completion_ids"],
+            mask=_mask(inputs),
+            trainer_logprobs=trainer_logprobs,
+            current_logprobs=None if old is None else current,
+            rollout_logprobs=inputs.get("sampling_per_token_logps"),
+            reference_logprobs=inputs.get("ref_per_token_logps", inputs.get(_REFERENCE)),
+            entropy=entropy,
+            advantages=inputs.get("advantages"),
+            rewards=inputs.get(_REWARDS),
+            weight_version=inputs[_VERSIONS],
+            rollout_versions=inputs[_VERSIONS],
+        )
+
+    @property
+    def _step(self) -> int:
+        """The number that TRL will log this step under: it logs after the update."""
+        return int(self._trainer.state.global_step) + 1
+
+    # --- One logged step ---
+
+    def _logged(self, _: Any, logs: dict[str, Any], *__: Any, **___: Any) -> None:
+        """TRL has added its metrics to `logs` by now."""
+        record_logged(self._recorder, self._trainer, logs)
+
+
+def _mask(batch: dict[str, Any]) -> Any:
+    """[batch, time]: what the policy sampled, tools' output left out."""
+    mask = batch["completion_mask"]
+    return mask * batch["tool_mask"] if batch.get("tool_mask") is not None else mask
+
+
+def _detached(tensor: Any) -> Any:
+    return None if tensor is None else tensor.detach()

@@ -1,0 +1,357 @@
+"""verl: nothing to write. `import verl` finds logprobe by its entry point; with ``LOGPROBE_HOME`` set, both trainers are recorded.
+
+v0 (`RayPPOTrainer`) is recorded before each update of the actor, v1 (`PPOTrainer`) after its advantages, both in the process that drives
+training: whole batches, once, whatever the parallelism of the workers. Recorded are sampled tokens, the mask before rejection, the engine's
+and the trainer's log-probs, entropy, rewards, advantages, groups of one prompt and the versions of the weights; per step verl's own scalars,
+under the step that verl logs. In bypass mode verl computes no log-probs of its own: only the engine's side is recorded, and a health record says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from types import ModuleType
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from logprobe.collectors.correction import Correction, CorrectionConfig, correct
+from logprobe.collectors.integrations.hf_trainer import mark_weights
+from logprobe.collectors.integrations.imports import when_imported
+from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.switch import CorrectionSwitch
+
+V0: Final = "verl.trainer.ppo.ray_trainer"
+V1: Final = "verl.trainer.ppo.v1.trainer_base"
+TRACKING: Final = "verl.utils.tracking"
+V0_METHODS: Final[dict[str, tuple[str, ...]]] = {
+    "fit": (),
+    "_compute_old_log_prob": ("batch",),
+    "_update_actor": ("batch",),
+}
+V1_METHODS: Final[dict[str, tuple[str, ...]]] = {
+    "_setup": (),
+    "fit": (),
+    "_compute_advantage": ("batch", "metrics"),
+}
+CORRECTION: Final = "LOGPROBE_CORRECTION"
+_EVALUATION: Final = ("val-", "val/", "validation/")
+_ROLLOUT: Final = ("temperature", "top_p", "top_k")
+_SETTINGS: Final = {
+    "actor_rollout_ref.actor": (
+        "strategy", "ppo_mini_batch_size", "ppo_epochs", "clip_ratio", "clip_ratio_low", "clip_ratio_high", "loss_agg_mode",
+        "entropy_coeff", "use_kl_loss", "kl_loss_coef",
+    ),
+    "actor_rollout_ref.rollout": ("name", "mode", "n", "calculate_log_probs", "temperature", "top_p", "top_k", "dtype", "enforce_eager"),
+    "algorithm": ("adv_estimator", "use_kl_in_reward", "rollout_correction"),
+    "trainer": ("use_v1", "n_gpus_per_node", "nnodes"),
+    "trainer.v1": ("trainer_mode",),
+}  # fmt: skip
+
+
+_REGISTERED: Final[list[Any]] = []
+
+
+def register() -> None:
+    """Has verl's trainers recorded once their modules are imported; called when `import verl` finds the entry point."""
+    if _REGISTERED:
+        return
+    watch = _Watch()
+    _REGISTERED.append(watch)
+    when_imported(V0, watch.v0)
+    when_imported(V1, watch.v1)
+    when_imported(TRACKING, watch.tracking)
+
+
+def register_from(_: ModuleType) -> None:
+    """For `logprobe run`, where the entry point was not used."""
+    register()
+
+
+class _Watch:
+    """What has to be remembered between verl's methods, in one process."""
+
+    def __init__(self) -> None:
+        self._process = Process("verl")
+        self._wrapper = Wrapper(self._process, "verl")
+        self._switch: CorrectionSwitch | None = None
+        self._before: WeakKeyDictionary[Any, tuple[Any, ...]] = (
+            WeakKeyDictionary()
+        )  # trainer → a batch before the update
+        self._tq: Any = None  # v1's queue of tensors
+
+    # --- Modules of verl ---
+
+    def v0(self, module: ModuleType) -> None:
+        """Wraps `RayPPOTrainer`, and with it every subclass that calls its methods."""
+        trainer = module.RayPPOTrainer
+        if self._known(trainer, V0_METHODS):
+            self._wrapper.before(trainer, "fit", self._begin)
+            self._wrapper.after(trainer, "fit", self._ended)
+            self._wrapper.after(trainer, "_compute_old_log_prob", self._computed_v0)
+            self._wrapper.before(trainer, "_update_actor", self._updating_v0)
+
+    def v1(self, module: ModuleType) -> None:
+        """Wraps `PPOTrainer` of v1."""
+        self._tq = module.tq
+        trainer = module.PPOTrainer
+        if self._known(trainer, V1_METHODS):
+            self._wrapper.after(trainer, "_setup", lambda _, host: self._begin(host))
+            self._wrapper.around(trainer, "_compute_advantage", self._fetch_v1, self._advantages_v1)
+            self._wrapper.after(trainer, "fit", self._ended)
+
+    def tracking(self, module: ModuleType) -> None:
+        """Wraps what both trainers log with."""
+        if self._known(module.Tracking, {"log": ("data", "step")}):
+            self._wrapper.after(module.Tracking, "log", self._logged)
+
+    def _known(self, owner: Any, methods: Mapping[str, tuple[str, ...]]) -> bool:
+        problems = unknown_methods(owner, methods)
+        recorder = self._process.start(run="verl") if problems else None
+        if recorder is not None:
+            words = f"verl {version_of('verl')} is unknown: {'; '.join(problems)}; this part of it is not recorded"
+            recorder.report("self_test", words, severity="warning", component="verl")
+        return not problems
+
+    # --- A trainer begins ---
+
+    def _begin(self, trainer: Any, *_: Any, **__: Any) -> Recorder | None:
+        recorder = self._process.start(run=_setting(trainer.config, "trainer.experiment_name"))
+        if recorder is None or trainer in self._before:
+            return recorder
+        self._before[trainer] = ()
+        recorder.config(_configuration(trainer), kind="trainer_config")
+        recorder.report(
+            "self_test", f"verl {version_of('verl')}: {type(trainer).__name__} is recorded", component="verl"
+        )
+        if os.environ.get(CORRECTION) == "1":
+            self._switch = CorrectionSwitch(recorder.home, recorder.run, recorder=recorder)
+        manager = getattr(trainer, "checkpoint_manager", None)
+        if callable(getattr(manager, "update_weights", None)):
+            self._wrapper.after(manager, "update_weights", self._sent)
+        return recorder
+
+    def _ended(self, *_: Any, **__: Any) -> None:
+        """Ray kills the process that trained as soon as its work is done."""
+        if self._process.recorder is not None:
+            self._process.recorder.flush()
+
+    def _sent(self, _: Any, global_steps: Any = None, *__: Any, **___: Any) -> None:
+        if global_steps is not None and self._process.recorder is not None:
+            mark_weights(self._process.recorder, int(global_steps))
+
+    def _logged(self, _: Any, __: Any, data: Mapping[str, Any], step: int, *___: Any, **____: Any) -> None:
+        recorder = self._process.recorder
+        scalars = {k: float(v) for k, v in data.items() if isinstance(v, Real) and not k.startswith(_EVALUATION)}
+        if recorder is not None and scalars:
+            recorder.step(int(step), scalars)
+
+    # --- v0: padded tensors in a DataProto ---
+
+    def _computed_v0(self, result: Any, trainer: Any, batch: Any) -> None:
+        """Entropy and the mask as they are before verl drops the one and rejects tokens from the other."""
+        if self._begin(trainer) is not None:
+            output = result[0] if isinstance(result, tuple) else result
+            self._before[trainer] = (
+                batch.batch["responses"],
+                batch.batch["response_mask"],
+                output.batch.get("entropys"),
+            )
+
+    def _updating_v0(self, trainer: Any, batch: Any) -> None:
+        recorder = self._begin(trainer)
+        if recorder is None:
+            return
+        columns, labels = batch.batch, batch.non_tensor_batch
+        mask, entropy = self._same_rows(trainer, columns)
+        step, groups = int(trainer.global_steps), [str(uid) for uid in labels["uid"]]
+        rewards = columns.get("token_level_scores")
+        rows = {
+            "sample_ids": _numbered(step, groups),
+            "prompt_ids": groups,
+            "token_ids": columns["responses"],
+            "rollout_logprobs": columns.get("rollout_log_probs"),
+            "trainer_logprobs": columns["old_log_probs"],
+            "mask": mask,
+            "reference_logprobs": columns.get("ref_log_prob"),
+            "entropy": entropy,
+            "advantages": columns.get("advantages"),
+            "rewards": None if rewards is None else rewards.sum(-1),
+        }
+        versions = _spans(labels.get("min_global_steps"), labels.get("max_global_steps"), len(groups))
+        self._record(trainer, step, versions, rows)
+        config = self._correction(trainer, step)
+        if config is not None:
+            correction = self._applied(step, config, columns["rollout_log_probs"], columns["old_log_probs"], mask)
+            columns["rollout_is_weights"], columns["response_mask"] = correction.weights, correction.denominator_mask
+
+    def _same_rows(self, trainer: Any, columns: Any) -> tuple[Any, Any]:
+        """[batch, time] twice: the mask before rejection, and entropy, if these are the rows that they were computed for."""
+        before, self._before[trainer] = self._before[trainer], ()
+        if before and before[0].shape == columns["responses"].shape and bool((before[0] == columns["responses"]).all()):
+            return before[1], before[2]
+        return columns["response_mask"], None
+
+    # --- v1: nested tensors in a queue ---
+
+    def _fetch_v1(self, trainer: Any, batch: Any, *_: Any, **__: Any) -> None:
+        """Rows as they are before rejection."""
+        if self._begin(trainer) is not None:
+            fields = [
+                "responses",
+                "response_mask",
+                "rollout_log_probs",
+                "old_log_probs",
+                "ref_log_prob",
+                "entropy",
+                "rm_scores",
+            ]
+            self._before[trainer] = (self._fetched(batch, fields),)
+
+    def _fetched(self, batch: Any, fields: list[str]) -> Any:
+        return self._tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+
+    def _advantages_v1(self, _: Any, trainer: Any, batch: Any, *__: Any) -> None:
+        before, self._before[trainer] = self._before.get(trainer, ()), ()
+        if not before:
+            return
+        keep = [place for place, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        data, advantages = before[0], self._fetched(batch, ["advantages"])
+        rows: dict[str, Any] = {
+            "token_ids": _rows(data, "responses", keep),
+            "rollout_logprobs": _rows(data, "rollout_log_probs", keep),
+            "trainer_logprobs": _rows(data, "old_log_probs", keep),
+            "mask": _rows(data, "response_mask", keep),
+            "reference_logprobs": _rows(data, "ref_log_prob", keep),
+            "entropy": _rows(data, "entropy", keep),
+            "advantages": _rows(advantages, "advantages", keep),
+        }
+        scores = _rows(data, "rm_scores", keep)
+        rows["rewards"] = None if scores is None else [float(row.sum()) for row in scores]
+        step, tags = int(trainer.global_steps), [batch.tags[place] for place in keep]
+        rows["sample_ids"] = [str(batch.keys[place]) for place in keep]
+        rows["prompt_ids"] = [name.rsplit("_", 2)[0] for name in rows["sample_ids"]]
+        first, last = ([tag.get(name) for tag in tags] for name in ("min_global_steps", "max_global_steps"))
+        self._record(trainer, step, _spans(first, last, len(keep)), rows)
+        config = self._correction(trainer, step)
+        if config is not None:
+            self._correct_v1(batch, step, config, data)
+
+    def _correct_v1(self, batch: Any, step: int, config: CorrectionConfig, data: Any) -> None:
+        """Weights and mask of the whole batch, padding included, into verl's queue."""
+        import torch  # noqa: PLC0415 - verl has loaded both
+        from tensordict import TensorDict  # noqa: PLC0415
+
+        rollout, old, mask = (_rows(data, name) for name in ("rollout_log_probs", "old_log_probs", "response_mask"))
+        correction = self._applied(step, config, rollout, old, mask)
+        columns = {"rollout_is_weights": correction.weights, "response_mask": correction.denominator_mask}
+        nested = {
+            name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged) for name, rows in columns.items()
+        }
+        fields = TensorDict(nested, batch_size=len(batch))
+        self._tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+    # --- Both ---
+
+    def _record(self, trainer: Any, step: int, versions: list[int | None], rows: dict[str, Any]) -> None:
+        recorder = self._process.recorder
+        if recorder is None:
+            return
+        if _bypassed(trainer):
+            if rows["rollout_logprobs"] is not None:
+                self._record_rollout(recorder, trainer, versions, rows)
+            words = "bypass mode: verl computes no log-probs of its own before the update, so nothing can be compared with the engine's"
+            recorder.report("no_logprobs", words, severity="warning", component="verl", step=step)
+            return
+        # Step s trains on log-probs of the weights that step s - 1 left.
+        recorder.training(step=step, weight_version=int(trainer.global_steps) - 1, rollout_versions=versions, **rows)
+
+    def _record_rollout(
+        self, recorder: Recorder, trainer: Any, versions: list[int | None], rows: dict[str, Any]
+    ) -> None:
+        """The engine's side as verl received it, where there is no other; else it goes with the trainer's."""
+        places = [row.bool().nonzero().flatten() for row in rows["mask"]]
+        tokens, logprobs = (
+            [row[at] for row, at in zip(rows[name], places, strict=True)] for name in ("token_ids", "rollout_logprobs")
+        )
+        sampling = {name: _setting(trainer.config, f"actor_rollout_ref.rollout.{name}") for name in _ROLLOUT}
+        recorder.rollout(
+            sample_ids=rows["sample_ids"],
+            prompt_ids=rows["prompt_ids"],
+            token_ids=tokens,
+            logprobs=logprobs,
+            weight_version=versions,
+            sampling={name: value for name, value in sampling.items() if value is not None},
+        )
+
+    def _correction(self, trainer: Any, step: int) -> CorrectionConfig | None:
+        config = None if self._switch is None else self._switch.current(step)
+        if config is not None and _bypassed(trainer) and self._process.recorder is not None:
+            words = "a correction is on, and verl runs in bypass mode, where there are no weights to set: set bypass_mode=false"
+            self._process.recorder.report(
+                "correction_impossible", words, severity="warning", component="verl", step=step
+            )
+            return None
+        return config
+
+    def _applied(self, step: int, config: CorrectionConfig, rollout: Any, old: Any, mask: Any) -> Correction:
+        correction = correct(config, rollout, old, mask)
+        if self._process.recorder is not None:
+            self._process.recorder.step(step, correction=correction)
+        return correction
+
+
+def _spans(first: Any, last: Any, count: int) -> list[int | None]:
+    """The version that sampled, per sequence; None where it changed on the way: which tokens it sampled is not known."""
+    if first is None or last is None:
+        return [None] * count
+    return [int(a) if a is not None and a == b else None for a, b in zip(first, last, strict=True)]
+
+
+def _numbered(step: int, groups: Sequence[str]) -> list[str]:
+    """A name per sequence: the prompt's, which verl draws again for each batch, and a number."""
+    seen: Counter[str] = Counter()
+    names = []
+    for group in groups:
+        names.append(f"verl-{step}-{group}-{seen[group]}")
+        seen[group] += 1
+    return names
+
+
+def _rows(data: Any, name: str, keep: Sequence[int] | None = None) -> list[Any] | None:
+    """One tensor per sequence, of those in `keep`; None: verl has no such field."""
+    if name not in data.keys():  # noqa: SIM118 - a TensorDict is no dictionary
+        return None
+    rows = list(data[name].unbind())
+    return rows if keep is None else [rows[place] for place in keep]
+
+
+def _setting(config: Any, path: str) -> Any:
+    for name in path.split("."):
+        config = None if config is None else config.get(name)
+    return config
+
+
+def _bypassed(trainer: Any) -> bool:
+    return bool(_setting(trainer.config, "algorithm.rollout_correction.bypass_mode"))
+
+
+def _configuration(trainer: Any) -> dict[str, Any]:
+    """The trainer's configuration document; names of nested settings are joined by dots."""
+    config = trainer.config
+    known = {
+        f"{part}.{name}": _setting(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
+    }
+    correction = known.pop("algorithm.rollout_correction")
+    known |= {f"algorithm.rollout_correction.{name}": value for name, value in dict(correction or {}).items()}
+    return {
+        "framework": "verl",
+        "framework_version": version_of("verl"),
+        "trainer": type(trainer).__name__,
+        "temperature": _setting(config, "actor_rollout_ref.rollout.temperature"),
+        "compute_dtype": _setting(config, "actor_rollout_ref.actor.fsdp_config.dtype"),
+        **{name: value for name, value in known.items() if value is not None},
+    }

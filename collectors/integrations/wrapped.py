@@ -1,0 +1,222 @@
+"""OpenRLHF, ROLL, AReaL and rllm: no extension point shows both log-probs, so `logprobe run` wraps the method that has them.
+
+Each function takes a framework's module once it is imported, and wraps what it knows; anything else is left as it was, and a health record says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, Final
+
+from logprobe.collectors.integrations.hf_trainer import mark_weights
+from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.recorder.recorder import Recorder
+
+
+class Watch:
+    """What one framework's hooks share in a process."""
+
+    def __init__(self, framework: str, distribution: str | None = None) -> None:
+        self.framework = framework
+        self.process = Process(framework)
+        self.wrapper = Wrapper(self.process, framework)
+        self.step: int | None = None  # that is trained now
+        self._name = f"{framework} {version_of(distribution or framework)}"
+
+    def knows(self, owner: Any, methods: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether `owner` has these methods; if not, a health record says what it lacks."""
+        problems = unknown_methods(owner, methods)
+        if problems:
+            self._say(f"{self._name} is unknown: {'; '.join(problems)}; this part of it is not recorded", "warning")
+        return not problems
+
+    def _say(self, words: str, severity: str = "info") -> None:
+        recorder = self.process.start(run=self.framework)
+        if recorder is not None:
+            recorder.report("self_test", words, severity=severity, component=self.framework)
+
+    def begin(self) -> Recorder | None:
+        """The process's recorder; the first call says that there is one."""
+        if self.process.recorder is None:
+            self._say(f"{self._name} is recorded")
+        return self.process.recorder
+
+    def record(self, step: int, version: int | None, rows: dict[str, Any], sampled_by: Any = None) -> None:
+        """Padded `rows` for `Recorder.training`, and what is known of the weights that sampled."""
+        recorder = self.begin()
+        if recorder is None:
+            return
+        if rows["trainer_logprobs"] is None:
+            words = "the trainer has no log-probs of its own before the update: nothing can be compared"
+            recorder.report("no_logprobs", words, severity="warning", component=self.framework, step=step)
+            return
+        recorder.training(step=step, weight_version=version, rollout_versions=sampled_by, **rows)
+
+
+def _named(framework: str, step: int, count: int, start: int = 0) -> list[str]:
+    return [f"{framework}-{step}-{place}" for place in range(start, start + count)]
+
+
+# --- OpenRLHF: one driver, a list of micro-batches; log-probs [batch, time - 1], of the token one further on ---
+
+_OPENRLHF: Final = Watch("openrlhf")
+
+
+def openrlhf_trainer(module: ModuleType) -> None:
+    """`openrlhf.trainer.ppo_trainer`: which step is trained, and when weights are sent."""
+    trainer = getattr(module, "BasePPOTrainer", None)
+    if _OPENRLHF.knows(trainer, {"train_step": ("global_step",), "broadcast_to_vllm": ()}):
+        _OPENRLHF.wrapper.before(trainer, "train_step", _openrlhf_step)
+        _OPENRLHF.wrapper.after(trainer, "broadcast_to_vllm", _openrlhf_sent)
+
+
+def _openrlhf_step(_: Any, __: Any, global_step: int) -> None:
+    _OPENRLHF.step = int(global_step) + 1  # OpenRLHF logs a step after it has counted it
+
+
+def _openrlhf_sent(_: Any, *__: Any) -> None:
+    if _OPENRLHF.process.recorder is not None and _OPENRLHF.step is not None:
+        mark_weights(_OPENRLHF.process.recorder, _OPENRLHF.step)
+
+
+def openrlhf(module: ModuleType) -> None:
+    """`openrlhf.trainer.ppo_utils.experience_maker`: batches with both log-probs."""
+    maker = getattr(module, "RemoteExperienceMaker", None)
+    if _OPENRLHF.knows(maker, {"make_experience_batch": ("rollout_samples",)}):
+        _OPENRLHF.wrapper.after(maker, "make_experience_batch", _openrlhf_batches)
+
+
+def _openrlhf_batches(experiences: Sequence[Any], *_: Any, **__: Any) -> None:
+    step = _OPENRLHF.step
+    if step is None:
+        return
+    start = 0
+    for one in experiences:
+        count = len(one.sequences)
+        rows = {
+            "sample_ids": _named("openrlhf", step, count, start),
+            "token_ids": one.sequences[:, -one.action_mask.shape[1] :],
+            "mask": one.action_mask,
+            "trainer_logprobs": one.action_log_probs,
+            "rollout_logprobs": one.rollout_log_probs,
+            "reference_logprobs": one.base_action_log_probs,
+            "advantages": one.advantages,
+            "rewards": one.rewards,
+        }
+        _OPENRLHF.record(step, step - 1, rows)
+        start += count
+
+
+# --- ROLL: one driver, a DataProto; log-probs [batch, time - 1] ---
+
+_ROLL: Final = Watch("roll")
+
+
+def roll(module: ModuleType) -> None:
+    """`roll.utils.train_infer_corrections`: called with each batch before it is trained on."""
+    name = "apply_train_infer_correction_to_batch"
+    if _ROLL.knows(module, {name: ("batch", "stat_mask_key")}):
+        _ROLL.wrapper.before(module, name, _roll_batch)
+
+
+def _roll_batch(_: Any, batch: Any, stat_mask_key: str = "response_mask", *__: Any, **___: Any) -> None:
+    columns, step = batch.batch, int(batch.meta_info["global_step"])
+    rows = {
+        "sample_ids": _named("roll", step, len(columns["input_ids"])),
+        "token_ids": columns["input_ids"][:, 1:],
+        "mask": columns[stat_mask_key][:, 1:],
+        "trainer_logprobs": columns.get("old_log_probs"),
+        "rollout_logprobs": columns.get("infer_logprobs"),
+        "advantages": columns.get("advantages"),
+        "rewards": columns.get("response_level_rewards"),
+    }
+    _ROLL.record(step, step, rows)  # step s, from 0, trains what s updates left
+
+
+# --- AReaL: every rank has its part; the sampler's log-probs are the token's own, the trainer's one place earlier ---
+
+_AREAL: Final = Watch("areal")
+
+
+def areal(module: ModuleType) -> None:
+    """`areal.trainer.ppo.actor`: trajectories with the versions of each token."""
+    actor = getattr(module, "PPOActor", None)
+    if _AREAL.knows(actor, {"compute_advantages": ("data",)}):
+        _AREAL.wrapper.before(actor, "compute_advantages", _areal_batch)
+
+
+def _areal_batch(actor: Any, data: Sequence[Mapping[str, Any]]) -> None:
+    if not actor.engine.is_data_parallel_head():  # the other ranks of its group have the same trajectories
+        return
+    version = int(actor.engine.get_version())
+    rank, start = int(getattr(actor.engine, "data_parallel_rank", 0)), 0
+    for group, one in enumerate(data):
+        count, mask, prox = len(one["input_ids"]), one["loss_mask"], one.get("prox_logp")
+        rows = {
+            "sample_ids": _named(f"areal-{rank}", version, count, start),
+            "prompt_ids": [f"{version}-{rank}-{group}"] * count,
+            "token_ids": one["input_ids"],
+            "mask": mask,
+            "trainer_logprobs": None if prox is None else prox.roll(1, -1),
+            "rollout_logprobs": one["logprobs"],
+            "rewards": one.get("rewards"),
+        }
+        _AREAL.record(version, version, rows, one.get("versions"))
+        start += count
+
+
+# --- rllm: verl's batch in a loop of its own ---
+
+_RLLM: Final = Watch("rllm")
+
+
+def rllm(module: ModuleType) -> None:
+    """`rllm.trainer.verl.verl_backend`: the batch after its advantages."""
+    backend = getattr(module, "VerlBackend", None)
+    if not _RLLM.knows(backend, {"compute_advantages": ("trainer_state",)}) or backend is None:
+        return
+    original = backend.compute_advantages
+    if not inspect.iscoroutinefunction(original):
+        _RLLM.wrapper.after(
+            backend, "compute_advantages", lambda _, __, trainer_state, *___: _rllm_batch(trainer_state)
+        )
+        return
+
+    @functools.wraps(original)
+    async def watched(self: Any, trainer_state: Any, *arguments: Any, **named: Any) -> Any:
+        result = await original(self, trainer_state, *arguments, **named)
+        with _RLLM.wrapper.guard("compute_advantages"):
+            _rllm_batch(trainer_state)
+        return result
+
+    backend.compute_advantages = watched
+
+
+def _rllm_batch(state: Any) -> None:
+    batch, step = state.backend_batch, int(state.global_step)
+    columns, padded = batch.batch, batch.non_tensor_batch.get("is_pad_step")
+    keep = [place for place in range(len(columns["responses"])) if padded is None or not padded[place]]
+    rows: dict[str, Any] = {
+        "token_ids": columns["responses"][keep],
+        "mask": columns["response_mask"][keep],
+        "sample_ids": [f"rllm-{step}-{place}" for place in keep],
+    }
+    names = {"trainer_logprobs": "old_log_probs", "rollout_logprobs": "rollout_log_probs", "advantages": "advantages"}
+    for ours, theirs in names.items():
+        column = columns.get(theirs)
+        rows[ours] = None if column is None else column[keep]
+    if _are_copies(rows["trainer_logprobs"], rows["rollout_logprobs"], rows["mask"]):
+        rows["trainer_logprobs"] = None  # bypass mode: the same numbers twice are no comparison
+    _RLLM.record(step, step - 1, rows)
+
+
+def _are_copies(old: Any, rollout: Any, mask: Any) -> bool:
+    """Whether two tensors [batch, time] are the same numbers under the mask, NaN in the same places included; padding may be anything."""
+    if old is None or rollout is None:
+        return False
+    both_nan = (old != old) & (rollout != rollout)  # noqa: PLR0124 - NaN is what differs from itself
+    return bool(((old == rollout) | both_nan | (mask == 0)).all())

@@ -1,0 +1,61 @@
+"""A file of JSON lines through which processes tell each other something: short lines, only ever appended.
+
+Appending one short line is atomic on a local file system, so there may be several writers. A reader resumes where it stopped, and leaves a
+line that is still on its way for the next time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+class JsonLines:
+    """One file. One reader per object."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.foreign_lines = 0  # that are no JSON objects
+        self._offset = 0
+
+    def append(self, document: dict[str, Any]) -> None:
+        """Make `document` visible to all readers. Raises `OSError`."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            written = os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+        if written != len(line):
+            raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; is the disk full?")
+
+    def read_new(self) -> list[dict[str, Any]]:
+        """Documents appended since the last call; lines that are none are counted and skipped. Raises `OSError`."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return []
+        if size < self._offset:
+            self._offset = 0  # the file was replaced
+        if size == self._offset:
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        complete = data[: data.rfind(b"\n") + 1]  # a line may still be on its way
+        self._offset += len(complete)
+        found = [self._parsed(line) for line in complete.splitlines()]
+        return [document for document in found if document is not None]
+
+    def _parsed(self, line: bytes) -> dict[str, Any] | None:
+        try:
+            document = json.loads(line)
+        except ValueError:
+            document = None
+        if isinstance(document, dict):
+            return document
+        self.foreign_lines += 1
+        return None

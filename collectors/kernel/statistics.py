@@ -1,0 +1,372 @@
+"""Sufficient statistics of a log-ratio, per sequence: the numbers every metric is computed from.
+
+A *pair* compares two log-probabilities of the same tokens: what a behaviour policy gave them and what a policy gives
+them, with ``d = policy − behaviour`` and ``ρ = exp(clamp(d, ±20))``:
+
+========  =========  ======  ===============================================
+pair      behaviour  policy  answers
+========  =========  ======  ===============================================
+backend   rollout    old     do engine and trainer agree about the tokens?
+update    old        current how far has the optimizer moved in this step?
+total     rollout    current what an objective without old log-probs sees
+reference old        reference how far is the policy from the reference policy?
+========  =========  ======  ===============================================
+
+Every column is a sum, a count, a minimum or a maximum over tokens in float64, so shards, micro-batches, ranks and windows
+merge exactly. Ratios are summed as ``ρ − 1``: near agreement that keeps the digits which ``ρ² − 1`` would lose.
+
+Broken tokens (see `BROKEN`) are counted by kind and left out of every sum; what stands under ``mask = 0`` changes nothing.
+
+Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from logprobe.collectors.errors import ConfigurationError, InputError
+from logprobe.collectors.kernel import arithmetic as kernel
+from logprobe.collectors.kernel import numpy_arithmetic as kernel_numpy
+from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
+from logprobe.collectors.recorder import torch_bridge
+
+Statistics = dict[str, NDArray[Any]]
+Reduction = Literal["sum", "min", "max"]
+
+# What every pair compares: columns of behaviour and policy.
+SIDES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "backend": ("rollout_logprobs", "trainer_logprobs"),
+        "update": ("trainer_logprobs", "current_logprobs"),
+        "total": ("rollout_logprobs", "current_logprobs"),
+        "reference": ("trainer_logprobs", "reference_logprobs"),
+    }
+)
+PAIRS: Final = tuple(SIDES)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of ρ beyond which a token counts as clipped: outside the closed interval [lower, upper]."""
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lower <= self.upper:
+            raise ConfigurationError(f"bounds of ρ must satisfy 0 ≤ lower ≤ upper, not [{self.lower}, {self.upper}]")
+
+
+# What truncated and masked importance sampling use by default (verl, slime, ms-swift: 2.0, and its inverse), and PPO's ε = 0.2.
+DEFAULT_BOUNDS: Final[dict[str, Bounds]] = {
+    "backend": Bounds(0.5, 2.0),
+    "update": Bounds(0.8, 1.2),
+    "total": Bounds(0.8, 1.2),
+    "reference": Bounds(0.5, 2.0),
+}
+
+# Pairs whose policy another model computed: its exact zeros on unlikely tokens are arrays that were not filled.
+ZERO_IS_PLACEHOLDER: Final = frozenset({"reference"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One sufficient statistic: its name, how it merges, and what it is."""
+
+    name: str
+    reduction: Reduction
+    count: bool  # a whole number (int64, BIGINT); otherwise float64, DOUBLE
+    words: str
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Type of the column as an array."""
+        return np.dtype(np.int64 if self.count else np.float64)
+
+    @property
+    def sql_type(self) -> str:
+        """Type of the column in the store."""
+        return "BIGINT" if self.count else "DOUBLE"
+
+    @property
+    def identity(self) -> float:
+        """Value of the column when there is no token: merging it changes nothing."""
+        return {"sum": 0, "min": np.inf, "max": -np.inf}[self.reduction]
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """What merges two values of the column."""
+        return {"sum": np.add, "min": np.minimum, "max": np.maximum}[self.reduction]
+
+
+def _sums(**words: str) -> tuple[Column, ...]:
+    return tuple(Column(name, "sum", count=False, words=text) for name, text in words.items())
+
+
+def _counts(**words: str) -> tuple[Column, ...]:
+    return tuple(Column(name, "sum", count=True, words=text) for name, text in words.items())
+
+
+# Kinds of broken token, each token counted once, under the first that applies.
+BROKEN: Final = (
+    "n_nonfinite_behaviour",
+    "n_nonfinite_policy",
+    "n_sentinel_behaviour",
+    "n_sentinel_policy",
+    "n_positive_behaviour",
+    "n_positive_policy",
+    "n_zero_behaviour",
+)
+
+# A single token may be certain to the last digit, and so may be the few of a short answer. So many in a row, with nothing else before
+# or after them, are an array that nobody filled: as a measurement they would look like perfect agreement.
+BLANK_TOKENS: Final = 32
+
+COLUMN_SPECS: Final[tuple[Column, ...]] = (
+    *_counts(
+        n="valid tokens: under the mask and not broken; every sum below is over these",
+        n_expected="tokens under the mask = n + broken tokens",
+    ),
+    *_sums(
+        sum_d="Σ d",
+        sum_d2="Σ d²",
+        sum_abs_d="Σ |d|",
+        sum_ratio_m1="Σ (ρ − 1)",
+        sum_ratio_m1_sq="Σ (ρ − 1)²",
+        sum_k3="Σ (ρ − 1 − d)",
+        sum_reverse_kl="Σ (ρ·d − ρ + 1)",
+        sum_abs_prob_diff="Σ |e^policy − e^behaviour|",
+        sum_exp_abs_d="Σ e^min(|d|, 20)",
+    ),
+    Column("min_d", "min", count=False, words="min d; +inf without a valid token"),
+    Column("max_d", "max", count=False, words="max d; −inf without a valid token"),
+    *_sums(
+        sum_policy="Σ policy",
+        sum_behaviour="Σ behaviour",
+        sum_policy2="Σ policy²",
+        sum_behaviour2="Σ behaviour²",
+        sum_policy_behaviour="Σ policy·behaviour",
+        sum_policy_prob="Σ e^policy",
+        sum_behaviour_prob="Σ e^behaviour",
+        sum_policy_prob2="Σ e^2·policy",
+        sum_behaviour_prob2="Σ e^2·behaviour",
+        sum_policy_behaviour_prob="Σ e^(policy + behaviour)",
+    ),
+    *_counts(
+        n_positive_d="d > 0",
+        n_negative_d="d < 0",
+        n_zero_d="d == 0: bit-identical",
+        n_above="ρ above the upper bound",
+        n_below="ρ below the lower bound",
+        n_clamped="|d| > 20",
+        n_advantage="valid tokens with a finite advantage",
+        n_pg_clipped="of these, where PPO's minimum takes the clipped branch",
+        n_zero_policy="policy is exactly 0 where behaviour < −1: suspicious, but a probability can round to 1",
+        n_nonfinite_behaviour="behaviour is NaN or infinite",
+        n_nonfinite_policy="policy is NaN or infinite",
+        n_sentinel_behaviour="behaviour is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder",
+        n_sentinel_policy="policy is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder",
+        n_positive_behaviour="behaviour > 1e-6: a probability above 1",
+        n_positive_policy="policy > 1e-6: a probability above 1",
+        n_zero_behaviour=f"behaviour is exactly 0 where policy < −1, or all of a sequence's {BLANK_TOKENS} tokens or more are 0 on both sides",
+    ),
+)
+COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in COLUMN_SPECS)
+
+
+def sql_columns() -> str:
+    """Column definitions of the store's ``statistics`` table, one per line, without a trailing comma."""
+    width = max(len(name) for name in COLUMNS)
+    return ",\n    ".join(f"{c.name:<{width}} {c.sql_type} NOT NULL" for c in COLUMN_SPECS)
+
+
+def sequence_statistics(
+    behaviour_N: ArrayLike,
+    policy_N: ArrayLike,
+    mask_N: ArrayLike | None,
+    offsets_S1: ArrayLike,
+    *,
+    bounds: Bounds = DEFAULT_BOUNDS["backend"],
+    advantages_N: ArrayLike | None = None,
+    zero_is_placeholder: bool = False,
+    threads: int = 1,
+) -> Statistics:
+    """Sufficient statistics of every sequence of one pair.
+
+    Args:
+        behaviour_N: log-probabilities, flat, any float dtype; NaN and infinities are allowed anywhere.
+        policy_N: log-probabilities of the same tokens. When it is a torch tensor, torch computes, on the device it lies on
+            (which must know float64), and only the result comes to the host; the sums differ in their last digits.
+        mask_N: true or non-zero where the token was sampled and trained on; None: everywhere.
+        offsets_S1: sequence s is the tokens ``[offsets_S1[s], offsets_S1[s + 1])``; empty sequences are allowed.
+        bounds: what `n_above` and `n_below` count, and PPO's clip range for `n_pg_clipped`.
+        advantages_N: per token; without it `n_advantage` and `n_pg_clipped` are 0.
+        zero_is_placeholder: a policy of exactly 0 where behaviour < −1 is broken, as behaviour is the other way round; see
+            `ZERO_IS_PLACEHOLDER`.
+        threads: sequences are spread over this many threads; torch has its own.
+
+    Returns:
+        `COLUMNS` → numpy array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf, `max_d` −inf.
+
+    Raises:
+        InputError: lengths differ, or the offsets do not run from 0 to N in non-decreasing order.
+    """
+    offsets_S1 = np.asarray(offsets_S1, np.int64)
+    tokens = _checked_tokens(behaviour_N, policy_N, mask_N, advantages_N)
+    if zero_is_placeholder:
+        tokens.policy = _with_placeholders(tokens)
+    _check_offsets(offsets_S1, len(tokens))
+    pieces, first = _pieces(offsets_S1)
+    limits = (bounds.lower, bounds.upper)
+    if torch_bridge.is_tensor(tokens.policy):
+        table = _filled_by_torch(pieces, tokens, limits)
+    else:
+        table = _filled_by_numpy(pieces, tokens, limits, threads)
+    return _without_blanks(_pieces_to_sequences(table, first, offsets_S1))
+
+
+def _with_placeholders(tokens: kernel.Tokens) -> Any:
+    """The policy with a sentinel where it is exactly 0 and behaviour says that the token was far from certain."""
+    placeholder = kernel.zero_of_unlikely(tokens.behaviour, tokens.policy)
+    if not bool(placeholder.any()):
+        return tokens.policy
+    policy = tokens.policy.clone() if torch_bridge.is_tensor(tokens.policy) else tokens.policy.copy()
+    policy[placeholder] = kernel.SENTINEL
+    return policy
+
+
+def _without_blanks(table: Statistics) -> Statistics:
+    """Counts the tokens of sequences that consist of exact zeros on both sides (see `BLANK_TOKENS`) as broken."""
+    blank_S = (table["sum_behaviour2"] == 0) & (table["sum_policy2"] == 0) & (table["n"] >= BLANK_TOKENS)
+    if blank_S.any():
+        kept = ("n_expected", *BROKEN)
+        table["n_zero_behaviour"][blank_S] += table["n"][blank_S]
+        for c in COLUMN_SPECS:
+            if c.name not in kept:
+                table[c.name][blank_S] = c.identity
+    return table
+
+
+def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts of the pieces, and the first piece of each sequence that has tokens.
+
+    Sequences are cut at multiples of a chunk from their own start. So their sums do not depend, in any bit, on what stands
+    around them: not on the batch, the shard or the segment they came in.
+    """
+    lengths = np.diff(offsets_S1)
+    starts, lengths = offsets_S1[:-1][lengths > 0], lengths[lengths > 0]
+    counts = -(-lengths // kernel.CHUNK)
+    first = np.cumsum(counts) - counts
+    within = np.arange(counts.sum()) - np.repeat(first, counts)
+    return np.repeat(starts, counts) + within * kernel.CHUNK, first
+
+
+def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int]]:
+    """Consecutive pieces, as many as fit into a chunk of `size` tokens."""
+    first = 0
+    while first < len(pieces):
+        last = int(np.searchsorted(ends, pieces[first] + size, side="right"))
+        yield first, last
+        first = last
+
+
+def _checked_tokens(
+    behaviour_N: ArrayLike, policy_N: ArrayLike, mask_N: ArrayLike | None, advantages_N: ArrayLike | None
+) -> kernel.Tokens:
+    if torch_bridge.is_tensor(policy_N):
+        tokens = kernel_torch.tokens(behaviour_N, policy_N, advantages_N, mask_N)
+    else:
+        advantages = None if advantages_N is None else np.asarray(advantages_N)
+        mask = None if mask_N is None else np.asarray(mask_N).astype(np.bool_, copy=False)
+        tokens = kernel.Tokens(np.asarray(behaviour_N), np.asarray(policy_N), advantages, mask)
+    arrays = (tokens.behaviour, tokens.policy, tokens.mask, tokens.advantages)
+    shapes = {tuple(x.shape) for x in arrays if x is not None}
+    if len(shapes) != 1 or tokens.behaviour.ndim != 1:
+        raise InputError(f"behaviour, policy, mask and advantages must be flat and of one length, not {sorted(shapes)}")
+    return tokens
+
+
+def _check_offsets(offsets_S1: NDArray[np.int64], size: int) -> None:
+    if offsets_S1.ndim != 1 or not len(offsets_S1) or offsets_S1[0] != 0 or offsets_S1[-1] != size:
+        raise InputError(f"offsets must run from 0 to the number of tokens, {size}, with one more entry than sequences")
+    if (np.diff(offsets_S1) < 0).any():
+        raise InputError("offsets must not decrease")
+
+
+def _filled_by_numpy(
+    pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float], threads: int
+) -> Statistics:
+    """Columns of all pieces; chunks share no piece, so threads need no lock."""
+
+    def fill(chunks: Sequence[tuple[int, int]]) -> None:
+        work = kernel_numpy.Workspace()
+        with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
+            for first, last in chunks:
+                start, end = int(pieces[first]), int(ends[last - 1])
+                table = kernel_numpy.Table(columns, slice(first, last), pieces[first:last] - start)
+                kernel.accumulate(table, tokens[start:end], limits, work)
+
+    columns = empty(len(pieces))
+    ends = np.append(pieces[1:], len(tokens))
+    chunks = list(_chunks(pieces, ends, kernel.CHUNK))
+    if min(threads, len(chunks)) > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill, (chunks[i::threads] for i in range(threads))))
+    else:
+        fill(chunks)
+    return columns
+
+
+def _filled_by_torch(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float]) -> Statistics:
+    """Columns of all pieces, computed on the tokens' device; they come to the host in one copy."""
+    edges = np.append(pieces, len(tokens))
+    chunks = list(_chunks(pieces, edges[1:], kernel_torch.CHUNK))
+    device, largest = tokens.policy.device, max((edges[last] - edges[first] for first, last in chunks), default=0)
+    work = kernel_torch.Workspace(int(largest), device)
+    columns_CP = kernel_torch.filled(np.array([c.identity for c in COLUMN_SPECS]), len(pieces), device)
+    for first, last in chunks:
+        columns = dict(zip(COLUMNS, columns_CP[:, first:last], strict=True))
+        table = kernel_torch.Table(columns, kernel_torch.indices(edges[first : last + 1] - edges[first], device))
+        kernel.accumulate(table, tokens[edges[first] : edges[last]], limits, work)
+    on_host_CP = columns_CP.cpu().numpy()
+    return {c.name: column.astype(c.dtype) for c, column in zip(COLUMN_SPECS, on_host_CP, strict=True)}
+
+
+def _pieces_to_sequences(table: Statistics, first: NDArray[np.int64], offsets_S1: NDArray[np.int64]) -> Statistics:
+    filled = np.diff(offsets_S1) > 0
+    if filled.all() and len(table["n"]) == len(filled):
+        return table  # every sequence is one piece
+    result = empty(len(filled))
+    if filled.any():
+        for c in COLUMN_SPECS:
+            result[c.name][filled] = c.ufunc.reduceat(table[c.name], first)
+    return result
+
+
+def merge(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Statistics:
+    """Statistics of the union of disjoint token sets, column by column; arrays of the same shape."""
+    return {c.name: c.ufunc(a[c.name], b[c.name]) for c in COLUMN_SPECS}
+
+
+def reduce_groups(columns: Mapping[str, NDArray[Any]], group_S: ArrayLike, groups: int) -> Statistics:
+    """Merge sequences into groups: `group_S` [S] holds each sequence's group in [0, groups); → columns [G]."""
+    group_S = np.asarray(group_S, np.intp)
+    order = np.argsort(group_S, kind="stable")
+    present, first = np.unique(group_S[order], return_index=True)
+    result = empty(groups)
+    if len(present):
+        for c in COLUMN_SPECS:
+            result[c.name][present] = c.ufunc.reduceat(np.asarray(columns[c.name])[order], first)
+    return result
+
+
+def empty(size: int) -> Statistics:
+    """Statistics of `size` sequences without tokens."""
+    return {c.name: np.full(size, c.identity, dtype=c.dtype) for c in COLUMN_SPECS}

@@ -1,0 +1,78 @@
+"""Who is at work in a home, by locks that the kernel releases however a process ends.
+
+<home>/service.lock      held by the one service of the home
+<home>/relay.lock        held by the one relay of the home
+<home>/collectors.lock   shared by the collectors that want a relay
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final, Self
+
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_PROBE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+RELAY: Final = "relay.lock"
+COLLECTORS: Final = "collectors.lock"
+SERVICE: Final = "service.lock"
+
+
+class FileLock:
+    """One lock file. Nothing waits: a lock is had at once or not at all."""
+
+    def __init__(self, path: Path, *, mode: int = 0o666) -> None:
+        """`mode`: of the file if it has to be made."""
+        self._path = path
+        self._mode = mode
+        self._descriptor: int | None = None
+
+    def take(self, *, shared: bool = False) -> bool:
+        """Whether the lock is held now. Raises `OSError` when the file cannot be opened."""
+        if self._descriptor is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, _FLAGS, self._mode)
+            if not _locked(descriptor, shared=shared):
+                os.close(descriptor)
+                return False
+            self._descriptor = descriptor
+        return True
+
+    def write(self, content: bytes) -> None:
+        """Replaces what the file says, for others to read; nothing happens when the lock is not held."""
+        if self._descriptor is not None:
+            os.pwrite(self._descriptor, content, 0)
+            os.ftruncate(self._descriptor, len(content))
+
+    def release(self) -> None:
+        """Gives it back. The file stays: removing it would let two processes lock two files of one name."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @property
+    def held_elsewhere(self) -> bool:
+        """Whether another process has it exclusively. Raises `OSError`."""
+        try:
+            descriptor = os.open(self._path, _PROBE_FLAGS)
+        except FileNotFoundError:
+            return False
+        try:  # a shared lock can be had exactly when nobody holds the exclusive one; it disturbs no other reader
+            return not _locked(descriptor, shared=True)
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
+def _locked(descriptor: int, *, shared: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,255 @@
+"""Arrays as hosts have them → flat arrays with offsets.
+
+Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays; as numpy arrays,
+torch tensors or plain lists. The first half of this module runs in the host's thread and only looks at shapes; the second
+half converts and runs in the recorder's thread: numpy arrays, or tensors that stay on their device until they are reduced.
+
+Dimensions: ``_BT`` padded, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.recorder import torch_bridge
+
+NAN_IN_MASK: Final = (
+    "mask: contains NaN or None; pass 1 for tokens that the policy sampled and that are trained on, else 0"
+)
+Layout = Literal["padded", "packed", "list"]
+Piece: TypeAlias = Any  # a numpy array, or a torch tensor on a device
+Array: TypeAlias = Any  # a numpy array, or a torch tensor
+_BFLOAT16_INFINITY: Final = 0x7F80
+_INT32: Final = np.iinfo(np.int32)
+# From 2.1 on numpy speaks the standard itself; before, the layer loads all of numpy. It does so here, and not later in the recorder's
+# thread, where a fork could cut it in two.
+_STANDARD: Final = hasattr(np, "astype") and hasattr(np, "__array_api_version__")
+if not _STANDARD:
+    import array_api_compat.numpy
+
+
+def as_piece(name: str, value: Any) -> Piece:
+    """A numpy view of `value` where there is one; a device tensor stays what it is.
+
+    Raises:
+        InputError: not an array of numbers.
+    """
+    array = value if isinstance(value, np.ndarray) else torch_bridge.view(value)
+    if array is None:
+        array, _ = from_list(value)
+    elif array is value and not isinstance(array, np.ndarray):
+        return value
+    if array.dtype.kind not in "biufV":
+        raise InputError(f"{name}: expected numbers, not {array.dtype} ({type(value).__name__})")
+    return array
+
+
+def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """A list of numbers as an array, and where it says None: a missing value stays apart from NaN, which is data."""
+    array = np.asarray(value)
+    if array.dtype.kind != "O":
+        return array, None
+    return np.asarray(value, dtype=np.float64), np.array([item is None for item in value], dtype=np.bool_)
+
+
+def has_nan(array: NDArray[Any]) -> bool:
+    """Whether a number of any type is NaN: one pass that makes no copy, except of bfloat16."""
+    if array.dtype.kind == "V":
+        return bool((array.view(np.uint16) & np.uint16(0x7FFF) > np.uint16(_BFLOAT16_INFINITY)).any())
+    return array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min()))
+
+
+def piece_dtype(piece: Piece) -> np.dtype[Any]:
+    """The numpy type of a piece, wherever it lies."""
+    return piece.dtype if isinstance(piece, np.ndarray) else torch_bridge.numpy_dtype(piece)
+
+
+def piece_bytes(piece: Piece) -> int:
+    """How many bytes a copy of `piece` takes."""
+    if isinstance(piece, np.ndarray):
+        return piece.nbytes
+    return int(piece.numel() * piece.element_size())
+
+
+def is_list(value: Any) -> bool:
+    """Whether `value` is a list of 1-D arrays rather than one array."""
+    return isinstance(value, list | tuple)
+
+
+def layout_of(token_ids: Any, cu_seqlens: Any) -> Layout:
+    """Which of the three layouts a call uses, told by its `token_ids`."""
+    if cu_seqlens is not None:
+        return "packed"
+    if is_list(token_ids):
+        return "list"
+    return "padded"
+
+
+def is_ragged(value: Any) -> bool:
+    """Whether `value` is a list whose elements are sequences, not numbers."""
+    return is_list(value) and len(value) > 0 and not _is_scalar(value[0])
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, int | float | np.generic) or getattr(value, "shape", None) == ()
+
+
+def host_list(name: str, value: Any, count: int) -> list[Any]:
+    """One host value per sequence, as a list of its own.
+
+    Raises:
+        InputError: not `count` values, or on a device.
+    """
+    if isinstance(value, list | tuple):
+        items = list(value)
+    elif torch_bridge.on_device(value):
+        raise InputError(f"{name}: must be on the host, not on {value.device}; pass a list or a CPU tensor")
+    elif callable(getattr(value, "tolist", None)):
+        items = value.reshape(-1).tolist()
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        items = list(value)
+    else:
+        raise InputError(f"{name}: expected one value per sequence, not {type(value).__name__}")
+    if len(items) != count:
+        raise InputError(f"{name}: {len(items)} values for {count} sequences")
+    return items
+
+
+def scalar(name: str, value: Any) -> Any:
+    """A host scalar as a Python object.
+
+    Raises:
+        InputError: on a device, where reading it would make the host wait.
+    """
+    if torch_bridge.on_device(value):
+        raise InputError(f"{name}: must be a Python number or a CPU tensor, not a tensor on {value.device}")
+    item = getattr(value, "item", None)
+    return item() if callable(item) else value
+
+
+# --- In the recorder's thread ---
+
+
+def namespace(array: Array) -> Any:
+    """The functions of the array API for `array`: numpy's or torch's, by the names and arguments of the standard."""
+    return np if isinstance(array, np.ndarray) and _STANDARD else array_api_compat.array_namespace(array)
+
+
+def is_bfloat16(array: Array) -> bool:
+    """Whether `array` holds bfloat16 numbers, in numpy their bits."""
+    return piece_dtype(array).kind == "V"
+
+
+def to_float32(name: str, array: Array) -> Array:
+    """A float32 copy; bfloat16 is widened, NaN and infinities stay what they are."""
+    if torch_bridge.is_tensor(array):
+        return array.float()
+    if is_bfloat16(array):
+        if array.dtype.itemsize != 2:  # noqa: PLR2004 - bytes of a bfloat16
+            raise InputError(f"{name}: {array.dtype} is not a number")
+        bits = np.ascontiguousarray(array).view(np.uint16).astype(np.uint32)
+        bits <<= np.uint32(16)
+        return bits.view(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinite, and counted as such later
+        return array.astype(np.float32)
+
+
+def to_token_ids(array: Array) -> Array:
+    """An int32 copy of token ids.
+
+    Raises:
+        InputError: not whole numbers, or beyond int32.
+    """
+    dtype = piece_dtype(array)
+    if dtype.kind not in "iu":
+        raise InputError(f"token_ids: expected integers, not {array.dtype}")
+    if dtype.itemsize > 2 and len(array) and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
+        raise InputError("token_ids: a value does not fit into 32 bits")
+    xp = namespace(array)
+    return xp.astype(array, xp.int32)
+
+
+def to_bool(array: Array) -> Array:
+    """True where a mask of any number type is not zero.
+
+    Raises:
+        InputError: NaN, which is neither.
+    """
+    if is_bfloat16(array):
+        array = to_float32("mask", array)
+    if piece_dtype(array).kind == "f" and bool((array != array).any()):  # noqa: PLR0124 - numpy's and torch's NaN
+        raise InputError(NAN_IN_MASK)
+    return array != 0
+
+
+def to_host(array: Array) -> NDArray[Any]:
+    """A numpy array with the same numbers; waits for a device."""
+    return array if isinstance(array, np.ndarray) else np.asarray(torch_bridge.view(array.cpu()))
+
+
+def beside(array: Array, values: NDArray[Any]) -> Array:
+    """`values` where `array` lies, by the library that it is of."""
+    return torch_bridge.tensor_on(array.device, values) if torch_bridge.is_tensor(array) else values
+
+
+def taken(array: Array, indices_K: NDArray[np.int64]) -> Array:
+    """Those elements, as a copy where the array lies."""
+    return array[beside(array, indices_K)]
+
+
+def offsets_of(lengths_S: NDArray[np.integer] | Sequence[int]) -> NDArray[np.int64]:
+    """Starts of consecutive sequences, and the end of the last."""
+    offsets = np.zeros(len(lengths_S) + 1, dtype=np.int64)
+    np.cumsum(lengths_S, out=offsets[1:])
+    return offsets
+
+
+def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:
+    """`cu_seqlens` as int64 [S1]; tokens before its first and after its last entry are padding.
+
+    Raises:
+        InputError: not non-decreasing integers in [0, tokens].
+    """
+    if cu_seqlens.dtype.kind not in "iu":
+        raise InputError(f"cu_seqlens: expected integers, not {cu_seqlens.dtype}")
+    offsets = cu_seqlens.astype(np.int64)
+    if offsets[0] < 0 or offsets[-1] > tokens or (np.diff(offsets) < 0).any():
+        raise InputError(f"cu_seqlens: must grow from ≥ 0 to ≤ {tokens}, got {_excerpt(offsets)}")
+    return offsets
+
+
+def kept_under_mask(mask_BT: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Cells from the first to the last token under the mask, row by row, and how many each row has."""
+    time = mask_BT.shape[1]
+    if time == 0:
+        return mask_BT, np.zeros(len(mask_BT), dtype=np.int64)
+    xp = namespace(mask_BT)
+    ones_BT = mask_BT.view(xp.uint8)  # torch looks for no maximum among truth values
+    first = xp.argmax(ones_BT, axis=1)
+    end = time - xp.argmax(xp.flip(ones_BT, axis=1), axis=1)
+    end[~xp.any(mask_BT, axis=1)] = 0
+    end = xp.maximum(end, first)
+    position = xp.arange(time, device=array_api_compat.device(mask_BT))
+    return (position >= first[:, None]) & (position < end[:, None]), to_host(end - first)
+
+
+def kept_under_lengths(lengths_B: NDArray[np.int64], time: int) -> NDArray[np.bool_]:
+    """Cells [0, length) of every row."""
+    return np.arange(time) < lengths_B[:, None]
+
+
+def _excerpt(values: NDArray[Any]) -> str:
+    head = ", ".join(str(value) for value in values[:4])
+    return f"[{head}, … {values[-1]}]" if len(values) > 4 else f"[{head}]"  # noqa: PLR2004
+
+
+def elements(shape: Sequence[int]) -> int:
+    """How many elements an array of `shape` has."""
+    return math.prod(shape)

@@ -1,0 +1,220 @@
+"""What host threads and the recorder's thread share: one bounded queue, its memory, and the counts."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from logprobe.collectors.health import Health
+from logprobe.collectors.recorder import torch_bridge
+from logprobe.collectors.recorder.buffers import Budget
+from logprobe.collectors.recorder.capture import Captured, Capturer
+
+# The thread is woken early once this part of the queue is filled, and not before: while a trainer hands over the
+# micro-batches of a step, a thread that already works on them only takes memory bandwidth and the GIL away from it.
+_WAKE_SHARE: Final = 8
+
+
+@dataclass(slots=True)
+class FlushRequest:
+    """Asks the thread to write everything accepted before it; `ok` is valid once `done` is set."""
+
+    since: int  # losses up to this number were reported by an earlier flush
+    done: threading.Event = field(default_factory=threading.Event)
+    ok: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Calls that are still in the queue."""
+
+    by_kind: dict[str, int]
+    sequences: int
+    tokens: int  # padding included
+    first_step: int | None
+    last_step: int | None
+
+    @classmethod
+    def of(cls, items: Iterable[Captured | FlushRequest]) -> Left:
+        """What these calls are."""
+        calls = [item for item in items if isinstance(item, Captured)]
+        steps = [call.step for call in calls if call.step is not None]
+        return cls(
+            by_kind=dict(Counter(call.kind for call in calls)),
+            sequences=sum(call.sequences for call in calls),
+            tokens=sum(call.tokens for call in calls),
+            first_step=min(steps, default=None),
+            last_step=max(steps, default=None),
+        )
+
+    @property
+    def calls(self) -> int:
+        """How many."""
+        return sum(self.by_kind.values())
+
+    def size(self) -> dict[str, int]:
+        """As `Health.drop` counts it."""
+        return {"calls": self.calls, "sequences": self.sequences, "tokens": self.tokens}
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} of {kind}" for kind, count in self.by_kind.items())
+        steps = "" if self.first_step is None else f" (steps {self.first_step} to {self.last_step})"
+        return f"{self.calls:,} calls ({kinds or 'none'}){steps}, {self.sequences:,} sequences, {self.tokens:,} tokens with padding"
+
+
+class AtWork:
+    """Held by the recorder's thread while it computes, so that a fork can wait for a moment in which it does not.
+
+    Arrow's allocator keeps locks of its own, and one that is held in the moment of a fork stays locked in the child for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    @contextmanager
+    def interrupted(self) -> Iterator[None]:
+        """The thread waits for the disk."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+
+    def give_way(self) -> None:
+        """Between two calls the thread lets a fork pass."""
+        if self._wanted:
+            with self.interrupted():
+                while self._wanted:
+                    time.sleep(0.001)
+
+    def stop(self, seconds: float) -> bool:
+        """Wait, at most so long, until the thread computes nothing, and keep it from it until `go_on`; → whether it does not."""
+        self._wanted = True
+        try:
+            return self._lock.acquire(timeout=seconds)
+        finally:
+            self._wanted = False
+
+    def go_on(self) -> None:
+        """After `stop` has returned True."""
+        self._lock.release()
+
+
+class CallQueue:
+    """The queue. Host threads `offer`, the recorder's thread `drain`s; neither waits for the other."""
+
+    def __init__(self, queue_bytes: int, reduce_on: str = "host") -> None:
+        self.budget = Budget(queue_bytes)
+        self.capturer = Capturer(self.budget)
+        self.health = Health()
+        self.at_work = AtWork()
+        self.wake = threading.Event()
+        self.closing = False
+        self.closed = False
+        self.closed_ok = False  # everything that was accepted is on disk
+        self.ends = math.inf  # monotonic seconds; then the process ends, whether all is written or not
+        self.accepted_calls = 0
+        self.accepted_sequences = 0
+        self._items: deque[Captured | FlushRequest] = deque()
+        self._lock = threading.Lock()
+        self._wake_bytes = queue_bytes // _WAKE_SHARE
+        self.flushed_to = 0
+        self.reduce_on = reduce_on
+
+    @property
+    def waiting(self) -> int:
+        """Calls in the queue."""
+        return len(self._items)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more than half the queue's memory is in use."""
+        return self.budget.in_use > self.budget.limit // 2
+
+    def reduction_device(self, rollout_logprobs: Any, *others: Any) -> Any:
+        """Where torch is to reduce a call with these log-probs; None: it is numpy's, or has nothing to compare."""
+        if self.reduce_on == "host" or rollout_logprobs is None:
+            return None
+        given = [rollout_logprobs, *(array for array in others if array is not None)]
+        return torch_bridge.common_device(given, cpu=self.reduce_on == "device")
+
+    def offer(self, item: Captured) -> bool:
+        """Copy its arrays and append it; False, counted, when there is no room."""
+        if self.closing:
+            return self._refuse("closed", "the recorder is closed; records after close() are dropped", item)
+        if not self.capturer.copy(item):
+            return self._refuse_full(item)
+        if not self._append(item):
+            item.release()
+            return self.offer(item)
+        if self.budget.in_use > self._wake_bytes and not self.wake.is_set():
+            self.wake.set()
+        return True
+
+    def _append(self, item: Captured) -> bool:
+        with self._lock:
+            if self.closing:  # since the first look: the thread may already have taken its last
+                return False
+            self.accepted_calls += 1
+            self.accepted_sequences += item.sequences
+            item.number = self.accepted_calls
+            self._items.append(item)
+            return True
+
+    def request_flush(self) -> FlushRequest:
+        """Append a flush and wake the thread; after `close` it is answered at once."""
+        request = FlushRequest(self.flushed_to)
+        with self._lock:
+            if self.closing:
+                request.ok = self.closed_ok
+                request.done.set()
+            else:
+                self._items.append(request)
+        self.wake.set()
+        return request
+
+    def close(self, *, ends: float = math.inf) -> None:
+        """Nothing is accepted from now on; the thread writes what is there and ends. After `ends` it gives up what is left."""
+        with self._lock:
+            self.closing = True
+        self.ends = ends
+        self.wake.set()
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the process is about to end."""
+        return time.monotonic() > self.ends
+
+    def resolve(self, request: FlushRequest, *, ok: bool) -> None:
+        """Answer a flush, from the recorder's thread."""
+        self.flushed_to = self.accepted_calls
+        request.ok = ok
+        request.done.set()
+
+    def drain(self) -> list[Captured | FlushRequest]:
+        """Everything in the queue now, in order."""
+        self.wake.clear()
+        return [self._items.popleft() for _ in range(len(self._items))]
+
+    def _refuse_full(self, item: Captured) -> bool:
+        self.wake.set()
+        limit = self.budget.limit / 2**20
+        message = f"the recorder's queue ({limit:.0f} MiB) is full; raise queue_bytes or record less per step"
+        return self._refuse("queue_full", message, item)
+
+    def _refuse(self, reason: str, message: str, item: Captured) -> bool:
+        self.health.drop(reason, message, calls=1, sequences=item.sequences, tokens=item.tokens, step=item.step)
+        return False

@@ -1,0 +1,484 @@
+"""What happens in the host's thread: look at the shapes, copy the arrays, nothing else.
+
+A captured call owns one block of the pool with a copy of every array, so the host may change its own at once. Converting,
+trimming and writing are the recorder's thread's work. This is the path the host waits for, and between two of its steps every
+cache has gone cold: fewer instructions count for more here than anywhere else in logprobe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.recorder import arrays, torch_bridge
+from logprobe.collectors.recorder.arrays import Layout, Piece
+from logprobe.collectors.recorder.buffers import Block, BlockPool, Budget
+from logprobe.collectors.recorder.labels import part_names, trajectory_name
+from logprobe.collectors.recorder.torch_bridge import DeviceCopies, pinned_block
+
+_ALIGNMENT: Final = 64
+# numpy lets go of the GIL while it copies, and to get it back from a busy thread costs a thousand times the copy. A copy
+# through a memoryview keeps it; beyond this size that would hold up the host's other threads.
+_HELD_BYTES: Final = 4 << 20
+_SEQUENCE_BYTES: Final = 512  # ids, versions and tags of one sequence as Python objects, roughly
+_RECORD_BYTES: Final = 2048
+_PLAIN: Final = frozenset({float, int, type(None)})
+_BFLOAT16_NAN: Final = np.uint16(0x7FC0)
+
+
+class Part:
+    """One array argument: where it is, and where its copy lies in the block."""
+
+    __slots__ = ("dtype", "name", "nbytes", "offset", "per_token", "piece", "shape")
+
+    def __init__(self, name: str, piece: Piece, *, per_token: bool = False) -> None:
+        self.name = name
+        self.piece: Piece | list[Piece] = piece
+        self.shape: tuple[int, ...] = piece.shape
+        self.offset = 0
+        self.per_token = per_token
+        if isinstance(piece, np.ndarray):
+            self.dtype = piece.dtype
+            self.nbytes = piece.nbytes
+        else:
+            self.dtype = arrays.piece_dtype(piece)
+            self.nbytes = arrays.piece_bytes(piece)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a stream has to copy it."""
+        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
+        return not all(isinstance(piece, np.ndarray) for piece in pieces)
+
+    def stays_on(self, device: Any) -> bool:
+        """Whether it has a value per token and lies on `device`, where it will be reduced."""
+        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
+        return self.per_token and all(type(p) is not np.ndarray and p.device == device for p in pieces) and bool(pieces)
+
+    def copy_to(self, block: Block) -> None:
+        """Copy what lies on the host."""
+        piece = self.piece
+        if isinstance(piece, np.ndarray) and 0 < self.nbytes <= _HELD_BYTES and piece.flags.c_contiguous:
+            plain = piece if piece.dtype.kind != "V" else piece.view(np.uint16)
+            block.view[self.offset : self.offset + self.nbytes] = plain.data.cast("B")
+        else:
+            self._copy_pieces(self.at(block))
+
+    def _copy_pieces(self, target: NDArray[Any]) -> None:
+        if isinstance(self.piece, np.ndarray):
+            np.copyto(target, self.piece)
+        if not isinstance(self.piece, list):
+            return
+        start = 0
+        for piece in self.piece:
+            if isinstance(piece, np.ndarray):
+                target[start : start + len(piece)] = piece
+            start += len(piece)
+
+    def has_nan(self) -> bool:
+        """Whether a number that lies on the host is NaN; what a device has is looked at later."""
+        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
+        return self.dtype.kind in "fV" and any(isinstance(p, np.ndarray) and arrays.has_nan(p) for p in pieces)
+
+    def device_pieces(self) -> Iterable[tuple[Piece, int]]:
+        """What a stream has to copy, with the offset in the block."""
+        start = self.offset
+        for piece in self.piece if isinstance(self.piece, list) else [self.piece]:
+            if not isinstance(piece, np.ndarray):
+                yield piece, start
+            start += arrays.elements(piece.shape) * self.dtype.itemsize
+
+    def at(self, block: Block) -> NDArray[Any]:
+        """The copy as an array."""
+        return block.memory[self.offset : self.offset + self.nbytes].view(self.dtype).reshape(self.shape)
+
+
+class RaggedPart(Part):
+    """One argument that is a list of 1-D arrays; its copy is their concatenation.
+
+    None for a sequence: none of its tokens was reported. `lengths`: of the sequences, where another argument said them.
+    """
+
+    __slots__ = ("missing",)
+
+    def __init__(self, name: str, values: Sequence[Any], lengths: Sequence[int] | None = None) -> None:
+        found = [_sequence(name, value) for value in values]
+        self.name = name
+        self.dtype = _common_dtype(name, [piece for piece, _ in found if piece is not None])
+        for index, (piece, _) in enumerate(found):
+            if piece is None:
+                found[index] = _unreported(name, index, lengths, self.dtype)
+        self.piece = [piece for piece, _ in found]
+        self.shape = (sum(len(piece) for piece in self.piece),)
+        self.nbytes = self.shape[0] * self.dtype.itemsize
+        self.offset = 0
+        self.per_token = True
+        self.missing = _missing(self.piece, [gap for _, gap in found])
+
+    def lengths(self) -> list[int]:
+        """Elements of every piece."""
+        return [len(piece) for piece in self.piece]
+
+
+def _names(sample_ids: list[Any]) -> list[Any]:
+    """The names of the sequences, each of which has one."""
+    if type(None) in _kinds(sample_ids):
+        index = next(index for index, name in enumerate(sample_ids) if name is None)
+        raise InputError(f"sample_ids[{index}] is None; a sequence without a name cannot be joined")
+    return sample_ids
+
+
+def _kinds(items: list[Any]) -> set[type]:
+    """Types of `items`; of ten thousand names in a fraction of the time that asking each one takes."""
+    return set(map(type, items))
+
+
+def _own(item: Any) -> Any:
+    """A label, or a list of them that the host may not change; arrays on the host become lists."""
+    if isinstance(item, str) or item is None:
+        return item
+    if arrays.is_list(item):
+        return list(item)
+    return arrays.host_list("rollout_versions", item, len(item)) if getattr(item, "shape", ()) else item
+
+
+def _all_none(value: Any) -> bool:
+    return arrays.is_list(value) and len(value) > 0 and all(item is None for item in value)
+
+
+def _sequence(name: str, value: Any) -> tuple[Piece, NDArray[np.bool_] | None]:
+    """One element of a list, and where it says None; None: it says nothing else."""
+    if value is None:
+        return None, None
+    array, gap = arrays.from_list(value) if arrays.is_list(value) else (value, None)
+    return _one_dimensional(name, arrays.as_piece(name, array)), gap
+
+
+def _unreported(
+    name: str, index: int, lengths: Sequence[int] | None, dtype: np.dtype[Any]
+) -> tuple[Piece, NDArray[np.bool_]]:
+    """A sequence of which nothing was reported: NaN throughout, and missing."""
+    if dtype.kind not in "fV" or lengths is None or index >= len(lengths):
+        raise InputError(f"{name}[{index}] is None; pass one number per token, or omit this sequence")
+    bits = np.full(lengths[index], _BFLOAT16_NAN) if dtype.kind == "V" else None
+    piece = np.full(lengths[index], np.nan, dtype) if bits is None else bits.view(dtype)
+    return piece, np.ones(lengths[index], np.bool_)
+
+
+def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
+    types = {arrays.piece_dtype(piece) for piece in pieces if len(piece)}
+    if len(types) > 1 and any(dtype.kind == "V" for dtype in types):
+        raise InputError(f"{name}: bfloat16 mixed with other types; pass one type")
+    if len(types) > 1 and not all(isinstance(piece, np.ndarray) for piece in pieces):
+        raise InputError(f"{name}: tensors of different types; pass one type")
+    return np.result_type(*types) if types else np.dtype(np.int32)
+
+
+def _one_dimensional(name: str, piece: Piece) -> Piece:
+    if len(piece.shape) != 1:
+        raise InputError(f"{name}: every element must be 1-D, got shape {tuple(piece.shape)}")
+    return piece
+
+
+def _missing(pieces: list[Piece], gaps: list[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
+    """Where lists said None; None: nowhere."""
+    if all(gap is None for gap in gaps):
+        return None
+    pairs = zip(pieces, gaps, strict=True)
+    return np.concatenate([np.zeros(len(piece), np.bool_) if gap is None else gap for piece, gap in pairs])
+
+
+class Captured:
+    """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe the arrays."""
+
+    layout: Layout = "padded"
+    sequences = 0
+    tokens = 0  # padding included
+    lengths: list[int] | None = None  # of the list layout
+    missing: dict[str, NDArray[np.bool_]] | None = None  # of the list layout: where values were None
+    block: Block | None = None
+    pool: BlockPool | None = None
+    events: list[Any] | None = None  # of copies still under way on a device
+    device: Any = None  # where torch is to reduce it; None: on the host, by numpy
+    kept: Mapping[str, Any] = MappingProxyType({})  # copies that stay on that device
+    extra_bytes = _RECORD_BYTES
+    number = 0  # in the order of acceptance
+
+    def __init__(self, kind: str, values: dict[str, Any], step: int | None = None) -> None:
+        self.kind = kind
+        self.time_us = time.time_ns() // 1000
+        self.step = step
+        self.values = values
+        self.parts: list[Part] = []
+
+    def arrays(self) -> dict[str, Any]:
+        """The copies, once those from devices are complete; valid until `release`. For the recorder's thread.
+
+        Numpy arrays; with a `device`, tensors on it where there is a value per token.
+        """
+        for event in self.events or ():
+            event.synchronize()
+        return {} if self.block is None else {part.name: self._copy_of(part, self.block) for part in self.parts}
+
+    def _copy_of(self, part: Part, block: Block) -> Any:
+        array = self.kept[part.name] if part.name in self.kept else part.at(block)
+        return array if self.device is None or not part.per_token else torch_bridge.tensor_on(self.device, array)
+
+    def to_host(self) -> None:
+        """Have numpy reduce it after all."""
+        self.kept = {name: arrays.to_host(tensor) for name, tensor in self.kept.items()}
+        self.device = None
+
+    def release(self) -> None:
+        """Give the block back; its arrays must not be used any more."""
+        self.kept = {}
+        if self.block is not None and self.pool is not None:
+            self.pool.give_back(self.block, self.extra_bytes)
+            self.block = None
+
+
+class Capturer:
+    """Copies the arrays of calls into pooled memory. Used by every thread of the host."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._pool = BlockPool(budget)
+        self._pinned = BlockPool(budget, pinned_block)
+        self._copies = DeviceCopies()
+
+    def copy(self, call: Captured) -> bool:
+        """Give `call` a block with a copy of all its parts; False when the budget does not allow it."""
+        end, on_device = 0, False
+        kept = {} if call.device is None else {p.name: p.piece for p in call.parts if p.stays_on(call.device)}
+        for part in call.parts:
+            if part.name in kept:
+                call.extra_bytes += part.nbytes
+                continue
+            part.offset = end
+            end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
+            on_device = on_device or (type(part.piece) is not np.ndarray and part.on_device)
+        pool = self._pinned if on_device else self._pool
+        block = pool.take(end, call.extra_bytes)
+        if block is None:
+            return False
+        try:
+            self._fill(block, call, kept, on_device=on_device)
+        except BaseException:
+            pool.give_back(block, call.extra_bytes)
+            raise
+        call.block, call.pool = block, pool
+        return True
+
+    def _fill(self, block: Block, call: Captured, kept: Mapping[str, Any], *, on_device: bool) -> None:
+        travelling = [part for part in call.parts if part.name not in kept] if kept else call.parts
+        for part in travelling:
+            part.copy_to(block)
+        if on_device:
+            pieces = [found for part in travelling for found in part.device_pieces()]
+            call.events = self._copies.copy(pieces, block)
+        if kept:
+            call.kept, event = self._copies.keep(kept, call.device)
+            call.events = [*(call.events or ()), event]
+        for part in call.parts:
+            part.piece = None  # `record_stream` keeps device memory alive; the host's arrays are the host's again
+
+    def at_work_on(self, device: Any) -> AbstractContextManager[Any]:
+        """What the recorder's thread does on `device` happens beside the host's stream."""
+        return self._copies.on_side_stream(device)
+
+    def tend(self) -> None:
+        """Housekeeping of the memory, from the recorder's thread."""
+        self._pool.tend()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """When the tokens of finished sequences were sampled, in microseconds of the monotonic clock of `machine` (see `clock`).
+
+    `times`: int64 [tokens] per sequence. `decisions`: per sequence (end, at, last) as in the schema. Both belong to the recorder from now on.
+    """
+
+    times: Sequence[NDArray[np.int64]]
+    decisions: Sequence[Sequence[tuple[int, int | None, int]]]
+    machine: str | None
+    clock_offset: int
+    engine_started: int
+
+
+class Call(Captured):
+    """Interprets the arguments of one `training` or `rollout` call: names, shapes and counts, no content."""
+
+    def __init__(self, kind: str, *, token_ids: Any, sample_ids: Any, cu_seqlens: Any = None) -> None:
+        super().__init__(kind, {})
+        self.layout = arrays.layout_of(token_ids, cu_seqlens)
+        first = self._token_part("token_ids", token_ids)
+        self._shape = first.shape
+        self.sequences = self._count(first, cu_seqlens)
+        self.tokens = first.nbytes // first.dtype.itemsize
+        self.extra_bytes += self.sequences * _SEQUENCE_BYTES
+        self.values["sample_ids"] = _names(arrays.host_list("sample_ids", sample_ids, self.sequences))
+
+    def _count(self, first: Part, cu_seqlens: Any) -> int:
+        if self.layout == "padded":
+            return first.shape[0]
+        if isinstance(first, RaggedPart):
+            self.lengths = first.lengths()
+            return len(self.lengths)
+        bounds = Part("cu_seqlens", arrays.as_piece("cu_seqlens", cu_seqlens))
+        if len(bounds.shape) != 1 or bounds.shape[0] < 1:
+            raise InputError(f"cu_seqlens: expected [sequences + 1], got shape {tuple(bounds.shape)}")
+        self.parts.append(bounds)
+        return bounds.shape[0] - 1
+
+    def _token_part(self, name: str, value: Any) -> Part:
+        if self.layout == "list":
+            return self._ragged_part(name, value)
+        piece = arrays.as_piece(name, value)
+        if self.layout == "packed" and len(piece.shape) == 2 and piece.shape[0] == 1:  # noqa: PLR2004
+            piece = piece.reshape(-1)  # [1, tokens], as flash attention has it
+        if len(piece.shape) != (2 if self.layout == "padded" else 1):
+            wanted = "[batch, time], or flat with cu_seqlens" if self.layout == "padded" else "[tokens] with cu_seqlens"
+            raise InputError(f"{name}: shape {tuple(piece.shape)}; expected {wanted}, or a list of 1-D arrays")
+        part = Part(name, piece, per_token=True)
+        self.parts.append(part)
+        return part
+
+    def _ragged_part(self, name: str, value: Any) -> RaggedPart:
+        if not arrays.is_list(value):
+            raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
+        part = RaggedPart(name, value, self.lengths)
+        if part.missing is not None:
+            self.missing = {**(self.missing or {}), name: part.missing}
+        self.parts.append(part)
+        return part
+
+    def tokens_of(self, name: str, value: Any) -> None:
+        """An argument with one value per token; None, or None for every sequence: absent."""
+        if value is None or _all_none(value):
+            return
+        part = self._token_part(name, value)
+        if part.shape != self._shape or (isinstance(part, RaggedPart) and part.lengths() != self.lengths):
+            detail = f"shape {tuple(part.shape)}, token_ids {tuple(self._shape)}"
+            raise InputError(f"{name}: does not fit token_ids ({detail}); both need one value per token")
+
+    def require(self, name: str, value: Any) -> None:
+        """An argument with one value per token that must be there."""
+        if value is None or _all_none(value):
+            raise InputError(f"{name}: missing")
+        self.tokens_of(name, value)
+
+    def mask(self, value: Any) -> None:
+        """The token mask; only padded arrays cannot do without."""
+        if value is None and self.layout == "padded":
+            raise InputError(
+                "mask: required for padded [batch, time] arrays; pass a mask that separates tokens from padding"
+            )
+        self.tokens_of("mask", value)
+        if value is not None and self.parts[-1].name == "mask" and self.parts[-1].has_nan():
+            raise InputError(arrays.NAN_IN_MASK)
+
+    def row_lengths(self, value: Any) -> None:
+        """Tokens per padded row."""
+        if self.layout != "padded":
+            return
+        if value is None:
+            raise InputError("lengths: required for padded [batch, time] arrays")
+        self.numbers("lengths", value)
+
+    def tokens_or_numbers(self, name: str, value: Any) -> None:
+        """An argument with one value per token or one per sequence."""
+        if value is None:
+            return
+        if arrays.is_ragged(value) if self.layout == "list" else tuple(getattr(value, "shape", ())) == self._shape:
+            self.tokens_of(name, value)
+        else:
+            self.numbers(name, value)
+
+    def numbers(self, name: str, value: Any) -> None:
+        """A number per sequence: [batch], [batch, 1], a list (None: unknown), or one for all."""
+        if value is None:
+            return
+        if arrays.is_list(value):
+            items = arrays.host_list(name, value, self.sequences)
+            self.values[name] = [item if type(item) in _PLAIN else arrays.scalar(name, item) for item in items]
+            return
+        part = Part(name, arrays.as_piece(name, value))
+        if arrays.elements(part.shape) not in (1, self.sequences):
+            raise InputError(f"{name}: shape {tuple(part.shape)} for {self.sequences} sequences")
+        self.parts.append(part)
+
+    def labels(self, name: str, value: Any) -> None:
+        """A label per sequence, or one for all; None: unknown."""
+        if value is None:
+            return
+        if isinstance(value, str | int) or getattr(value, "shape", None) == ():
+            self.values[name] = [arrays.scalar(name, value)] * self.sequences
+        else:
+            self.values[name] = arrays.host_list(name, value, self.sequences)
+
+    def id_lists(self, name: str, value: Any) -> None:
+        """Token ids per sequence that are not those of the sequence itself; None: none."""
+        if value is None:
+            return
+        rows = arrays.host_list(name, value, self.sequences)
+        self.values[name] = [None if row is None else np.asarray(row, np.int32).reshape(-1) for row in rows]
+        self.extra_bytes += sum(row.nbytes for row in self.values[name] if row is not None)
+
+    def spans(self, value: Any) -> None:
+        """Weight versions: one for all, one per sequence, or spans per sequence."""
+        self.labels("weight_version", value)
+        if value is not None:
+            items = self.values["weight_version"]
+            self.values["weight_version"] = [list(item) if arrays.is_list(item) else item for item in items]
+
+    def versions(self, name: str, value: Any) -> None:
+        """Weight versions of tokens: a number for each in the layout of `token_ids`, or labels, lists and spans per sequence."""
+        if value is None or _all_none(value):
+            return
+        if self._has_number_per_token(value):
+            self.tokens_of(name, value)
+            return
+        self.labels(name, value)
+        self.values[name] = [_own(item) for item in self.values[name]]
+
+    def _has_number_per_token(self, value: Any) -> bool:
+        if self.layout == "list":
+            return arrays.is_list(value) and [getattr(item, "shape", None) for item in value] == [
+                (length,) for length in self.lengths or ()
+            ]
+        shape = tuple(getattr(value, "shape", ()))
+        return shape == tuple(self._shape) or (self.layout == "packed" and shape == (1, *self._shape))
+
+    def steps(self, value: StepTimes | None) -> None:
+        """Times of the steps of every sequence."""
+        if value is None:
+            return
+        for name in ("times", "decisions"):
+            self.values[f"step_{name}"] = arrays.host_list(name, getattr(value, name), self.sequences)
+        for name in ("machine", "clock_offset", "engine_started"):
+            self.values[name] = [getattr(value, name)] * self.sequences
+        self.extra_bytes += 8 * self.tokens
+
+    def parts_of_sequences(self) -> None:
+        """Sample ids that are tuples name the engine requests of one sequence, in order."""
+        names = self.values["sample_ids"]
+        if not _kinds(names).isdisjoint((tuple, list)):
+            self.values["sample_ids"] = [trajectory_name(name) for name in names]
+            self.values["part_ids"] = [part_names(name) for name in names]
+
+    def mappings(self, name: str, value: Any) -> None:
+        """A dictionary per sequence, or one for all."""
+        if value is None:
+            return
+        if isinstance(value, Mapping):
+            self.values[name] = [dict(value)] * self.sequences
+        else:
+            items = arrays.host_list(name, value, self.sequences)
+            self.values[name] = [None if item is None else dict(item) for item in items]

@@ -1,0 +1,528 @@
+"""`Recorder`: what a trainer or an engine calls to have its log-probs watched.
+
+The host's thread looks at shapes and copies into pooled memory; a daemon thread converts, writes and reduces. A call never
+waits for that thread and never raises: what cannot be recorded is counted in `Recorder.health` and written as `health`
+records. Only construction raises, at once.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self
+
+from logprobe.collectors import routes as expert_routes
+from logprobe.collectors.fingerprint import Fingerprint
+from logprobe.collectors.health import Guard
+from logprobe.collectors.recorder import records
+from logprobe.collectors.recorder.capture import Call, Captured, Part, StepTimes
+from logprobe.collectors.recorder.documents import canonical_json, fingerprint
+from logprobe.collectors.recorder.runtime import Runtime
+from logprobe.collectors.recorder.settings import Settings
+
+DEFAULT_QUEUE_BYTES: Final = 256 << 20
+
+
+class Recorder:
+    """Records what one process of a run sees, into the spool below a home.
+
+    Safe to use from several threads, to fork (the child writes as a writer of its own), and to pickle (the copy is a new
+    recorder with the same settings). Several recorders, processes and machines may write the same run.
+
+    Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB (segments and statistics under way).
+
+    Args:
+        home: directory of logprobe; default: environment variable ``LOGPROBE_HOME``. Created when missing.
+        run: name of the training run; default: ``LOGPROBE_RUN``.
+        rank: this process's rank in the trainer; default: ``RANK`` if set.
+        replica: this engine's name, where there are several.
+        component: what this process is: "trainer", "vllm", …
+        flush_interval: seconds after which what was recorded is on disk at the latest.
+        segment_tokens: tokens per spool segment; up to three times as many where the disk takes long for each.
+        queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to statistics.
+        raw_fraction: share of the sequences, chosen by sample id, of which raw tokens are written; of all others that carry
+            both log-probs only statistics are, made in the recorder's thread. Default: ``LOGPROBE_RAW_FRACTION``, else 1.
+        worst_sequences: of each step, so many with the largest mismatch keep their raw tokens whatever the fraction.
+        reduce_on: where statistics are made when `raw_fraction` is below 1. "auto": of tensors on an accelerator that knows
+            float64, by torch on that accelerator, beside the trainer's stream; of everything else, by numpy on the host.
+            "host": always by numpy on the host. "device": of all tensors by torch where they lie, on the host too.
+
+    Raises:
+        ConfigurationError: an argument is missing or makes no sense.
+    """
+
+    def __init__(
+        self,
+        home: str | os.PathLike[str] | None = None,
+        run: str | None = None,
+        *,
+        rank: int | None = None,
+        replica: str | None = None,
+        component: str = "trainer",
+        flush_interval: float = 1.0,
+        segment_tokens: int = 131_072,
+        queue_bytes: int = DEFAULT_QUEUE_BYTES,
+        raw_fraction: float | None = None,
+        worst_sequences: int = 4,
+        reduce_on: str = "auto",
+    ) -> None:
+        self._settings = Settings.resolve(
+            home=home,
+            run=run,
+            rank=rank,
+            replica=replica,
+            component=component,
+            flush_interval=flush_interval,
+            segment_tokens=segment_tokens,
+            queue_bytes=queue_bytes,
+            raw_fraction=raw_fraction,
+            worst_sequences=worst_sequences,
+            reduce_on=reduce_on,
+        )
+        self._room = Runtime(self._settings)
+        self._room.start()
+        weakref.finalize(self, self._room.abandon).atexit = False
+
+    def training(
+        self,
+        *,
+        step: int,
+        sample_ids: Any,
+        token_ids: Any,
+        trainer_logprobs: Any,
+        rollout_logprobs: Any = None,
+        mask: Any = None,
+        current_logprobs: Any = None,
+        reference_logprobs: Any = None,
+        entropy: Any = None,
+        advantages: Any = None,
+        rewards: Any = None,
+        weight_version: Any = None,
+        rollout_versions: Any = None,
+        prompt_ids: Any = None,
+        tags: Mapping[str, object] | Sequence[Mapping[str, object] | None] | None = None,
+        routes: Any = None,
+        cu_seqlens: Any = None,
+    ) -> bool:
+        """Record what the trainer knows of a batch of sequences.
+
+        Arrays are numpy arrays or torch tensors (any device; from a GPU they are copied on a side stream), in one of three
+        layouts: padded [batch, time] with a mask; packed [tokens] with `cu_seqlens`; or lists of 1-D arrays. All arrays
+        with one value per token have the layout of `token_ids`. They may be changed as soon as this returns.
+
+        Padded rows are trimmed to the first … last token under the mask; a row without any is recorded as an empty sequence.
+
+        Args:
+            step: optimizer step these tokens are trained on in.
+            sample_ids: a name per sequence, unique in the run; joins it with its rollout record. A sequence that was sampled in several
+                engine requests (interrupted and sent again, turns with a tool's answer between) has a tuple of their names, in order.
+            token_ids: whole numbers below 2³¹.
+            trainer_logprobs: t, the trainer's log-probs before the update ("old"). Stored as float32.
+            rollout_logprobs: r, the engine's, as the trainer received them; None: joined with the rollout records later.
+            mask: not zero where the policy sampled the token and it is trained on. Required for padded arrays.
+            current_logprobs: c, the trainer's log-probs now, where they exist.
+            reference_logprobs: of the reference policy that a KL term pulls towards, where there is one: the pair `reference`.
+            entropy: nats per token.
+            advantages: per token, or one per sequence.
+            rewards: one per sequence.
+            weight_version: of the trainer's weights that gave `trainer_logprobs`; one, or one per sequence.
+            rollout_versions: what the trainer knows of the weights that sampled: a label, one per sequence, a number per token in the
+                layout of `token_ids` (negative: unknown), or per sequence a list of labels or of spans ``[(start, end, version), …]`` in
+                tokens under the mask. Fills what the engine did not record; where they disagree the version is unknown and counted.
+            prompt_ids: a name of the prompt per sequence: samples of one prompt are a group.
+            tags: environment, dataset, …; one dictionary, or one per sequence.
+            routes: mixture of experts: ids of the experts that each layer chose at the position that predicted the token (shifted
+                as the logits are), in the layout of `token_ids` followed by [layers, experts per token]; or what
+                `logprobe.collectors.routes.fingerprints` made of them. Ids of one byte are the cheapest to copy; two bytes
+                per layer are kept. Where a call is reduced to statistics its routes are dropped.
+            cu_seqlens: [sequences + 1] starts of packed sequences, as flash attention has them.
+
+        Returns:
+            Whether the call was accepted; False is counted in `health` with the reason.
+        """
+        room = self._room
+        with Guard(room.call_queue.health, "training", step):
+            call = Call("training", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
+            call.step = records.whole_number("step", step)
+            call.parts_of_sequences()
+            call.require("trainer_logprobs", trainer_logprobs)
+            call.tokens_of("rollout_logprobs", rollout_logprobs)
+            call.mask(mask)
+            call.tokens_of("current_logprobs", current_logprobs)
+            call.tokens_of("reference_logprobs", reference_logprobs)
+            call.tokens_of("entropy", entropy)
+            call.tokens_or_numbers("advantages", advantages)
+            call.numbers("rewards", rewards)
+            call.labels("weight_version", weight_version)
+            call.versions("rollout_versions", rollout_versions)
+            call.labels("prompt_ids", prompt_ids)
+            call.mappings("tags", tags)
+            expert_routes.add_to(call, routes)
+            call.device = room.call_queue.reduction_device(rollout_logprobs, trainer_logprobs, current_logprobs)
+            return room.offer(call)
+        return False
+
+    def rollout(
+        self,
+        *,
+        sample_ids: Any,
+        token_ids: Any,
+        logprobs: Any,
+        weight_version: Any = None,
+        cached_prefix_tokens: Any = None,
+        prompt_lengths: Any = None,
+        prompt_hashes: Any = None,
+        prompt_token_ids: Any = None,
+        prompt_ids: Any = None,
+        finish_reasons: Any = None,
+        sampling: Any = None,
+        engine_config_id: str | None = None,
+        request_ids: Any = None,
+        trajectories: Any = None,
+        adapters: Any = None,
+        adapter_ids: Any = None,
+        steps: StepTimes | None = None,
+        replica: str | None = None,
+        routes: Any = None,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+    ) -> bool:
+        """Record what the engine knows of finished sequences: the sampled tokens, without the prompt.
+
+        Layouts as for `training`; padded [batch, time] arrays need `lengths`.
+
+        Args:
+            sample_ids: a name per sequence, unique in the run.
+            token_ids: the sampled tokens.
+            logprobs: r, the log-probability the engine reported for each of them; None among the numbers of a list: not reported.
+            weight_version: one for all, one per sequence, or per sequence spans ``[(start, end, version), …]`` in sampled
+                tokens, end excluded; None: unknown.
+            cached_prefix_tokens: prompt tokens taken from the prefix cache; one per sequence.
+            prompt_lengths: tokens of the prompt; one per sequence.
+            prompt_hashes: a text per sequence.
+            prompt_token_ids: an integer array per sequence, None where the prompt is not to be kept; once per prompt is enough, the
+                hash finds it again.
+            prompt_ids: a name of the prompt per sequence.
+            finish_reasons: "stop", "length", …; one per sequence.
+            sampling: effective sampling parameters, one dictionary or one per sequence; written once per distinct one.
+            engine_config_id: what `config` returned for the engine's configuration.
+            request_ids: the engine's own name, where it differs from the sample id.
+            trajectories: the name under which the trainer records the sequence that this request is a part of; one per request, None:
+                the request is a sequence of its own.
+            adapters: name of the LoRA adapter that sampled, one per sequence; None: the weights alone.
+            adapter_ids: its number in the engine.
+            steps: when the steps were that sampled the tokens, so that marks that come late can be placed.
+            replica: overrides the recorder's.
+            routes: mixture of experts, as for `training`: of vLLM's ``routed_experts`` the rows from prompt length − 1 on. A list may
+                hold None for a sequence whose routes are not known.
+            lengths: sampled tokens of each padded row.
+            cu_seqlens: [sequences + 1] starts of packed sequences.
+
+        Returns:
+            Whether the call was accepted; False is counted in `health` with the reason.
+        """
+        room = self._room
+        with room.guard("rollout"):
+            call = Call("rollout", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
+            call.require("logprobs", logprobs)
+            call.row_lengths(lengths)
+            call.spans(weight_version)
+            call.numbers("cached_prefix_tokens", cached_prefix_tokens)
+            call.numbers("prompt_lengths", prompt_lengths)
+            call.labels("prompt_hashes", prompt_hashes)
+            call.id_lists("prompt_token_ids", prompt_token_ids)
+            call.labels("prompt_ids", prompt_ids)
+            call.labels("finish_reasons", finish_reasons)
+            call.labels("request_ids", request_ids)
+            call.labels("trajectories", trajectories)
+            call.labels("adapters", adapters)
+            call.numbers("adapter_ids", adapter_ids)
+            call.steps(steps)
+            call.labels("engine_config_id", engine_config_id)
+            call.labels("replica", replica if replica is not None else self._settings.replica)
+            call.labels("sampling_id", self._sampling_ids(sampling, replica))
+            expert_routes.add_to(call, routes)
+            return room.offer(call)
+        return False
+
+    def step(
+        self,
+        step: int,
+        scalars: Mapping[str, Any] | None = None,
+        *,
+        correction: Any = None,
+        time: float | datetime | None = None,
+        **more_scalars: Any,
+    ) -> bool:
+        """Record scalars of one optimizer step: learning rate, grad norm, loss, response length, step time, and so on.
+
+        Args:
+            step: optimizer step.
+            scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left out, and
+                anything else, too, with a warning.
+            correction: what was applied in this step: a `Correction` (its report is read by the recorder's thread), a text or a
+                JSON-like document; None: not stated. Ranks and micro-batches each state their own.
+            time: when, epoch seconds or datetime; default: now.
+            **more_scalars: more of the same.
+
+        Returns:
+            Whether all of it was accepted.
+        """
+        with self._room.guard("step", step):
+            values, parts, problems = records.scalars({**(scalars or {}), **more_scalars})
+            for problem in problems:
+                self._room.call_queue.health.report("bad_scalar", f"Recorder.step: {problem}; it is left out")
+            if problems and not (values or parts or correction):
+                return False
+            number = records.whole_number("step", step)
+            row = {
+                "step": number,
+                "rank": self._settings.rank,
+                "scalars": values,
+                "correction": records.correction(correction),
+            }
+            return self._small("step", row, parts=parts, step=number, time=time) and not problems
+        return False
+
+    def weights(
+        self,
+        version: int | str | None,
+        *,
+        step: int | None = None,
+        source: str = "trainer",
+        replica: str | None = None,
+        requested_at: float | datetime | None = None,
+        started_at: float | datetime | None = None,
+        applied_at: float | datetime | None = None,
+        resumed_at: float | datetime | None = None,
+        pause_mode: str | None = None,
+        cache_cleared: bool | None = None,
+        tensors: int | None = None,
+        checksum: str | None = None,
+        adapter: str | None = None,
+        moment: float | None = None,
+        machine: str | None = None,
+        fingerprint: Fingerprint | None = None,
+        worker: str | None = None,
+        reason: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> bool:
+        """Record one weight update, as the trainer published it or as an engine applied it.
+
+        Args:
+            version: the weights' version from now on; None: unknown.
+            step: optimizer step whose result they are.
+            source: "trainer" or "engine".
+            replica: overrides the recorder's.
+            requested_at: epoch seconds or datetime (without a zone: local time), as the three that follow.
+            started_at: when the transfer started.
+            applied_at: when the new weights were in place.
+            resumed_at: when generation went on.
+            pause_mode: "keep", "wait", "abort", …
+            cache_cleared: whether the prefix cache was reset; None: unknown.
+            tensors: how many were updated.
+            checksum: of the weights.
+            adapter: the LoRA adapter that was updated; None: the weights below it.
+            moment: `applied_at` on the monotonic clock of `machine`: this is a mark, and tokens get their version by it.
+            machine: see `logprobe.collectors.clock`.
+            fingerprint: of the weights, see `logprobe.collectors.fingerprint`; engines with the plugin take their own.
+            worker: which process of an engine it was taken in.
+            reason: why it was taken.
+            checkpoint: folder of a Hugging Face checkpoint of these weights, absolute where commands run in another folder; for `logprobe score` and `bisect`.
+        """
+        if checkpoint is not None and version is not None:
+            named = {"version": str(version), "checkpoint": str(checkpoint)}
+            self.config(named, kind="checkpoint", replica=replica)
+        layout = (
+            None if fingerprint is None else self.config(fingerprint.document(), kind="weight_layout", replica=replica)
+        )
+        with self._room.guard("weights", step):
+            number = None if step is None else records.whole_number("step", step)
+            row = {
+                "version": None if version is None else str(version),
+                "step": number,
+                "source": source,
+                "replica": replica if replica is not None else self._settings.replica,
+                "requested_at": records.micros(requested_at),
+                "started_at": records.micros(started_at),
+                "applied_at": records.micros(applied_at),
+                "resumed_at": records.micros(resumed_at),
+                "pause_mode": pause_mode,
+                "cache_cleared": cache_cleared,
+                "tensors": tensors,
+                "checksum": checksum,
+                "adapter": adapter,
+                "moment": None if moment is None else round(moment * 1e6),
+                "machine": machine,
+                "fingerprint": None if fingerprint is None else fingerprint.digest,
+                "layout": layout,
+                "tensor_hashes": None if fingerprint is None else fingerprint.hashes.tolist(),
+                "worker": worker,
+                "reason": reason,
+            }
+            return self._small("weights", row, step=number)
+        return False
+
+    def config(self, document: object, *, kind: str = "engine_config", replica: str | None = None) -> str:
+        """Record a configuration document, once per content.
+
+        Args:
+            document: JSON-like; what JSON cannot say becomes its `repr`.
+            kind: "engine_config", "sampling_params", "trainer_config", "weight_layout" or "run".
+            replica: overrides the recorder's.
+
+        Returns:
+            Its fingerprint, the same in every process; "" when the document could not be read.
+        """
+        mark = ""
+        with self._room.guard("config"):
+            text = canonical_json(document)
+            mark = fingerprint(text)
+            if self._room.first_time((kind, mark)):
+                chosen = replica if replica is not None else self._settings.replica
+                row = {"fingerprint": mark, "kind": kind, "replica": chosen, "document": text}
+                if not self._small("config", row, extra_bytes=len(text)):
+                    self._room.forget((kind, mark))
+        return mark
+
+    def report(
+        self,
+        event: str,
+        message: str,
+        *,
+        severity: str = "info",
+        component: str | None = None,
+        sequences: int = 0,
+        tokens: int = 0,
+        step: int | None = None,
+        details: object = None,
+    ) -> bool:
+        """Write a `health` record: what a collector found out about its host, or what it could not do.
+
+        Args:
+            event: identifier, such as "self_test"; repetitions of the same severity within 10 s become one record with a count.
+            message: one sentence for people.
+            severity: "info", "warning" or "error"; the last two are logged too.
+            component: default: the recorder's.
+            sequences: how many are concerned.
+            tokens: how many are concerned.
+            step: the step concerned.
+            details: JSON-like.
+        """
+        with self._room.guard("report", step):
+            health = self._room.call_queue.health
+            health.report(
+                event,
+                message,
+                severity=severity,
+                component=component,
+                sequences=sequences,
+                tokens=tokens,
+                step=step,
+                details=details,
+            )
+            return True
+        return False
+
+    def state(self, event: str, message: str, details: object) -> bool:
+        """Write a `health` record of how things stand now; unlike `report`, every one becomes a record, and none is logged."""
+        with self._room.guard("state"):
+            return self._small("health", records.state(self._settings.component, event, message, details))
+        return False
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Write everything recorded so far and wait for it, at most `timeout` seconds.
+
+        Returns:
+            True only when everything accepted before this call is on disk, fsynced; False when time ran out, or when the
+            disk refused or something accepted since the last flush was dropped or reduced to statistics.
+        """
+        with Guard(self._room.call_queue.health, "flush", cost=False):
+            return self._room.flush(timeout)
+        return False
+
+    def close(self, timeout: float = 30.0) -> bool:
+        """Write everything and end the thread, waiting at most `timeout` seconds; harmless when repeated.
+
+        What cannot be written before the process ends is counted by the last record (health: ``out_of_time``).
+        """
+        with Guard(self._room.call_queue.health, "close", cost=False):
+            return self._room.close(timeout)
+        return False
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """What was accepted, written, dropped (by reason) and what it cost, as a plain dictionary; a snapshot."""
+        return self._room.snapshot()
+
+    @property
+    def writer_id(self) -> str:
+        """This process's name in the spool."""
+        return self._room.writer_id
+
+    @property
+    def home(self) -> str:
+        """The home's folder."""
+        return self._settings.home
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self._settings.run
+
+    def guard(self, what: str) -> Guard:
+        """A context for adapters' own code: what it raises becomes a counted health record, its duration counts as the host's cost."""
+        return self._room.guard(what)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            with self._room.guard("close"):
+                self._room.host_failed(kind.__name__)
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _recreate, (self._settings.arguments(),)
+
+    def __repr__(self) -> str:
+        settings = self._settings
+        return f"Recorder(home={settings.home!r}, run={settings.run!r}, writer={self.writer_id!r})"
+
+    def _small(
+        self,
+        kind: str,
+        row: dict[str, Any],
+        *,
+        parts: list[Part] | None = None,
+        step: int | None = None,
+        time: float | datetime | None = None,
+        extra_bytes: int = 0,
+    ) -> bool:
+        item = Captured(kind, row, step)
+        item.parts = parts or []
+        item.extra_bytes += extra_bytes
+        if time is not None:
+            item.time_us = records.micros(time) or item.time_us
+        return self._room.offer(item)
+
+    def _sampling_ids(self, sampling: Any, replica: str | None) -> Any:
+        if sampling is None:
+            return None
+        if isinstance(sampling, Mapping):
+            return self.config(sampling, kind="sampling_params", replica=replica)
+        known: dict[int, str] = {}  # requests of one batch mostly share one object
+        for item in sampling:
+            if item is not None and id(item) not in known:
+                known[id(item)] = self.config(item, kind="sampling_params", replica=replica)
+        return [None if item is None else known[id(item)] for item in sampling]
+
+
+def _recreate(arguments: dict[str, Any]) -> Recorder:
+    return Recorder(**arguments)

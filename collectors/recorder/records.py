@@ -1,0 +1,112 @@
+"""Values of small records: scalars, times, step numbers."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.recorder import arrays, torch_bridge
+from logprobe.collectors.recorder.capture import Part
+from logprobe.collectors.recorder.documents import canonical_json
+from logprobe.collectors.recorder.labels import text
+
+_SMALLEST: Final = -(1 << 63)
+_LARGEST: Final = (1 << 63) - 1
+
+
+def whole_number(name: str, value: Any) -> int:
+    """`value` as an int that fits 64 bits.
+
+    Raises:
+        InputError: not a whole number, too large for a record, or a tensor on a device.
+    """
+    number = value if type(value) is int else _index(name, value)
+    if not _SMALLEST <= number <= _LARGEST:
+        raise InputError(f"{name}={value!r}: does not fit 64 bits")
+    return number
+
+
+def _index(name: str, value: Any) -> int:
+    number = arrays.scalar(name, value)
+    if isinstance(number, bool):  # True would be counted as 1
+        raise InputError(f"{name}={value!r}: must be a whole number")
+    if isinstance(number, float) and number.is_integer():
+        return int(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise InputError(f"{name}={value!r}: must be a whole number") from None
+
+
+def state(component: str, event: str, message: str, details: object) -> dict[str, Any]:
+    """A health record of how things stand now."""
+    return {
+        "component": component,
+        "event": event,
+        "severity": "info",
+        "message": message,
+        "count": 1,
+        "sequences": 0,
+        "tokens": 0,
+        "step": None,
+        "details": canonical_json(details),
+    }
+
+
+def micros(value: float | datetime | None) -> int | None:
+    """Epoch seconds or a datetime in microseconds; None: unknown.
+
+    Raises:
+        InputError: not a point in time.
+    """
+    if value is None:
+        return None
+    seconds = value.timestamp() if isinstance(value, datetime) else float(arrays.scalar("time", value))
+    if not math.isfinite(seconds) or abs(seconds) > 1e12:  # noqa: PLR2004 - milliseconds, mistaken for seconds
+        raise InputError(f"time {value!r}: expected epoch seconds or a datetime")
+    return round(seconds * 1e6)
+
+
+def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
+    """Host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nobody but themselves."""
+    pairs: list[tuple[str, float]] = []
+    parts: list[Part] = []
+    problems: list[str] = []
+    for name, value in values.items():
+        try:
+            if value is not None and torch_bridge.on_device(value):
+                parts.append(_one_element(text(name) or "", value))
+            elif value is not None:
+                pairs.append((text(name) or "", _number(name, value)))
+        except InputError as error:
+            problems.append(str(error))
+    return pairs, parts, problems
+
+
+def correction(value: Any) -> str | Callable[[], str] | None:
+    """What was applied in a step, as JSON; of a `Correction`, which may have to wait for a device, what gives it later."""
+    if value is None or isinstance(value, str):
+        return value
+    deferred = getattr(value, "deferred", None)
+    if not callable(deferred):
+        return canonical_json(value)
+    read = deferred()
+    return lambda: canonical_json(read())
+
+
+def _one_element(name: str, value: Any) -> Part:
+    part = Part(name, arrays.as_piece(name, value))
+    if arrays.elements(part.shape) != 1:
+        raise InputError(f"scalar {name!r}: one number expected, got shape {part.shape}")
+    return part
+
+
+def _number(name: object, value: Any) -> float:
+    try:
+        return float(arrays.scalar(str(name), value))
+    except (TypeError, ValueError, RuntimeError):  # torch has its own for a tensor of many elements
+        raise InputError(f"scalar {name!r}: one number expected, got {type(value).__name__}") from None

@@ -1,0 +1,269 @@
+"""What a `Recorder` runs on: identity, queue, thread; created again in a forked child, ended in order at exit."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import platform
+import re
+import secrets
+import socket
+import sys
+import threading
+import time
+import weakref
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import util as multiprocessing_util
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.health import Guard
+from logprobe.collectors.recorder.call_queue import AtWork, CallQueue
+from logprobe.collectors.recorder.capture import Captured
+from logprobe.collectors.recorder.sampling import RawSample
+from logprobe.collectors.recorder.settings import Settings
+from logprobe.collectors.recorder.writer import Writer
+from logprobe.collectors.relay.autostart import RelayAutostart
+from logprobe.collectors.spool.segment_writer import SegmentWriter
+from logprobe.collectors.spool.segments import SpoolWriter
+
+EXIT_SECONDS: Final = 5.0  # a host that wants to end is held up by at most this
+_FORK_SECONDS: Final = 2.0  # a thread that computes for longer is cut in two, as it always was
+_LAST_WRITES: Final = (
+    8  # segments that closing may have to write at its end, one of each kind and some that were under way
+)
+_HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
+_WATCHED_VERSIONS: Final = ("numpy", "pyarrow", "torch", "vllm", "transformers")
+_LIVE: Final[weakref.WeakSet[Runtime]] = weakref.WeakSet()
+_stopped: Final[list[AtWork]] = []  # while the process forks
+_exit_deadlines: Final[dict[int, float]] = {}  # by process id: a forked child has an exit of its own
+
+
+class Runtime:
+    """Queue, thread and counters of one recorder in one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reset()
+        _LIVE.add(self)
+
+    def _reset(self) -> None:
+        settings = self._settings
+        self.writer_id = new_writer_id(settings.component)
+        raw_sample = RawSample(settings.raw_fraction, settings.worst_sequences)
+        self.call_queue = CallQueue(settings.queue_bytes, "host" if raw_sample.everything else settings.reduce_on)
+        interrupted = self.call_queue.at_work.interrupted
+        self._spool = SpoolWriter(Path(settings.home), settings.run, self.writer_id, at_the_disk=interrupted)
+        self._segment_writer = SegmentWriter(self._spool, self.call_queue.health)
+        self._writer = Writer(
+            self.call_queue,
+            self._segment_writer,
+            rank=settings.rank,
+            component=settings.component,
+            segment_tokens=settings.segment_tokens,
+            raw_sample=raw_sample,
+            snapshot=self.snapshot,
+            relay=RelayAutostart(Path(settings.home), self.call_queue.health),
+        )
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._seen: set[tuple[str, str]] = set()
+
+    def after_fork(self) -> None:
+        """In the child: another writer, an empty queue, fresh locks; its thread starts with the first record.
+
+        The parent's queue stays referenced: pinned memory cannot be freed in a child.
+        """
+        self._inherited = self.call_queue
+        self._reset()
+
+    def start(self) -> None:
+        """Start the thread unless it runs."""
+        with self._starting:
+            if self._thread is not None:
+                return
+            details = host_description(self._settings)
+            self.call_queue.health.report("started", "recorder started", severity="info", details=details)
+            interval = self._settings.flush_interval
+            thread = threading.Thread(target=self._writer.run, args=(interval,), name="logprobe", daemon=True)
+            thread.start()  # fails when the interpreter is about to end
+            self._thread = thread
+
+    def guard(self, call: str, step: object = None) -> Guard:
+        """Context of one call from the host."""
+        return Guard(self.call_queue.health, call, step)
+
+    def offer(self, item: Captured) -> bool:
+        """Put a call into the queue."""
+        if self._thread is None:
+            self.start()
+        return self.call_queue.offer(item)
+
+    def first_time(self, key: tuple[str, str]) -> bool:
+        """Whether this process has not seen `key` yet."""
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """Undo `first_time`."""
+        self._seen.discard(key)
+
+    def flush(self, timeout: float) -> bool:
+        """See `Recorder.flush`."""
+        if self._thread is None:
+            return True
+        if self.call_queue.closing:
+            return self._wait_closed(timeout) and self.call_queue.closed_ok
+        request = self.call_queue.request_flush()
+        deadline = time.monotonic() + timeout
+        while not request.done.wait(min(0.1, max(deadline - time.monotonic(), 0))):
+            if time.monotonic() >= deadline or self.call_queue.closed:
+                break
+        return request.ok
+
+    def close(self, timeout: float, *, final: bool = False) -> bool:
+        """See `Recorder.close`. `final`: the process ends after `timeout` seconds, whatever is not written by then is lost."""
+        self.call_queue.close(ends=time.monotonic() + timeout - self._last_words(timeout) if final else math.inf)
+        return self._wait_closed(timeout) and (self.call_queue.closed_ok or self._thread is None)
+
+    def _last_words(self, timeout: float) -> float:
+        """Seconds kept of a last wait to write down what was not written."""
+        return min(timeout / 2, max(timeout / 10, _LAST_WRITES * self._segment_writer.slowest))
+
+    def host_failed(self, error: str) -> None:
+        """The host did not come to its end: an orderly close alone would make its run look finished."""
+        self.call_queue.health.report("host_failed", f"the recording process ended with {error}", severity="error")
+
+    def abandon(self) -> None:
+        """The recorder is gone without `close`: let the thread write what is there and end. Does not wait."""
+        self.call_queue.close()
+
+    def _wait_closed(self, timeout: float) -> bool:
+        if self._thread is None:  # a forked child that recorded nothing
+            return True
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return self.call_queue.closed
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `Recorder.health`."""
+        call_queue, writer, segment_writer = self.call_queue, self._writer, self._segment_writer
+        return {
+            "component": self._settings.component,
+            "run": self._settings.run,
+            "writer": self.writer_id,
+            "accepted": {"calls": call_queue.accepted_calls, "sequences": call_queue.accepted_sequences},
+            "written": {
+                "segments": segment_writer.segments,
+                "rows": segment_writer.rows,
+                "bytes": segment_writer.bytes,
+                "sequences": writer.sequences_written,
+                "tokens": writer.tokens_written,
+                "last": self._spool.number,  # of these segments
+            },
+            "reduced": {"sequences": writer.sequences_reduced, "tokens": writer.tokens_reduced},
+            **call_queue.health.counts(),
+            "queue": {
+                "calls": call_queue.waiting,
+                "bytes": call_queue.budget.in_use,
+                "limit_bytes": call_queue.budget.limit,
+            },
+            "disk": segment_writer.refusal or "ok",
+            "cost": {
+                "calls": call_queue.health.calls,
+                "caller_seconds": call_queue.health.caller_seconds,
+                "thread_seconds": writer.thread_seconds,
+            },
+        }
+
+
+def new_writer_id(component: str) -> str:
+    """A name in the spool that no other writer ever has."""
+    host = _HOST.sub("_", socket.gethostname())[:60] or "host"
+    return f"{component}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def host_description(settings: Settings) -> dict[str, Any]:
+    """What a `started` record says about the process."""
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "rank": settings.rank,
+        "replica": settings.replica,
+        "flush_interval": settings.flush_interval,
+        "raw_fraction": settings.raw_fraction,
+        "worst_sequences": settings.worst_sequences,
+        "reduce_on": settings.reduce_on,
+        "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
+        "python": platform.python_version(),
+        "versions": {"logprobe": _own_version(), **_loaded_versions()},
+    }
+
+
+def _loaded_versions() -> dict[str, str]:
+    found = {name: getattr(sys.modules.get(name), "__version__", None) for name in _WATCHED_VERSIONS}
+    return {name: str(version_) for name, version_ in found.items() if version_ is not None}
+
+
+@cache
+def _own_version() -> str | None:
+    # In the host's thread, never in ours: this imports modules, and a child forked in the middle of an import is left with
+    # half a module for ever.
+    try:
+        return version("logprobe")
+    except PackageNotFoundError:
+        return None
+
+
+def close_all() -> None:
+    """Close every recorder of this process, within `EXIT_SECONDS` from the first call."""
+    deadline = _exit_deadlines.setdefault(os.getpid(), time.monotonic() + EXIT_SECONDS)
+    error = _uncaught()
+    for room in list(_LIVE):
+        with Guard(room.call_queue.health, "close", cost=False):
+            if error is not None and not room.call_queue.closing:
+                room.host_failed(error)
+            room.close(max(deadline - time.monotonic(), 0.0), final=True)
+
+
+def _uncaught() -> str | None:
+    """The error that ends this interpreter, if one does."""
+    if hasattr(sys, "ps1") or "IPython" in sys.modules:  # there it may be any earlier one
+        return None
+    error: type[BaseException] | None = getattr(sys, "last_type", None)
+    return None if error is None else error.__name__
+
+
+def _before_fork() -> None:
+    deadline = time.monotonic() + _FORK_SECONDS
+    for room in list(_LIVE):
+        at_work = room.call_queue.at_work
+        if at_work.stop(max(deadline - time.monotonic(), 0.0)):
+            _stopped.append(at_work)
+
+
+def _after_fork_in_parent() -> None:
+    while _stopped:
+        _stopped.pop().go_on()
+
+
+def _after_fork_in_child() -> None:
+    _stopped.clear()
+    for room in list(_LIVE):
+        room.after_fork()
+
+
+def _finalize_in_process(_: object) -> None:
+    multiprocessing_util.Finalize(None, close_all, exitpriority=0)
+
+
+atexit.register(close_all)
+# A process of multiprocessing (a vLLM engine core, a data worker) ends without atexit, but runs its finalizers. It forgets
+# those from before its start, from its parent or from unpickling its arguments; the hook is called after that.
+_finalize_in_process(None)
+multiprocessing_util.register_after_fork(_LIVE, _finalize_in_process)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,125 @@
+"""Arguments of a `Recorder`, checked at once: a mistake must show at the start of a run, not at step 900."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.spool.segments import run_dir
+
+TOKEN_VARIABLE: Final = "LOGPROBE_TOKEN"  # noqa: S105 - the variable's name; what it holds opens the service's endpoint
+_COMPONENT: Final = re.compile(r"[A-Za-z0-9_]{1,40}")
+_NAME_BYTES: Final = 255  # of a directory name on common file systems
+_SMALLEST_QUEUE: Final = 1 << 20
+REDUCE_ON: Final = ("auto", "device", "host")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a recorder was asked to be; enough to make the same one in another process."""
+
+    home: str
+    run: str
+    rank: int | None
+    replica: str | None
+    component: str
+    flush_interval: float
+    segment_tokens: int
+    queue_bytes: int
+    raw_fraction: float
+    worst_sequences: int
+    reduce_on: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments that make an equal recorder."""
+        return asdict(self)
+
+    @classmethod
+    def resolve(cls, environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
+        """Fill in what the environment says and check everything.
+
+        Raises:
+            ConfigurationError: a value is missing or makes no sense; says what to do.
+        """
+        settings = cls(
+            **{
+                **given,
+                "home": _home(given["home"], environment),
+                "run": _run(given["run"], environment),
+                "rank": _rank(given["rank"], environment),
+                "replica": None if given["replica"] is None else str(given["replica"]),
+                "raw_fraction": _raw_fraction(given["raw_fraction"], environment),
+            }
+        )
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        if not isinstance(self.component, str) or not _COMPONENT.fullmatch(self.component):
+            raise ConfigurationError(f"component={self.component!r}: use 1 to 40 letters, digits and underscores")
+        _require_number("flush_interval", self.flush_interval, above=0, below=3600)
+        _require_number("segment_tokens", self.segment_tokens, above=0, below=2**31)
+        if type(self.worst_sequences) is not int or self.worst_sequences < 0:
+            raise ConfigurationError(f"worst_sequences={self.worst_sequences!r}: must be a whole number ≥ 0")
+        if self.reduce_on not in REDUCE_ON:
+            raise ConfigurationError(f"reduce_on={self.reduce_on!r}: must be one of {', '.join(REDUCE_ON)}")
+        _require_number("queue_bytes", self.queue_bytes, above=_SMALLEST_QUEUE - 1, below=2**48)
+
+
+def _require_number(name: str, value: object, *, above: float, below: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not above < value < below:
+        raise ConfigurationError(f"{name}={value!r}: must be a number above {above} and below {below}")
+
+
+def _home(given: object, environment: Mapping[str, str]) -> str:
+    home = given if given is not None else environment.get("LOGPROBE_HOME")
+    if home is None or home == "":
+        raise ConfigurationError("no home: pass Recorder(home=...) or set LOGPROBE_HOME to a directory")
+    if not isinstance(home, str | os.PathLike):
+        raise ConfigurationError(f"home={home!r}: must be a path")
+    path = Path(os.fsdecode(home)).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(f"home={str(path)!r} is a file: pass a directory (it is created when missing)")
+    return str(path)
+
+
+def _run(given: object, environment: Mapping[str, str]) -> str:
+    run = given if given is not None else environment.get("LOGPROBE_RUN")
+    if run is None or run == "":
+        raise ConfigurationError("no run: pass Recorder(run=...) or set LOGPROBE_RUN to a name for this training run")
+    if not isinstance(run, str) or "\0" in run or run.encode(errors="replace").decode() != run:
+        raise ConfigurationError(f"run={run!r}: must be a text")
+    if len(os.fsencode(run_dir(Path("/"), run).name)) > _NAME_BYTES:
+        raise ConfigurationError(f"run={run[:40]!r}…: too long for a directory name, shorten it")
+    return run
+
+
+def _rank(given: object, environment: Mapping[str, str]) -> int | None:
+    rank = given if given is not None else environment.get("RANK") or None
+    if rank is None:
+        return None
+    try:
+        number = int(rank)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(rank, bool) or not 0 <= number < 2**31:
+        source = "rank" if given is not None else "environment variable RANK"
+        raise ConfigurationError(f"{source}={rank!r}: must be a whole number ≥ 0; pass Recorder(rank=...)")
+    return int(number)
+
+
+def _raw_fraction(given: object, environment: Mapping[str, str]) -> float:
+    value = given if given is not None else environment.get("LOGPROBE_RAW_FRACTION") or 1.0
+    source = "raw_fraction" if given is not None else "environment variable LOGPROBE_RAW_FRACTION"
+    try:
+        fraction = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        fraction = -1.0
+    if isinstance(value, bool) or not 0 <= fraction <= 1:
+        raise ConfigurationError(f"{source}={value!r}: must be a number from 0 (statistics only) to 1 (all raw tokens)")
+    return fraction

@@ -1,0 +1,176 @@
+"""The part of the recorder that touches torch. torch is never imported here: whoever hands us a tensor has imported it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.recorder.buffers import Block
+
+# numpy has no bfloat16; its bits travel as two opaque bytes and are widened in the recorder's thread.
+BFLOAT16 = np.dtype("V2")
+_WITHOUT_FLOAT64: Final = frozenset({"mps", "meta"})
+
+
+def is_tensor(value: object) -> bool:
+    """Whether `value` is a torch tensor."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def on_device(value: object) -> bool:
+    """Whether `value` is a torch tensor whose memory the host cannot read without waiting."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and not value.is_cpu
+
+
+def view(value: Any) -> Any:
+    """A CPU tensor's memory as a numpy array, without a copy; a device tensor as it is; None for anything else."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    if not value.is_cpu:
+        return value
+    if value.requires_grad:
+        value = value.detach()
+    if value.dtype is torch.bfloat16:
+        return value.view(torch.int16).numpy().view(BFLOAT16)
+    return value.numpy()
+
+
+def tensor_on(device: Any, array: Any) -> Any:
+    """`array` as a tensor on `device`, without a copy where it lies there; what `view` made of bfloat16 is bfloat16 again."""
+    torch = sys.modules["torch"]
+    if isinstance(array, np.ndarray):
+        bits = array.dtype == BFLOAT16
+        array = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if bits else torch.from_numpy(array)
+    return array.to(device)
+
+
+def joined(tensors: Sequence[Any]) -> Any:
+    """Flat tensors of one device one after the other, in float32, on that device."""
+    torch = sys.modules["torch"]
+    return torch.cat([tensor.to(torch.float32) for tensor in tensors])
+
+
+def numpy_dtype(tensor: Any) -> np.dtype[Any]:
+    """The numpy type that holds `tensor`'s elements bit by bit."""
+    torch = sys.modules["torch"]
+    if tensor.dtype == torch.bfloat16:
+        return BFLOAT16
+    return np.dtype(str(tensor.dtype).removeprefix("torch."))
+
+
+def common_device(arrays: Iterable[Any], *, cpu: bool) -> Any:
+    """Where tensors lie that torch can reduce there; None: it cannot, or should not.
+
+    Args:
+        arrays: tensors, lists of them, of which the first speaks for all, or anything else.
+        cpu: whether tensors on the host count too.
+    """
+    devices = {_device_of(array) for array in arrays}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None or device.type in _WITHOUT_FLOAT64 or (device.type == "cpu" and not cpu):
+        return None
+    import_module(
+        "array_api_compat.torch"
+    )  # now, in the host's thread: a child forked in its middle would keep half of it
+    return device
+
+
+def _device_of(array: Any) -> Any:
+    if isinstance(array, list | tuple):
+        array = next((item for item in array if item is not None), None)
+    return array.device if is_tensor(array) else None
+
+
+def pinned_block(size: int) -> Block:
+    """A block the device can write to on its own."""
+    memory = sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, pin_memory=True)
+    array = memory.numpy()
+    return Block(array, memory, array.data)
+
+
+class DeviceCopies:
+    """Copies of tensors on devices, made so that the caller's stream never waits for them.
+
+    The caller's stream makes a clone on the device, which costs microseconds and no waiting: the caller may change its tensor in
+    place right after the call, and a copy made beside it could see half of that. Everything else happens on a side stream, which
+    waits for the clone (on the device); only the recorder's thread waits for the event at the end of it. `record_stream`
+    keeps the clone's memory from being reused before it has been read.
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[Any, Any] = {}
+
+    def copy(self, tensors: list[tuple[Any, int]], block: Block) -> list[Any]:
+        """Start copying every (tensor, offset in bytes) into `block`; returns the events that say when it is done."""
+        by_device: dict[Any, list[tuple[Any, int]]] = {}
+        for tensor, offset in tensors:
+            by_device.setdefault(tensor.device, []).append((tensor, offset))
+        return [self._copy_from(device, group, block) for device, group in by_device.items()]
+
+    def _copy_from(self, device: Any, tensors: list[tuple[Any, int]], block: Block) -> Any:
+        stream = self._stream(device)
+        clones = [(_clone(tensor), offset) for tensor, offset in tensors]
+        with self._following(device):
+            for source, offset in clones:
+                end = offset + source.numel() * source.element_size()
+                target = block.owner[offset:end].view(source.dtype).view(source.shape)
+                target.copy_(source, non_blocking=True)
+                source.record_stream(stream)
+            return _event(device, stream)
+
+    def keep(self, tensors: Mapping[str, Any], device: Any) -> tuple[dict[str, Any], Any]:
+        """Clones that stay on their device, of tensors or of lists put end to end; and the event that says when they are there."""
+        stream = self._stream(device)
+        clones = {name: _clone(tensor) for name, tensor in tensors.items()}
+        with self._following(device):
+            for clone in clones.values():
+                clone.record_stream(stream)
+            return clones, _event(device, stream)
+
+    def on_side_stream(self, device: Any) -> AbstractContextManager[Any]:
+        """Work of this thread on `device` goes to the side stream: the caller's stream neither waits for it nor is waited for."""
+        if device.type == "cpu":
+            return nullcontext()
+        context: AbstractContextManager[Any] = _backend(device).stream(self._stream(device))
+        return context
+
+    def _following(self, device: Any) -> AbstractContextManager[Any]:
+        """The side stream, once the caller's has done what it was asked up to now."""
+        self._stream(device).wait_stream(_backend(device).current_stream(device))
+        return self.on_side_stream(device)
+
+    def _stream(self, device: Any) -> Any:
+        backend = _backend(device)
+        if device.type == "cuda" and backend.is_current_stream_capturing():
+            raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
+        if device not in self._streams:
+            self._streams[device] = backend.Stream(device)
+        return self._streams[device]
+
+
+def _backend(device: Any) -> Any:
+    """torch.cuda; torch.xpu and torch.npu have the same interface."""
+    return getattr(sys.modules["torch"], device.type)
+
+
+def _clone(tensor: Any) -> Any:
+    torch = sys.modules["torch"]
+    if isinstance(tensor, list):
+        return torch.cat([piece.detach() for piece in tensor])
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _event(device: Any, stream: Any) -> Any:
+    """An event at the end of `stream`. Who waits for it sleeps: spinning would take a core from the host."""
+    event = _backend(device).Event(**({"blocking": True} if device.type == "cuda" else {}))
+    event.record(stream)
+    return event

@@ -1,0 +1,76 @@
+"""The relay's command line. Needs nothing but what collectors need."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.relay.arguments import SERVICE_VARIABLE, declare
+from logprobe.collectors.relay.connection import Target
+from logprobe.collectors.relay.relay import Options, Relay, default_runs
+
+_NICE: Final = 5
+CA_VARIABLE: Final = "LOGPROBE_SERVICE_CA"
+TOKEN_VARIABLE: Final = "LOGPROBE_SERVICE_TOKEN"  # noqa: S105 - the variable's name; it holds the path of a file
+
+
+def options(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Options:
+    """What was asked for. Raises `ConfigurationError`."""
+    home = arguments.home or environment.get("LOGPROBE_HOME")
+    if not home:
+        raise ConfigurationError("which home? pass --home DIR, or set LOGPROBE_HOME")
+    address = arguments.to or environment.get(SERVICE_VARIABLE)
+    if not address:
+        raise ConfigurationError(f"where to? pass --to grpc+tls://HOST:PORT, or set {SERVICE_VARIABLE}")
+    token = arguments.token or environment.get(TOKEN_VARIABLE)
+    if not token:
+        raise ConfigurationError(
+            f"pass --token FILE, or set {TOKEN_VARIABLE}; `logprobe relay-token` on the service makes one"
+        )
+    ca = arguments.ca or environment.get(CA_VARIABLE)
+    target = Target(str(address), Path(token).expanduser(), Path(ca).expanduser() if ca else None)
+    return Options(
+        home=Path(home).expanduser().absolute(),
+        target=target,
+        rate=arguments.limit,
+        drain=arguments.drain,
+        tethered=arguments.with_collectors,
+        runs=default_runs(),
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs a relay until it is done or asked to end; returns the exit code. Raises `LogprobeError`."""
+    stop = threading.Event()
+    relay = Relay(options(arguments), stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Not set here: the handler may run in the middle of a wait on the same lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
+    if arguments.with_collectors:
+        os.nice(_NICE)  # the trainer beside it comes first
+    relay.run()
+    if arguments.drain and relay.left:
+        sys.stderr.write(f"logprobe: {relay.left} segments were not acknowledged; they stay in the spool\n")
+        return 1
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m logprobe.collectors.relay", description="The relay of a node.")
+    parser.add_argument("--home", metavar="DIR", help="whose spool is sent (default: $LOGPROBE_HOME)")
+    declare(parser)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        return run(parser.parse_args(argv))
+    except LogprobeError as error:
+        sys.stderr.write(f"logprobe: {error}\n")
+        return 1

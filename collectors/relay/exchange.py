@@ -1,0 +1,167 @@
+"""The other direction: marks of weights both ways, directives to the node, and how long its queue is to the service.
+
+Marks are a set of lines: each side sends what it has, and adds what it has not. Directives are the service's; the node's file follows it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.directives import DirectiveFile
+from logprobe.collectors.files import READABLE, open_no_follow, replace_file
+from logprobe.collectors.relay import protocol
+from logprobe.collectors.relay.spool_queue import Length
+from logprobe.collectors.spool.segments import run_name
+from logprobe.collectors.versions import MarkFile
+
+NODE_VARIABLE: Final = "LOGPROBE_NODE"  # what the node is called where its host name says nothing
+_FROM_SERVICE: Final = "set by the service\n"  # of a kill switch that is taken back when the service does so
+_MOST_BYTES: Final = 1 << 20  # of directives
+_FIRST, _LAST = 1.0, 60.0  # seconds between two calls, whatever the service asks for
+
+
+class RunMarks:
+    """The marks of one run on this node, and how far each side knows the other's."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self._file = MarkFile(home, run).path
+        self._known: set[str] = set()
+        self._offset = 0
+        self._unsent: list[str] = []
+        self.cursor = 0  # in the service's file
+
+    def outgoing(self) -> list[str]:
+        """Lines that the service may not have, at most `protocol.MARKS`. Raises `OSError`."""
+        self._read()
+        return self._unsent[: protocol.MARKS]
+
+    def acknowledged(self, number: int) -> None:
+        """The service has the first `number` of them."""
+        del self._unsent[:number]
+
+    def take(self, lines: list[str], cursor: int) -> None:
+        """Adds what the service has and this node has not. Raises `OSError`."""
+        self._read()
+        new = [line for line in dict.fromkeys(lines) if line not in self._known and is_mark(line)]
+        if new:
+            append_lines(self._file, new)
+            self._known.update(new)
+        self.cursor = cursor
+
+    def _read(self) -> None:
+        lines, self._offset = read_lines(self._file, self._offset)
+        fresh = [line for line in dict.fromkeys(lines) if line not in self._known and is_mark(line)]
+        self._known.update(fresh)
+        self._unsent += fresh
+
+
+class Exchange:
+    """Makes the documents of ``sync`` and follows the answers. Used by one thread."""
+
+    def __init__(self, home: Path, relay: str, version: str | None, runs: frozenset[str] = frozenset()) -> None:
+        """`runs`: to be kept up to date besides those that have a folder in the spool or marks."""
+        self._home = home
+        self._relay = relay
+        self._version = version
+        self._runs = runs
+        self._marks: dict[str, RunMarks] = {}
+
+    def document(self, lengths: Mapping[str, Length], problem: str | None, sent: Mapping[str, Any]) -> dict[str, Any]:
+        """What this node says. Raises `OSError`."""
+        now = time.time()
+        names = sorted({*lengths, *self._runs, *_marked_runs(self._home)})[: protocol.SYNC_RUNS]
+        return {
+            "protocol": protocol.PROTOCOL,
+            "node": os.environ.get(NODE_VARIABLE) or socket.gethostname(),
+            "relay": self._relay,
+            "version": self._version,
+            "time": now,
+            "problem": problem,
+            "sent": dict(sent),
+            "runs": {name: self._of_run(name, lengths.get(name, Length()), now) for name in names},
+        }
+
+    def _of_run(self, run: str, length: Length, now: float) -> dict[str, Any]:
+        marks = self._marks.setdefault(run, RunMarks(self._home, run))
+        return {"queue": length.document(now), "marks": marks.outgoing(), "cursor": marks.cursor}
+
+    def follow(self, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
+        """Takes over what the service says; → seconds until the next call. Raises `OSError`, `ValueError`, `TypeError` or `KeyError`."""
+        for run, found in dict(answer["runs"]).items():
+            if run not in asked["runs"]:
+                continue
+            self._marks[run].acknowledged(len(asked["runs"][run]["marks"]))
+            self._marks[run].take([str(line) for line in found["marks"]], int(found["cursor"]))
+            follow_directives(self._home, run, found.get("directives"), stopped=found.get("stopped") is not False)
+        return min(max(float(answer.get("again", _FIRST)), _FIRST), _LAST)
+
+
+def follow_directives(home: Path, run: str, content: str | None, *, stopped: bool) -> None:
+    """Makes the node's files say what the service's say. A kill switch that somebody set on the node stays. Raises `OSError`."""
+    file = DirectiveFile(home, run)
+    if content is not None and len(content) <= _MOST_BYTES and file.content() != content.encode():
+        replace_file(file.path, content.encode(), mode=READABLE)
+    if stopped and not file.stop_path.exists():
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file.stop_path, _FROM_SERVICE.encode(), mode=READABLE)
+    elif not stopped and _text(file.stop_path) == _FROM_SERVICE:
+        file.stop_path.unlink(missing_ok=True)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _marked_runs(home: Path) -> list[str]:
+    with suppress(OSError):
+        return [run_name(path.name.removesuffix(".jsonl")) for path in (home / "versions").glob("*.jsonl")]
+    return []
+
+
+def read_lines(file: Path, offset: int, most: int = 1 << 20) -> tuple[list[str], int]:
+    """Complete lines from `offset` on, at most `most` bytes of them, and where they end. A file that became shorter is read from the start.
+
+    Raises `OSError`.
+    """
+    try:
+        opened = open_no_follow(file)
+    except FileNotFoundError:
+        return [], 0
+    with opened:
+        start = offset if offset <= os.fstat(opened.fileno()).st_size else 0
+        opened.seek(start)
+        data = opened.read(most)
+    complete = data[: data.rfind(b"\n") + 1]
+    return complete.decode("utf-8", "replace").splitlines(), start + len(complete)
+
+
+def append_lines(file: Path, lines: list[str]) -> None:
+    """Each line by one write: whoever reads or writes at the same time sees whole lines."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        for line in lines:
+            os.write(descriptor, line.encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def is_mark(line: str) -> bool:
+    """Whether a line could be a mark: engines and trainers read the file with others' lines in it, but nothing else is passed on."""
+    if len(line) > protocol.MARK_BYTES:
+        return False
+    try:
+        document = json.loads(line)
+        return isinstance(document, dict) and "version" in document and float(document["applied_at"]) >= 0
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False

@@ -1,0 +1,129 @@
+"""What waits in a node's spool to be sent, and what happens to a segment that was."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.spool.durable import make_durable
+from logprobe.collectors.spool.segments import SegmentPath, run_name, spool_dir
+
+ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writer that has ended
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One segment. `modified`: seconds since the epoch."""
+
+    where: SegmentPath
+    nbytes: int
+    modified: float
+
+    @property
+    def name(self) -> str:
+        """``RUN/WRITER/FILE``, as the protocol names it."""
+        return self.where.segment_id
+
+
+@dataclass(slots=True)
+class Length:
+    """Of one run's queue. `oldest`: seconds since the epoch."""
+
+    segments: int = 0
+    nbytes: int = 0
+    oldest: float | None = None
+
+    def document(self, now: float) -> dict[str, float | int | None]:
+        """As JSON values; the age on this node's clock, which need not be right but measures durations."""
+        age = None if self.oldest is None else round(max(0.0, now - self.oldest), 3)
+        return {"segments": self.segments, "bytes": self.nbytes, "oldest_seconds": age}
+
+
+class SpoolQueue:
+    """The spool of one home, looked at again and again. Opens no file and follows no link."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._spool = spool_dir(home)
+        self._lengths: dict[str, Length] = {}
+
+    def waiting(self) -> list[Waiting]:
+        """Everything that waits, oldest first, segments of one writer in the order of their numbers."""
+        found: list[Waiting] = []
+        runs: list[str] = []
+        for run in _folders(self._spool):
+            runs.append(run_name(run.name))
+            for writer in _folders(Path(run.path)):
+                found += _segments(Path(writer.path))
+        found.sort(key=lambda waiting: (waiting.modified, waiting.name))
+        self._lengths = _lengths(runs, found)
+        return found
+
+    def lengths(self) -> dict[str, Length]:
+        """Of each run that has a folder here, as `waiting` saw it last. Safe from any thread."""
+        return dict(self._lengths)
+
+    def forget(self, sent: Iterable[Waiting]) -> None:
+        """Removes what the service has. One that cannot be removed is sent again, which does no harm."""
+        for waiting in sent:
+            with suppress(OSError):
+                waiting.where.path.unlink(missing_ok=True)
+
+    def set_aside(self, waiting: Waiting) -> Path:
+        """Moves what the service will never take to ``quarantine/``, so that it holds up nothing. Raises `OSError`."""
+        target = self.home / "quarantine" / waiting.name
+        make_durable(target.parent)
+        waiting.where.path.rename(target)
+        return target
+
+
+def _lengths(runs: Iterable[str], found: Iterable[Waiting]) -> dict[str, Length]:
+    lengths: defaultdict[str, Length] = defaultdict(Length, {run: Length() for run in runs})
+    for waiting in found:  # oldest first
+        length = lengths[waiting.where.run]
+        length.segments += 1
+        length.nbytes += waiting.nbytes
+        length.oldest = waiting.modified if length.oldest is None else length.oldest
+    return dict(lengths)
+
+
+def _folders(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.is_dir(follow_symlinks=False) and _is_text(entry.name)]
+    except OSError:  # not there yet, or not to be read now
+        return []
+
+
+def _is_text(name: str) -> bool:
+    return name.isprintable() and name.encode("utf-8", "replace").decode() == name
+
+
+def _segments(folder: Path) -> list[Waiting]:
+    try:
+        with os.scandir(folder) as entries:
+            listed = list(entries)
+    except OSError:
+        return []
+    if not listed:
+        _remove_abandoned(folder)
+    found = []
+    for entry in listed:
+        with suppress(OSError, SegmentError):  # gone, or no segment: nothing that could be sent
+            status = entry.stat(follow_symlinks=False)
+            if entry.is_file(follow_symlinks=False):
+                found.append(Waiting(SegmentPath.parse(Path(entry.path)), status.st_size, status.st_mtime))
+    return found
+
+
+def _remove_abandoned(folder: Path) -> None:
+    with suppress(OSError):  # it is in use again
+        if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS:
+            folder.rmdir()

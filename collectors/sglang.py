@@ -1,0 +1,216 @@
+"""SGLang: its answers as rollout records; and a plugin, which SGLang finds by itself, that records them without a line of code.
+
+    recorder.rollout(…) of answers you hold:    sglang.record(recorder, engine.generate(prompts, params, return_logprob=True))
+
+The plugin (entry point ``sglang.srt.plugins``) looks at what the tokenizer manager receives from the scheduler; it needs ``LOGPROBE_HOME``, and
+requests that ask for log-probs (``return_logprob``). A sample id is SGLang's request id, ``meta_info["id"]`` of the answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from logprobe.collectors.integrations.imports import when_imported
+from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.integrations.wrapping import unknown_methods, version_of
+from logprobe.collectors.recorder.recorder import Recorder
+
+MODULE: Final = "sglang.srt.managers.tokenizer_manager"
+_BEFORE_UPDATES: Final = "default"  # what SGLang calls weights that nobody has named
+
+Spans = list[tuple[int, int, str | None]]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One finished request."""
+
+    name: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[float | None]
+    spans: Spans | None  # weight versions, [start, end) in sampled tokens; None: unknown
+    finish_reason: str | None
+    prompt_length: int | None
+    cached_tokens: int | None
+
+
+def record(
+    recorder: Recorder, answers: Any, *, sample_ids: Sequence[str] | None = None, prompt_ids: Sequence[str] | None = None, idle_updates: bool = False
+) -> bool:  # fmt: skip
+    """Records answers of ``Engine.generate`` or ``/generate``.
+
+    Args:
+        recorder: writes them.
+        answers: one, or a list of them, each with ``meta_info``; asked for with ``return_logprob``.
+        sample_ids: a name per answer; default: ``meta_info["id"]``.
+        prompt_ids: a name of the prompt per answer.
+        idle_updates: weights are only loaded while no request runs, so ``weight_version`` holds for all tokens of an answer. Not needed where SGLang
+            reports ``weight_versions``, with spans.
+
+    Returns:
+        Whether they were accepted; False is counted in `Recorder.health`, with the reason.
+    """
+    with recorder.guard("sglang.record"):
+        listed = [answers] if isinstance(answers, Mapping) else list(answers)
+        return _write(
+            recorder,
+            [_of_answer(answer["meta_info"], idle_updates=idle_updates) for answer in listed],
+            sample_ids,
+            prompt_ids,
+        )
+    return False
+
+
+def _of_answer(meta: Mapping[str, Any], *, idle_updates: bool) -> Finished:
+    pairs = [(entry[0], int(entry[1])) for entry in meta["output_token_logprobs"]]
+    spans = _spans(meta.get("weight_versions"), len(pairs))
+    if spans is None and idle_updates and meta.get("weight_version") is not None:
+        spans = [(0, len(pairs), version_name(meta["weight_version"]))]
+    return Finished(
+        name=str(meta["id"]),
+        token_ids=[token for _, token in pairs],
+        logprobs=[logprob for logprob, _ in pairs],
+        spans=spans,
+        finish_reason=_reason(meta.get("finish_reason")),
+        prompt_length=meta.get("prompt_tokens"),
+        cached_tokens=meta.get("cached_tokens"),
+    )
+
+
+def _spans(spans: Iterable[Any] | None, tokens: int) -> Spans | None:
+    """Of dictionaries, as in answers, or of SGLang's own structs."""
+    if spans is None:
+        return None
+    read = [
+        span if isinstance(span, Mapping) else {key: getattr(span, key) for key in ("start", "end", "version")}
+        for span in spans
+    ]
+    return [
+        (int(s["start"]), min(int(s["end"]), tokens), version_name(s["version"]))
+        for s in read
+        if int(s["start"]) < tokens
+    ]
+
+
+def version_name(version: Any) -> str | None:
+    """The version that SGLang reports; None: nobody has named these weights.
+
+    >>> version_name(3), version_name("default")
+    ('3', None)
+    """
+    return None if version in (None, _BEFORE_UPDATES) else str(version)
+
+
+def _reason(reason: Any) -> str | None:
+    return reason.get("type") if isinstance(reason, Mapping) else None if reason is None else str(reason)
+
+
+def _write(
+    recorder: Recorder, finished: Sequence[Finished], names: Sequence[str] | None = None, prompt_ids: Sequence[str] | None = None
+) -> bool:  # fmt: skip
+    return recorder.rollout(
+        sample_ids=[one.name for one in finished] if names is None else list(names),
+        token_ids=[list(one.token_ids) for one in finished],
+        logprobs=[list(one.logprobs) for one in finished],
+        weight_version=[one.spans for one in finished],
+        finish_reasons=[one.finish_reason for one in finished],
+        prompt_lengths=[one.prompt_length for one in finished],
+        cached_prefix_tokens=[one.cached_tokens for one in finished],
+        prompt_ids=prompt_ids,
+    )
+
+
+# --- The plugin ---
+
+
+def plugin() -> None:
+    """SGLang calls this in each of its processes; only the one with the tokenizer manager records."""
+    if os.environ.get("LOGPROBE_HOME"):
+        when_imported(MODULE, _Watch().attach)
+
+
+class _Watch:
+    """Follows the batches that the tokenizer manager receives."""
+
+    def __init__(self) -> None:
+        self._process = Process("sglang")
+
+    def attach(self, module: ModuleType) -> None:
+        """Wraps the manager's method; one that is not known is left as it is."""
+        manager = module.TokenizerManager
+        problems = unknown_methods(manager, {"_handle_batch_output": ("recv_obj",)})
+        original = getattr(manager, "_handle_batch_output", None)
+        if not problems and not inspect.iscoroutinefunction(original):
+            problems = ["TokenizerManager._handle_batch_output is not a coroutine"]
+        if problems or original is None:
+            self._report(
+                f"SGLang {version_of('sglang')} is unknown: {'; '.join(problems)}; nothing is recorded",
+                "warning",
+            )
+            return
+
+        @functools.wraps(original)
+        async def watched(host: Any, recv_obj: Any) -> Any:
+            states: list[tuple[int, Any]] = []
+            with self._process.guard("sglang.batch"):  # SGLang forgets a request when it hands out the answer
+                states = _ending(host, recv_obj)
+            result = await original(host, recv_obj)
+            with self._process.guard("sglang.batch"):
+                self._record(states, recv_obj)
+            return result
+
+        manager._handle_batch_output = watched  # noqa: SLF001 - SGLang's hooks do the same, and cannot await
+
+    def _record(self, states: Sequence[tuple[int, Any]], batch: Any) -> None:
+        finished = [_of_batch(place, state, batch) for place, state in states]
+        recorder = self._started() if finished else None
+        if recorder is not None:
+            _write(recorder, finished)
+
+    def _started(self) -> Recorder | None:
+        new = self._process.recorder is None
+        recorder = self._process.start(run="sglang", component="sglang")
+        if recorder is not None and new:
+            recorder.report("self_test", f"SGLang {version_of('sglang')} is recorded", component="sglang")
+        return recorder
+
+    def _report(self, words: str, severity: str) -> None:
+        recorder = self._process.start(run="sglang", component="sglang")
+        if recorder is not None:
+            recorder.report("self_test", words, severity=severity, component="sglang")
+
+
+def _ending(manager: Any, batch: Any) -> list[tuple[int, Any]]:
+    """(place, state) of the requests of a batch that end in it and asked for log-probs."""
+    reasons = getattr(batch, "finished_reasons", None) or []
+    if getattr(batch, "output_token_logprobs_val", None) is None:
+        return []
+    states = [
+        (place, manager.rid_to_state.get(rid))
+        for place, (rid, why) in enumerate(zip(batch.rids, reasons, strict=True))
+        if why is not None
+    ]
+    return [
+        (place, state) for place, state in states if state is not None and getattr(state.obj, "return_logprob", False)
+    ]
+
+
+def _of_batch(place: int, state: Any, batch: Any) -> Finished:
+    """From the log-probs that the state has gathered over the whole request."""
+    tokens = [int(token) for token in state.output_token_logprobs_idx]
+    versions = getattr(batch, "weight_versions", None)
+    return Finished(
+        name=str(batch.rids[place]),
+        token_ids=tokens,
+        logprobs=list(state.output_token_logprobs_val),
+        spans=_spans(None if versions is None else versions[place], len(tokens)),
+        finish_reason=_reason(batch.finished_reasons[place]),
+        prompt_length=int(batch.prompt_tokens[place]),
+        cached_tokens=int(batch.cached_tokens[place]),
+    )

@@ -1,0 +1,1 @@
+"""Segments on disk: the wire contract, durable writing, distrustful reading."""

@@ -1,0 +1,337 @@
+"""The spool: where collectors leave what they saw, safely, for the service to pick up.
+
+    <home>/spool/<run>/<writer>/<sequence>.<kind>.<crc32>.arrow
+
+One segment is one Arrow IPC *file* (not stream: a truncated stream reads back silently short) with rows of one kind. It is
+written under a hidden temporary name, fsynced and renamed, so a reader sees whole segments or none. IPC carries no checksum,
+so the CRC-32 of the bytes is in the name and the file stays readable by any Arrow tool. A writer never reuses a name: its
+directory is its own, and the sequence number grows.
+
+Who a segment is lies in its content, not in its place: run, kind, writer and number are in the file's metadata, and with the
+checksum of the bytes they are its id, the key of exactly-once ingest. So it counts once, under whatever name it comes again; and a
+writer that does not know what became of a segment (it was renamed into place, and then the disk refused) keeps its bytes and
+brings these to an end before anything else, instead of writing the same rows as another segment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.spool.durable import fsync_folder, make_durable
+from logprobe.collectors.spool.plain_buffers import has_compressed
+from logprobe.collectors.spool.safe_read import read_regular
+from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, segment_metadata
+
+_NAME = re.compile(r"(\d{8})\.([a-z_]+)\.([0-9a-f]{8})\.arrow")
+_NUMBER = re.compile(r"[0-9]{1,8}")
+_TEMPORARY = re.compile(r"\.\d{8}\.[a-z_]+\.tmp")
+
+
+def spool_dir(home: Path) -> Path:
+    """Directory of all runs' segments."""
+    return home / "spool"
+
+
+def run_dir(home: Path, run: str) -> Path:
+    """Directory of one run's segments; any run name is a legal directory name after quoting."""
+    # "." and ".." survive quoting, and a leading dot would hide the run from listings.
+    quoted = quote(run, safe=" +=@,")
+    return spool_dir(home) / (quoted.replace(".", "%2E", 1) if quoted.startswith(".") else quoted)
+
+
+def run_name(directory: str) -> str:
+    """Inverse of the quoting in `run_dir`, for one directory name."""
+    return unquote(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPath:
+    """A segment's place in the spool, taken apart. Says nothing about its content."""
+
+    path: Path
+    run: str
+    writer: str
+    sequence: int
+    kind: str
+    crc: int
+
+    @property
+    def segment_id(self) -> str:
+        """The path below ``spool/``: the segment's id, unless it was given another name since it was written."""
+        return f"{self.path.parent.parent.name}/{self.writer}/{self.path.name}"
+
+    @classmethod
+    def parse(cls, path: Path) -> SegmentPath:
+        """Raises `SegmentError` (reason ``foreign``) when the name is not a segment's."""
+        match = _NAME.fullmatch(path.name)
+        if match is None:
+            raise SegmentError("foreign", f"{path}: not a segment name; remove it from the spool")
+        return cls(
+            path=path,
+            run=run_name(path.parent.parent.name),
+            writer=path.parent.name,
+            sequence=int(match[1]),
+            kind=match[2],
+            crc=int(match[3], 16),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment whose checksum, schema version and identity have been verified.
+
+    `segment_id`, `writer` and `sequence` are those of its content, whatever the name of the file is.
+    """
+
+    where: SegmentPath
+    table: pa.Table
+    nbytes: int
+    segment_id: str
+    writer: str
+    sequence: int
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether `path` is a segment still being written (or left behind by a killed writer)."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def read_segment(where: SegmentPath) -> Segment:
+    """Reads and verifies one segment; its table has all columns of its kind, in the order of the schema.
+
+    Raises:
+        SegmentError: it cannot be trusted.
+        FileNotFoundError: it is gone.
+        OSError, MemoryError: it cannot be read now; that says nothing about its content.
+    """
+    data = read_regular(where.path)
+    if zlib.crc32(data) != where.crc:
+        # A file cut short has also lost the IPC end marker; telling the two apart helps whoever looks for the cause.
+        reason = "checksum" if data.endswith(b"ARROW1") else "truncated"
+        raise SegmentError(reason, f"{where.path}: content does not match the checksum in its name ({reason})")
+    table = _decoded(where, data)
+    metadata = table.schema.metadata or {}
+    _verify_identity(where, metadata)
+    segment_id, writer, number = _identity(where, metadata)
+    return Segment(where, _conform(where, table), len(data), segment_id, writer, number)
+
+
+def _decoded(where: SegmentPath, data: bytes) -> pa.Table:
+    try:
+        compressed = has_compressed(data)
+        table = None if compressed else pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        if table is not None:
+            table.validate()
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError, struct.error) as error:  # of bytes that are all there: it is the content
+        raise SegmentError("unreadable", f"{where.path}: not an Arrow IPC file ({error})") from error
+    if table is None:
+        raise SegmentError("unreadable", f"{where.path}: its buffers are compressed; logprobe writes none like that")
+    return table
+
+
+def _identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> tuple[str, str, int]:
+    """Id, writer and number. A segment from before its number was part of its content is taken for what its name says."""
+    writer, number = (
+        metadata.get(key, b"").decode(errors="replace") for key in (b"logprobe.writer", b"logprobe.number")
+    )
+    if not writer or "/" in writer or not _NUMBER.fullmatch(number):
+        return where.segment_id, where.writer, where.sequence
+    return f"{where.path.parent.parent.name}/{writer}/{_name(int(number), where.kind, where.crc)}", writer, int(number)
+
+
+def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
+    """The columns of the kind; one that an older version did not write is null."""
+    schema = SCHEMAS.get(where.kind)
+    if schema is None:
+        raise SegmentError("foreign", f"{where.path}: no record kind {where.kind!r}")
+    there = dict(zip(table.column_names, table.columns, strict=True))
+    columns = []
+    for field in schema:
+        found = there[field.name] if field.name in there else pa.nulls(table.num_rows, field.type)
+        if found.type != field.type:
+            text = f"{where.path}: column {field.name!r} is {found.type}, not {field.type}; another program wrote it"
+            raise SegmentError("columns", text)
+        columns.append(found)
+    return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))
+
+
+def _verify_identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> None:
+    version = metadata.get(b"logprobe.schema", b"")
+    if not version.isdigit():
+        raise SegmentError("foreign", f"{where.path}: an Arrow file that logprobe did not write")
+    if int(version) > SCHEMA_VERSION:
+        raise SegmentError(
+            "future_schema",
+            f"{where.path}: schema {int(version)}, this logprobe reads up to {SCHEMA_VERSION}; upgrade the service",
+        )
+    stated = tuple(metadata.get(key, b"").decode(errors="replace") for key in (b"logprobe.kind", b"logprobe.run"))
+    if stated != (where.kind, where.run):
+        raise SegmentError(
+            "foreign", f"{where.path}: its content says {stated}, its path says {(where.kind, where.run)}"
+        )
+
+
+def _name(number: int, kind: str, crc: int) -> str:
+    return f"{number:08d}.{kind}.{crc:08x}.arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The bytes of a segment and where they belong."""
+
+    where: SegmentPath
+    data: pa.Buffer
+
+    @property
+    def temporary(self) -> Path:
+        """Where they are written before they are renamed."""
+        return self.where.path.with_name(f".{self.where.sequence:08d}.{self.where.kind}.tmp")
+
+
+class SpoolWriter:
+    """Writes the segments of one writer. Not thread-safe: one thread owns it.
+
+    Creates nothing before the first write. Every method may raise `OSError`.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        run: str,
+        writer: str,
+        *,
+        after: int = 0,
+        at_the_disk: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """An empty writer.
+
+        Args:
+            home: of logprobe.
+            run: name of the run.
+            writer: this writer's name, in which it is alone.
+            after: number of the last segment that this writer has written, before a restart.
+            at_the_disk: entered for as long as the disk is waited for.
+        """
+        self.directory = run_dir(home, run) / writer
+        self.nbytes = 0  # of segments that are durable
+        self._run = run
+        self._sequence = after
+        self._at_the_disk = at_the_disk
+        self._ready = False
+        self._doubtful: _Written | None = None
+        self._in_place = False  # the doubtful one has its name, and only the directory is not on the disk yet
+
+    @property
+    def number(self) -> int:
+        """Of the last segment that is in the spool."""
+        return self._sequence
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known of every segment what became of it."""
+        return self._doubtful is None
+
+    def write(self, kind: str, table: pa.Table) -> SegmentPath:
+        """Makes `table` durable as one segment; when this returns, a crash of process or machine cannot lose it.
+
+        An earlier segment that is not settled is settled first.
+
+        Raises:
+            OSError: when `settled`, nothing of it is in the spool and never was. When not, it is there or may be, and others may
+                have seen it: do not write its rows again, but call `settle` until that returns.
+        """
+        self.settle()
+        segment = self._serialize(kind, table)
+        with self._at_the_disk():
+            self._prepare()
+            self._put(segment)
+        return segment.where
+
+    def settle(self) -> None:
+        """Brings a segment whose fate is unknown to its end: same name, same bytes. Nothing to do when there is none."""
+        if self._doubtful is None:
+            return
+        with self._at_the_disk():
+            if self._in_place:
+                with contextlib.suppress(FileNotFoundError):  # the directory is gone: then so may be the segment
+                    self._keep_name()
+                    return
+            self._prepare()
+            self._put(self._doubtful)
+
+    def _serialize(self, kind: str, table: pa.Table) -> _Written:
+        number = self._sequence + 1
+        metadata = segment_metadata(kind=kind, run=self._run, writer=self.directory.name, number=number)
+        schema = table.schema.with_metadata(metadata)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(table.replace_schema_metadata(metadata))
+        data = sink.getvalue()
+        crc = zlib.crc32(data)
+        path = self.directory / _name(number, kind, crc)
+        return _Written(SegmentPath(path, self._run, self.directory.name, number, kind, crc), data)
+
+    def _put(self, segment: _Written) -> None:
+        try:
+            _write_durably(segment.temporary, segment.data)
+        except OSError:
+            with contextlib.suppress(OSError):  # a full disk must get its space back
+                segment.temporary.unlink(missing_ok=True)
+            raise
+        self._rename(segment)
+        self._keep_name()
+
+    def _rename(self, segment: _Written) -> None:
+        """From here on the service may take it, at any moment."""
+        again = self._doubtful is segment
+        self._doubtful, self._in_place = segment, False
+        try:
+            segment.temporary.rename(segment.where.path)
+        except OSError:
+            # A network file system may have done it all the same. What can be removed under its old name has never had the new one.
+            with contextlib.suppress(OSError):
+                segment.temporary.unlink()
+                self._doubtful = segment if again else None
+            raise
+        self._sequence = max(self._sequence, segment.where.sequence)
+        self._in_place = True
+
+    def _keep_name(self) -> None:
+        fsync_folder(self.directory)
+        if self._doubtful is not None:
+            self.nbytes += self._doubtful.data.size
+        self._doubtful = None
+
+    def _prepare(self) -> None:
+        if not self._ready or not self.directory.is_dir():
+            make_durable(self.directory)
+            self._ready = True
+
+
+def _write_durably(path: Path, data: pa.Buffer) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:  # os.write may write less than asked on a full disk without raising
+            written = os.write(descriptor, view)
+            if written == 0:
+                raise OSError(errno.ENOSPC, "nothing more can be written", str(path))
+            view = view[written:]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

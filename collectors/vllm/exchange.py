@@ -1,0 +1,86 @@
+"""How an engine core and its workers talk about weights: files in a folder that both can name.
+
+    <home>/readings/<run>/<engine>/asked.jsonl             the engine core wants the weights to be read, and why
+    <home>/readings/<run>/<engine>/<worker>.jsonl          what a worker read
+    <home>/readings/<run>/<engine>/<worker>.effective.json what a worker chose when it started
+
+Workers may be threads of the engine's process, processes beside it or on other machines; all of them know the home.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.json_lines import JsonLines
+from logprobe.collectors.spool.segments import run_dir
+from logprobe.collectors.versions import home_and_run
+
+ONLY: Final = "only"  # file name of an engine's only worker
+
+
+def folder_of(vllm_config: Any) -> Path:
+    """The folder of an engine. Raises `ConfigurationError` where the environment does not say what is recorded."""
+    home, run = home_and_run()
+    index = getattr(vllm_config.parallel_config, "data_parallel_index", 0)
+    return home / "readings" / run_dir(home, run).name / f"{vllm_config.instance_id}-{index}"
+
+
+def worker_name(vllm_config: Any, rank: int) -> str | None:
+    """Which part of the model a worker has; None: all of it.
+
+    >>> from types import SimpleNamespace as Some
+    >>> worker_name(Some(parallel_config=Some(world_size=4, tensor_parallel_size=2, pipeline_parallel_size=2)), 3)
+    'tp1of2-pp1of2'
+    """
+    config = vllm_config.parallel_config
+    if config.world_size <= 1:
+        return None
+    tensor, pipeline = config.tensor_parallel_size, config.pipeline_parallel_size
+    name = f"tp{rank % tensor}of{tensor}"
+    return f"{name}-pp{rank // tensor % pipeline}of{pipeline}" if pipeline > 1 else name
+
+
+class Exchange:
+    """The folder of one engine. Everything here may raise `OSError`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked = JsonLines(folder / "asked.jsonl")
+        self._answers: dict[str, JsonLines] = {}
+
+    def answers_of(self, worker: str | None) -> JsonLines:
+        """What one worker read."""
+        return JsonLines(self.folder / f"{worker or ONLY}.jsonl")
+
+    def new_answers(self) -> list[tuple[str | None, dict[str, Any]]]:
+        """What workers read since the last call."""
+        for path in sorted(self.folder.glob("*.jsonl")):
+            if path.stem != "asked" and path.stem not in self._answers:
+                self._answers[path.stem] = JsonLines(path)
+        return [
+            (None if name == ONLY else name, answer)
+            for name, lines in self._answers.items()
+            for answer in lines.read_new()
+        ]
+
+    def write_effective(self, worker: str | None, document: dict[str, Any]) -> None:
+        """What a worker chose when it started; appears as a whole."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{worker or ONLY}.effective.json"
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(document), encoding="utf-8")
+        unfinished.replace(path)
+
+    def effective(self) -> dict[str, Any]:
+        """What the engine's first worker chose; empty: not known."""
+        for path in sorted(self.folder.glob("*.effective.json")):
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        return {}
+
+    def remove(self) -> None:
+        """The engine ended."""
+        shutil.rmtree(self.folder, ignore_errors=True)

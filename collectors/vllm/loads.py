@@ -1,0 +1,63 @@
+"""Which calls on an engine's workers leave its weights as they are.
+
+Judging by name what loads weights is hopeless: a framework calls its own function `sync`, a lambda or ``apply_model``. So the
+question is turned round. The calls below are vLLM's own and harmless; after any other the weights are unknown until somebody says
+which they are. A framework's own harmless calls can be named in ``LOGPROBE_VLLM_HARMLESS``, separated by commas.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+ADAPTER_CALLS: Final = frozenset(("add_lora", "remove_lora"))  # the weights below adapters stay as they are
+_OF_EVERY_STEP: Final = (
+    "execute_model",
+    "sample_tokens",
+    "take_draft_token_ids",
+    "execute_dummy_batch",
+    "check_health",
+)
+_OF_THE_START: Final = (
+    "init_worker", "init_device", "determine_available_memory", "get_kv_cache_spec", "get_supported_kv_cache_layouts",
+    "set_kv_cache_layout", "initialize_from_config", "initialize_cache", "compile_or_warm_up_model", "get_supported_tasks",
+    "get_kv_connector_handshake_metadata", "supports_draft_weight_updates", "update_max_model_len", "get_cache_block_size_bytes",
+    "init_weight_transfer_engine", "update_environment_variables",
+)  # fmt: skip
+_THAT_LOOK: Final = (
+    "get_model_inspection", "compute_weight_checksums", "get_weight_version", "set_weight_version", "vocab_size", "list_loras",
+    "get_encoder_timing_stats", "get_compilation_match_table", "save_sharded_state", "save_tensorized_model", "profile",
+    "annotate_profile", "synchronize_device",
+)  # fmt: skip
+_AROUND_WEIGHTS: Final = (
+    "pin_lora",
+    "wake_up",  # brings back what `sleep` at level 1 put away; at level 2 that call made them unknown
+    "reset_mm_cache", "reset_encoder_cache", "release_late_interaction_query_cache", "shutdown_weight_transfer_engine", "shutdown",
+)  # fmt: skip
+_HARMLESS: Final = frozenset(
+    (
+        *_OF_EVERY_STEP,
+        *_OF_THE_START,
+        *_THAT_LOOK,
+        *_AROUND_WEIGHTS,
+        *(name.strip() for name in os.environ.get("LOGPROBE_VLLM_HARMLESS", "").split(",") if name.strip()),
+    )
+)
+
+
+def may_change_weights(method: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
+    """Whether the weights may be others after `collective_rpc(method, kwargs=kwargs)`; a function may do anything.
+
+    >>> [may_change_weights(method) for method in ("execute_model", "compute_weight_checksums", "pull", len)]
+    [False, False, True, True]
+    >>> [may_change_weights("sleep", {"level": level}) for level in (1, 2)]
+    [False, True]
+    """
+    if type(method) is not str:
+        return True
+    if method in ADAPTER_CALLS:
+        return False
+    if method == "sleep":
+        return bool((kwargs or {}).get("level", 1) != 1)
+    return method not in _HARMLESS

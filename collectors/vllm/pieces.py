@@ -1,0 +1,104 @@
+"""An engine's parameters as the tensors of the checkpoint that they were loaded from, as far as that can be said.
+
+vLLM fuses some tensors (q, k and v; gate and up), pads vocabularies, and wraps layers for LoRA. Rows of a fused parameter are tensors of
+their own here, under the checkpoint's names. What is packed for a kernel has another shape or dtype and so another key: it is compared
+with other engines, never with a trainer.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logprobe.collectors.fingerprint import key, places, sampleable
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`rows` rows of a parameter from `first` on (None: all of it), and the places of its values within the parameter."""
+
+    key: str
+    owner: weakref.ref[Any]  # the module: a weak one, so that nothing of ours keeps weights in memory
+    attribute: str
+    shape: tuple[int, ...]  # of the parameter
+    dtype: str
+    start: int
+    step: int
+    count: int
+
+    def tensor(self) -> Any | None:
+        """The parameter as it is now; None where it is another kind of tensor than it was."""
+        module = self.owner()
+        tensor = None if module is None else module._parameters.get(self.attribute)  # noqa: SLF001 - torch's own way is a search
+        if tensor is None or tuple(tensor.shape) != self.shape or str(tensor.dtype) != self.dtype:
+            return None
+        return tensor if sampleable(tensor) else None
+
+
+def pieces(model: Any) -> list[Piece]:
+    """Everything of a model that can be sampled; a tensor that two layers share, once."""
+    fused = _fused(model)
+    found: list[Piece] = []
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        for attribute, tensor in module._parameters.items():  # noqa: SLF001
+            if tensor is not None and id(tensor) not in seen and sampleable(tensor) and not _moves(module):
+                seen.add(id(tensor))
+                found += _of(prefix, module, attribute, tensor, fused)
+    return found
+
+
+def _of(prefix: str, module: Any, attribute: str, tensor: Any, fused: Mapping[str, Sequence[str]]) -> Iterator[Piece]:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    columns = tensor.numel() // tensor.shape[0]
+    for name, first, rows in _named_rows(prefix, module, tensor, fused):
+        full = f"{name}.{attribute}{_experts_of(module)}"
+        shape = (rows, *tensor.shape[1:])
+        start, step, count = places(full, shape)
+        owner = weakref.ref(module)
+        place = first * columns + start
+        yield Piece(
+            key(full, dtype, shape), owner, attribute, tuple(tensor.shape), str(tensor.dtype), place, step, count
+        )
+
+
+def _named_rows(
+    prefix: str, module: Any, tensor: Any, fused: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, int, int]]:
+    """Names of the checkpoint's modules, with the first row and the number of rows that each has of a parameter."""
+    prefix = prefix.removesuffix(".base_layer")
+    parent, _, own = prefix.rpartition(".")
+    names, sizes = fused.get(own, ()), getattr(module, "output_partition_sizes", None) or ()
+    rows = int(tensor.shape[0])
+    if len(names) > 1 and len(names) == len(sizes) and sum(sizes) == rows:
+        first = 0
+        for name, size in zip(names, sizes, strict=True):
+            yield f"{parent}.{name}" if parent else name, first, size
+            first += size
+        return
+    vocabulary = getattr(module, "org_vocab_size", None)
+    padded = vocabulary is not None and getattr(module, "tp_size", 1) == 1 and vocabulary < rows
+    yield prefix, 0, int(vocabulary) if padded and vocabulary else rows
+
+
+def _fused(model: Any) -> dict[str, Sequence[str]]:
+    found: dict[str, Sequence[str]] = {}
+    for module in model.modules():
+        mapping = getattr(module, "packed_modules_mapping", None)
+        if isinstance(mapping, Mapping):
+            found.update(mapping)
+    return found
+
+
+def _experts_of(module: Any) -> str:
+    """Experts that are spread over ranks: which rank's. Other ranks have others under the same name."""
+    config = getattr(module, "moe_parallel_config", module)
+    size = getattr(config, "ep_size", 1)
+    return f"@ep{getattr(config, 'ep_rank', 0)}/{size}" if isinstance(size, int) and size > 1 else ""
+
+
+def _moves(module: Any) -> bool:
+    """Whether vLLM itself moves the weights of a layer around: expert-parallel load balancing."""
+    return bool(getattr(module, "enable_eplb", False))

@@ -1,0 +1,64 @@
+"""Which prompts are recorded, so that sequences can be scored again: none unless ``LOGPROBE_VLLM_PROMPTS`` says so.
+
+The choice depends on the prompt alone: every replica keeps the same prompts, and all answers to one of them can be scored.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors.health import Health
+
+VARIABLE: Final = "LOGPROBE_VLLM_PROMPTS"
+_MOST_KNOWN: Final = 65_536  # hashes remembered; beyond that, a prompt may be written again
+_RANGE: Final = 1 << 64
+
+
+class PromptSample:
+    """Chooses prompts by their hash, each once.
+
+    Args:
+        share: 0 … 1, of the distinct prompts.
+
+    >>> sample = PromptSample(1.0)
+    >>> sample.ids([5, 6], "00000000000000ff")
+    array([5, 6], dtype=int32)
+    >>> sample.ids([5, 6], "00000000000000ff") is None
+    True
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._known: set[str] = set()
+
+    def ids(self, prompt: Sequence[int], prompt_hash: str) -> NDArray[np.int32] | None:
+        """Token ids of a prompt that is to be written now; None: it is not chosen, or was written before."""
+        if prompt_hash in self._known or int(prompt_hash, 16) >= self._share * _RANGE:
+            return None
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known.add(prompt_hash)
+        return np.array(prompt, np.int32)
+
+
+def prompt_share(health: Health) -> float:
+    """The share that the environment asks for; what is no share is reported, and none is recorded."""
+    text = os.environ.get(VARIABLE, "") or "0"
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        health.report(
+            "prompts_share",
+            f"{VARIABLE}={text!r} is not a number from 0 to 1; no prompts are recorded",
+            severity="error",
+        )
+        return 0.0
+    return share

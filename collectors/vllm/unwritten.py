@@ -1,0 +1,53 @@
+"""How much an engine would lose if it were killed now: said before, because afterwards nobody can.
+
+The bound is written whenever it grows, when it has become far too large, and when nothing is left. Between two looks (a tick of the emitter)
+requests may arrive that it does not know of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from logprobe.collectors.vllm.capture import Sequence
+
+_ROOM: Final = 5  # a bound that grows again is set a fifth too large, so that it does not grow at every look
+_FAR_TOO_LARGE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """At most so many sequences, and tokens of theirs; `tokens` is None where a request has no limit."""
+
+    sequences: int = 0
+    tokens: int | None = 0
+
+    @classmethod
+    def of(cls, sequences: Iterable[Sequence]) -> Unwritten:
+        """Of requests that run, and of those that are finished and not yet written."""
+        limits = [_limit(sequence) for sequence in sequences]
+        return cls(len(limits), None if None in limits else sum(limit or 0 for limit in limits))
+
+    def covers(self, other: Unwritten) -> bool:
+        """Whether this bound holds for `other`."""
+        enough = self.tokens is None or (other.tokens is not None and other.tokens <= self.tokens)
+        return other.sequences <= self.sequences and enough
+
+    def instead_of(self, known: Unwritten) -> Unwritten | None:
+        """What is to be written where `known` was; None: nothing."""
+        if known.covers(self):
+            too_large = known.sequences > _FAR_TOO_LARGE * self.sequences
+            return self if too_large else None
+        if not known.sequences:
+            return self
+        tokens = None if self.tokens is None else self.tokens + self.tokens // _ROOM
+        return Unwritten(self.sequences + self.sequences // _ROOM, tokens)
+
+
+def _limit(sequence: Sequence) -> int | None:
+    """Tokens that a request may have in the end."""
+    if sequence.finish_reason is not None:
+        return len(sequence.tokens)
+    limit = getattr(sequence.params, "max_tokens", None)
+    return None if limit is None else max(int(limit), len(sequence.tokens))

@@ -1,0 +1,92 @@
+"""MkDocs hook: adds the pages that are not in docs/ (README as the home page, policy, changelog, API) and adapts their links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+# Page of the site → file in the repository's root.
+FROM_ROOT: Final = {
+    "index.md": "README.md",
+    "security-policy.md": "SECURITY.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
+# Page of the site → title and the objects that it documents.
+API: Final = {
+    "api/recording.md": (
+        "Recording",
+        [
+            "collectors.recorder.recorder.Recorder",
+            "collectors.weights.mark",
+            "collectors.vllm.ids",
+            "collectors.switch.CorrectionSwitch",
+        ],
+    ),
+    "api/correction.md": (
+        "Corrections",
+        [
+            "collectors.correction.config.CorrectionConfig",
+            "collectors.correction.apply.correct",
+            "collectors.correction.losses",
+            "collectors.correction.presets",
+        ],
+    ),
+    "api/reading.md": (
+        "Reading",
+        [
+            "monitor.reading",
+            "monitor.reader.Reader",
+            "monitor.reader.open_reader",
+            "monitor.analysis.slices.by",
+            "monitor.analysis.profiles.of",
+        ],
+    ),
+}
+_SOURCE: Final = ROOT / ".artifacts" / "site-source" / "logprobe"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Lays the folders out as they install, `X/` as `logprobe.X`, so that docstrings are found."""
+    _SOURCE.mkdir(parents=True, exist_ok=True)
+    (_SOURCE / "__init__.py").touch()  # a namespace package of links is not found
+    for part in ("collectors", "monitor", "alerts", "app"):
+        link = _SOURCE / part
+        if not link.is_symlink():
+            link.symlink_to(ROOT / part)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the generated pages."""
+    for page, name in FROM_ROOT.items():
+        files.append(File.generated(config, page, content=_adapted((ROOT / name).read_text(encoding="utf-8"))))
+    for page, (title, objects) in API.items():
+        files.append(
+            File.generated(
+                config, page, content=f"# {title}\n\n" + "\n\n".join(f"::: logprobe.{name}" for name in objects)
+            )
+        )
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Links out of docs/ lead to the pages made from these files; `docs/` is where the pages are."""
+    for page, name in FROM_ROOT.items():
+        markdown = markdown.replace(f"](../{name})", f"]({page})")
+    return markdown
+
+
+def _adapted(text: str) -> str:
+    """A file of the root, with links as seen from docs/."""
+    text = re.sub(r"\]\(docs/", "](", text)
+    for page, name in FROM_ROOT.items():
+        text = text.replace(f"]({name})", f"]({page})")
+    return text

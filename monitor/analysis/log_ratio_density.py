@@ -1,0 +1,194 @@
+"""How tokens spread over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that fits a screen.
+
+Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, several of the profile's bins
+each, and one row around 0. Few tokens in a column get wide rows: in narrow ones there would be only noise to be seen.
+
+Dimensions: ``_C`` columns, ``_B`` rows of the grid from the most negative d to the largest, ``_Q`` quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.monitor.analysis.profiles import LOG_GAMMA, SMALLEST
+from logprobe.monitor.analysis.slices import Source
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+FINE: Final = 10  # bins of the profile in one row: |d| grows by a factor 1.22 from row to row
+COARSE: Final = 25
+_FEW: Final = 10_000  # tokens of a column, below which rows are coarse
+COLUMNS: Final = 240
+_ENOUGH: Final = 2_500  # tokens of a column, while there are more than `_FEWEST` of them
+_FEWEST: Final = 60
+DECADES: Final = 6  # of |d| on either side; what is smaller lies in the row around 0
+_NEAR_ZERO: Final = 0.02  # share of the tokens with d ≠ 0 that may lie in the row around 0 without need
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Steps `first` to `last` of a run, `width` of them per column; the number of columns is C."""
+
+    first: int
+    last: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return (self.last - self.first) // self.width + 1
+
+
+@dataclass(frozen=True)
+class Density:
+    """Tokens per column and row.
+
+    Attributes:
+        columns: which steps they stand for.
+        merged: bins of the profile in one row.
+        floor: |d| at and below which tokens lie in the middle row.
+        ceiling: |d| at the outer end of the outermost rows.
+        tokens_CB: valid tokens; B is odd.
+        broken_C: tokens under the mask that are broken.
+        steps_C: finished steps.
+        profiled_C: of these, with a profile.
+        kept_C: of these, whose raw tokens were there to be profiled.
+        expected_C: tokens under the mask.
+        seen_C: of these, whose raw tokens were there.
+    """
+
+    columns: Columns
+    merged: int
+    floor: float
+    ceiling: float
+    tokens_CB: Counts
+    broken_C: Counts
+    steps_C: Counts
+    profiled_C: Counts
+    kept_C: Counts
+    expected_C: Counts
+    seen_C: Counts
+
+    @property
+    def side(self) -> int:
+        """Rows on either side of the middle one."""
+        return int(self.tokens_CB.shape[1]) // 2
+
+    def edges(self) -> Floats:
+        """Ends of the rows in d [B + 1], ascending; the middle row reaches from −floor to floor."""
+        outwards = self.floor * np.exp(self.merged * LOG_GAMMA * np.arange(self.side + 1))
+        return np.concatenate([-outwards[::-1], outwards])
+
+    def place(self, d: float) -> float:
+        """Where a log-ratio lies, in rows from the lower end of the grid, logarithmic beyond the floor and linear within."""
+        beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _rows_per_decade(self.merged)
+        return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
+
+    def quantiles(self, q: Sequence[float]) -> Floats:
+        """Quantiles of d per column, in rows as `place` counts them [C, Q]; evenly spread within a row. NaN: no valid token."""
+        tokens_C1 = self.tokens_CB.sum(axis=1, keepdims=True)
+        reached_CB = np.cumsum(self.tokens_CB, axis=1)
+        ranks_CQ = np.array(q) * tokens_C1
+        row_CQ = np.sum(reached_CB[:, None, :] < ranks_CQ[:, :, None], axis=2)
+        row_CQ = np.minimum(row_CQ, self.tokens_CB.shape[1] - 1)
+        inside = np.take_along_axis(self.tokens_CB, row_CQ, axis=1)
+        before = np.take_along_axis(reached_CB, row_CQ, axis=1) - inside
+        share = np.divide(ranks_CQ - before, inside, out=np.full(ranks_CQ.shape, 0.5), where=inside > 0)
+        return np.where(tokens_C1 > 0, row_CQ + np.clip(share, 0, 1), np.nan)
+
+
+def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
+    """The columns for a range of steps: at most `most`, none narrower than steps are apart, and wider where steps have few tokens.
+
+    Args:
+        steps: of the run, ascending.
+        tokens: of these steps; NaN for unknown.
+        first: the first step to be shown.
+        last: the last one.
+        most: columns.
+
+    >>> columns_of(np.arange(0, 1000, 10), np.full(100, 1e5), 0, 999)
+    Columns(first=0, last=999, width=10)
+    >>> columns_of(np.arange(1000), np.full(1000, 1e5), 0, 999).size, columns_of(np.arange(1000), np.full(1000, 250.0), 0, 999).size
+    (200, 100)
+    """
+    chosen = (steps >= first) & (steps <= last)
+    inside, span = steps[chosen], last - first + 1
+    apart = int(np.median(np.diff(inside))) if len(inside) > 1 else 1
+    known = np.nansum(tokens[chosen])
+    wanted = int(np.clip(known // _ENOUGH, min(_FEWEST, most), most))
+    return Columns(first, last, max(1, apart, -(-span // wanted)))
+
+
+def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int | None = None) -> Density:
+    """The density of a pair's log-ratios. `merged`: bins in one row; None: as the tokens in a column allow.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    place = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
+    known = source.read("app_mismatch_columns", **place)
+    each = merged or (FINE if _usual_tokens(known) >= _FEW else COARSE)
+    cells = source.read("app_mismatch_density", pair=pair, merge=each, **place)
+    valid = cells.filter(cells["bin"].is_valid())
+    broken = cells.filter(cells["bin"].is_null())
+    column, number, tokens = (valid[name].to_numpy().astype(np.int64) for name in ("column", "bin", "tokens"))
+    low, high = _span(number, tokens, math.ceil(DECADES * _rows_per_decade(each)))
+    return Density(
+        columns=columns,
+        merged=each,
+        floor=SMALLEST * math.exp(low * each * LOG_GAMMA),
+        ceiling=SMALLEST * math.exp(high * each * LOG_GAMMA),
+        tokens_CB=_grid(column, _row(number, low, high), tokens, (columns.size, 2 * (high - low) + 1)),
+        broken_C=_spread(broken, "tokens", columns.size),
+        **{
+            f"{name}_C": _spread(known, name, columns.size)
+            for name in ("steps", "profiled", "kept", "expected", "seen")
+        },
+    )
+
+
+def _rows_per_decade(merged: int) -> float:
+    return math.log(10) / (merged * LOG_GAMMA)
+
+
+def _usual_tokens(known: pa.Table) -> float:
+    return float(np.median(known["expected"].to_numpy())) if known.num_rows else 0.0
+
+
+def _span(number: Counts, tokens: Counts, most: int) -> tuple[int, int]:
+    """Rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end, an empty one outermost; `most` in between."""
+    size = np.abs(number)
+    counts = np.bincount(size[size > 0], tokens[size > 0])
+    if not counts.any():
+        return 0, 1
+    high = len(counts)
+    usual = int(np.searchsorted(np.cumsum(counts), _NEAR_ZERO * counts.sum()))
+    low = max(usual - 1, high - most)
+    return max(0, min(low, high - 1)), high
+
+
+def _row(number: Counts, low: int, high: int) -> Counts:
+    row: Counts = (high - low) + np.sign(number) * np.clip(np.abs(number) - low, 0, high - low)
+    return row
+
+
+def _grid(column: Counts, row: Counts, tokens: Counts, shape: tuple[int, int]) -> Counts:
+    grid = np.zeros(shape, np.int64)
+    np.add.at(grid, (column, row), tokens)
+    return grid
+
+
+def _spread(table: pa.Table, name: str, size: int) -> Counts:
+    """A column of a table with `column`, 0 for columns of the grid that it lacks."""
+    values = np.zeros(size, np.int64)
+    values[table["column"].to_numpy()] = table[name].to_numpy()
+    return values

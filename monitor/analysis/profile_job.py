@@ -1,0 +1,164 @@
+"""The profile job: from raw tokens to token-level profiles, for the steps that were computed again since they were profiled.
+
+Beside ingest and not in it: the sums cost as much as the statistics do, and r of a joined sequence is not there yet when its
+training record arrives. A step's rows are replaced all at once, together with the revision of the step that they stand for; data
+that arrives meanwhile brings a newer revision, and the step is profiled again. Nothing counts twice.
+
+It needs raw tokens. A step whose raw tokens are gone keeps the profile it has: one from more tokens is never replaced by one from
+fewer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import QueryError
+from logprobe.collectors.kernel.statistics import PAIRS, SIDES, ZERO_IS_PLACEHOLDER
+from logprobe.monitor import ragged
+from logprobe.monitor.analysis.profiles import Accumulator, place
+from logprobe.monitor.ingest.alignment import align, source_logprobs
+from logprobe.monitor.ingest.backoff import RunBackoff
+from logprobe.monitor.store.store import Store
+
+STEPS_PER_BATCH: Final = 64  # of one run and transaction
+TOKENS_PER_BATCH: Final = 8_000_000  # a second or two of work, after which the service may stop
+TOKENS_PER_READ: Final = 2_000_000
+_OF_TRAINER: Final = ("trainer_logprobs", "current_logprobs", "reference_logprobs")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileReport:
+    """What one run of the job did, in tokens under the mask."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    problem: str | None = None  # which runs cannot be profiled now, and why; they are tried again
+
+
+class ProfileJob:
+    """Profiles steps of a store. One per store, used by one thread at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._resting = RunBackoff()
+
+    def run_once(self) -> ProfileReport:
+        """Profiles some of the steps that are due, if there are any.
+
+        Raises:
+            StoreError: the store or the disk refused; the steps stay due.
+        """
+        started = time.perf_counter()
+        resting = self._resting.now()
+        due = self._store.read("profile_due", steps=STEPS_PER_BATCH, tokens=TOKENS_PER_BATCH, resting=resting)
+        tokens = 0
+        for run in due["run"].unique().to_pylist():
+            try:
+                tokens += self._profile(run, due.filter(pc.equal(due["run"], run)))
+            except QueryError as error:
+                self._resting.add(run, error)
+        return ProfileReport(due.num_rows, tokens, time.perf_counter() - started, self._resting.problem)
+
+    def _profile(self, run: str, due: pa.Table) -> int:
+        steps = due["step"].to_numpy()
+        sums = {pair: Accumulator(len(steps), zero_is_placeholder=pair in ZERO_IS_PLACEHOLDER) for pair in PAIRS}
+        tokens = np.zeros(len(steps), np.int64)
+        # Between looking up where raw tokens lie and reading them, no file may go away.
+        with self._store.holding_files():
+            for batch in _batches(self._store.read("profile_sequences", run=run, steps=steps.tolist())):
+                tokens += self._add(batch, steps, sums)
+        self._write(run, due, tokens, sums)
+        return int(tokens.sum())
+
+    def _add(self, batch: pa.Table, steps: NDArray[np.int64], sums: dict[str, Accumulator]) -> NDArray[np.int64]:
+        """Adds a batch to `sums`; → its tokens under the mask by step."""
+        lists = self._lists(batch)
+        batch = batch.take(lists["number"])
+        lengths_S = ragged.lengths(lists["token_ids"])
+        mask_N = ragged.flat_mask(lists["mask"], lengths_S)
+        tokens = place(np.searchsorted(steps, batch["step"].to_numpy()), lengths_S, mask_N)
+        sides = {name: _side(lists[name], lengths_S) for name in _OF_TRAINER}
+        sides["rollout_logprobs"] = _rollout_side(lists, lengths_S)
+        for pair, (behaviour, policy) in SIDES.items():
+            (b_N, has_b_S), (p_N, has_p_S) = sides[behaviour], sides[policy]
+            if (has_b_S & has_p_S).any():
+                sums[pair].add(tokens, b_N, p_N, np.repeat(has_b_S & has_p_S, lengths_S))
+        return np.bincount(tokens.step[mask_N], minlength=len(steps))
+
+    def _lists(self, batch: pa.Table) -> pa.Table:
+        keys = batch.select(["segment_id", "row", "rollout_segment", "rollout_row"])
+        return self._store.read(
+            "profile_lists",
+            keys.append_column("number", pa.array(np.arange(batch.num_rows))),
+            training_files=self._paths("training", batch["training_file"]),
+            rollout_files=self._paths("rollout", batch["rollout_file"]),
+        )
+
+    def _paths(self, kind: str, files: pa.ChunkedArray) -> list[str]:
+        return self._store.raw_places(kind, files.drop_null().unique().to_pylist())
+
+    def _write(self, run: str, due: pa.Table, tokens: NDArray[np.int64], sums: dict[str, Accumulator]) -> None:
+        replaced = tokens >= due["profiled"].to_numpy()
+        steps = due["step"].to_numpy()
+        rows = pa.concat_tables([_stored(run, pair, steps, total.rows()) for pair, total in sums.items()])
+        state = pa.table(
+            {
+                "run": due["run"],
+                "step": due["step"],
+                "revision": due["revision"],
+                "tokens": np.where(replaced, tokens, due["profiled"].to_numpy()),
+            }
+        )
+        kept = rows.filter(pa.array(np.isin(rows["step"].to_numpy(), steps[replaced])))
+        with self._store.transaction() as cursor:
+            self._store.execute(cursor, "profile_forget", run=run, steps=steps[replaced].tolist())
+            self._store.execute(cursor, "profile_insert", kept)
+            self._store.execute(cursor, "profile_done", state)
+
+
+def _stored(run: str, pair: str, steps: NDArray[np.int64], rows: pa.Table) -> pa.Table:
+    return (
+        rows.append_column("run", pa.repeat(run, rows.num_rows))
+        .append_column("pair", pa.repeat(pair, rows.num_rows))
+        .append_column("step", pa.array(steps[rows["place"].to_numpy()]))
+        .drop_columns("place")
+    )
+
+
+def _side(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Log-probs [N], and which sequences have them [S]."""
+    values = ragged.flat_floats(column, lengths_S)
+    present = np.asarray(column.is_valid())
+    return (np.full(int(lengths_S.sum()), np.nan, np.float32) if values is None else values), present
+
+
+def _rollout_side(lists: pa.Table, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The engine's side: as received, or from the rollout record, aligned as the join aligned it."""
+    r_N, has_r_S = _side(lists["rollout_logprobs"], lengths_S)
+    joined_S = np.asarray(lists["logprobs"].is_valid()) & ~has_r_S
+    if joined_S.any():
+        joined = lists.filter(pa.array(joined_S))
+        aligned = align(joined)
+        r_N, has_r_S = r_N.copy(), has_r_S.copy()
+        r_N[np.repeat(joined_S, lengths_S)] = source_logprobs(joined, aligned)
+        has_r_S[joined_S] = aligned.match_S
+    return r_N, has_r_S
+
+
+def _batches(sequences: pa.Table) -> Iterator[pa.Table]:
+    """Consecutive rows with at most `TOKENS_PER_READ` tokens together, or one row with more."""
+    tokens = sequences["n_total"].to_numpy().astype(np.int64)
+    number = (np.cumsum(tokens) - tokens) // TOKENS_PER_READ
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    for first, last in pairwise([*starts, len(number)]):
+        yield sequences.slice(int(first), int(last - first))

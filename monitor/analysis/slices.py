@@ -1,0 +1,300 @@
+"""Slices: every metric of the catalog for a part of a run's sequences, such as those of one weight lag or one replica.
+
+A slice is one more group index over the stored per-sequence statistics, so its numbers come from the same formulas as a step's
+and need no raw tokens. What is reported for a whole step only (scalars of the trainer) belongs to no slice and is null there.
+
+    from logprobe.monitor.analysis import slices
+
+    with open_reader(home) as reader:
+        table = slices.by(reader, "my-run", "weight_lag", steps=(500, 799), metrics=["backend.k3_kl"])
+
+Several tables of the same sequences: `load` them once, and `split` them each way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS, PAIRS
+from logprobe.monitor.ingest.route_counts import ROUTE_COLUMNS
+from logprobe.monitor.metrics.catalog import KEYS, evaluate, metric
+from logprobe.monitor.metrics.lag import Versions, WeightRecord
+from logprobe.monitor.metrics.sums import Floats, Groups, Lag, StepSums
+
+Labels = list[str | None]  # a slice's name per sequence [S]; None: unknown
+Steps = tuple[int | None, int | None]
+
+TAG: Final = "tag:"
+EXACT_LAG: Final = 16  # larger lags are bucketed by powers of two
+
+
+class Source(Protocol):
+    """What stored queries are read from: a `Reader`, a `Store`, or whatever hands them on."""
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        """The rows of one stored query. Raises as `Reader.query` does."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Sequences of a run [S], and their statistics, one row per sequence and pair [R]."""
+
+    table: pa.Table  # [S]
+    rows: pa.Table  # [R]
+    of_row: NDArray[np.intp]  # [R], the sequence of each row, in [0, S)
+    lag: _LagRows
+
+
+@dataclass(frozen=True)
+class _LagRows:
+    """One row per sequence and weight version that sampled a part of it [L]."""
+
+    sequence: NDArray[np.intp]
+    tokens: Floats
+    known: NDArray[np.bool_]
+    lags: Mapping[str, Floats]  # "versions", "steps", "seconds"
+
+
+def by(
+    source: Source,
+    run: str,
+    dimension: str,
+    *,
+    steps: Steps = (None, None),
+    metrics: Sequence[str] | None = None,
+    per_step: bool = False,
+) -> pa.Table:
+    """Metrics of the slices of a run.
+
+    Args:
+        source: a `Reader` or a `Store`.
+        run: which run.
+        dimension: ``weight_lag`` (trainer's version − that of the tokens, token mean of the sequence, rounded half up; null when the version
+            of any of its tokens is unknown), ``weight_versions`` (how many sampled a part of it, 1 without an in-flight update; null as
+            above), ``length`` (tokens under the mask, by powers of two), ``replica``, ``adapter`` (LoRA; ``"none"``: the weights alone), ``rank``,
+            ``finish_reason``, ``cached_prefix`` (``"yes"`` where the engine took prompt tokens from its prefix cache, ``"no"``),
+            ``environment`` and ``dataset`` (tags of that name), or ``tag:<name>``.
+        steps: first and last, both included; None: no bound.
+        metrics: keys of the catalog; None: all.
+        per_step: slice every step by itself instead of the whole window.
+
+    Returns:
+        One row per slice (and step), the smallest first, unknown last: ``step`` (null: the whole window), ``slice`` (null:
+        unknown), ``sequences``, ``tokens`` (under the mask, broken ones included), and a float64 column per metric, null where it
+        cannot be measured.
+
+    Raises:
+        ConfigurationError: there is no such dimension or metric.
+        QueryError: the store refused; see `Reader.read`.
+    """
+    _dimension(dimension)
+    for key in metrics or ():
+        metric(key)
+    return split(load(source, run, steps), dimension, metrics=metrics, per_step=per_step)
+
+
+def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
+    """The sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see `Reader.read`."""
+    rows = source.read("slice_sequences", run=run, first=steps[0], last=steps[1])
+    _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
+    table = rows.take(pa.array(first))
+    records = source.read("step_weights", run=run).to_pylist()
+    versions = Versions.from_records(WeightRecord(**record) for record in records)
+    return Sequences(table, rows, of_row.astype(np.intp), _lag_rows(table, versions))
+
+
+def split(
+    sequences: Sequences, dimension: str, *, metrics: Sequence[str] | None = None, per_step: bool = False
+) -> pa.Table:
+    """What `by` returns, of sequences that were loaded. Raises `ConfigurationError` as it does."""
+    slices = sliced(sequences, dimension, per_step=per_step)
+    return _result(slices, evaluate(slices.sums, KEYS if metrics is None else metrics))
+
+
+def sliced(sequences: Sequences, dimension: str, *, per_step: bool = False) -> Sliced:
+    """Sums of the slices of sequences that were loaded. Raises `ConfigurationError`: there is no such dimension."""
+    labels = _dimension(dimension)(sequences)
+    groups, names = _grouped(labels, sequences.table["step"].to_numpy() if per_step else None)
+    return Sliced(names, _sums(sequences, groups))
+
+
+def _dimension(name: str) -> Callable[[Sequences], Labels]:
+    if name in DIMENSIONS:
+        return DIMENSIONS[name]
+    if name.startswith(TAG) and name != TAG:
+        return _tag(name.removeprefix(TAG))
+    known = ", ".join([*DIMENSIONS, f"{TAG}NAME"])
+    raise ConfigurationError(
+        f"no sequences to slice by {name!r}; choose one of: {known}; tokens have profiles (--profile)"
+    )
+
+
+# --- Which slice a sequence belongs to ---
+
+
+def _by_weight_lag(sequences: Sequences) -> Labels:
+    rows, size = sequences.lag, sequences.table.num_rows
+    lag = rows.lags["versions"]
+    # One token of unknown age is enough for the age of the sequence to be unknown: NaN passes through the sum.
+    weighted = np.bincount(rows.sequence, np.where(rows.tokens > 0, lag * rows.tokens, 0.0), minlength=size)
+    tokens = np.bincount(rows.sequence, rows.tokens, minlength=size)
+    mean = np.divide(weighted, tokens, out=np.full(size, np.nan), where=tokens > 0)
+    return [None if np.isnan(value) else _lag_label(int(np.floor(value + 0.5))) for value in mean]
+
+
+def _lag_label(lag: int) -> str:
+    return str(lag) if lag <= EXACT_LAG else _power_of_two(lag - 1, shift=1)
+
+
+def _by_weight_versions(sequences: Sequences) -> Labels:
+    rows, size = sequences.lag, sequences.table.num_rows
+    sampled = rows.tokens > 0
+    known = np.bincount(rows.sequence[sampled & rows.known], minlength=size)
+    unknown = np.bincount(rows.sequence[sampled & ~rows.known], minlength=size)
+    return [str(count) if count and not missing else None for count, missing in zip(known, unknown, strict=True)]
+
+
+def _by_length(sequences: Sequences) -> Labels:
+    return [_power_of_two(n) for n in sequences.table["sequence_tokens"].to_pylist()]
+
+
+def _power_of_two(value: int, *, shift: int = 0) -> str:
+    """The range [2^k, 2^(k+1)) that `value` lies in, both ends included and moved by `shift`."""
+    if value < 1:
+        return str(value + shift)
+    low = 1 << (value.bit_length() - 1)
+    return str(low + shift) if low == 1 else f"{low + shift}–{2 * low - 1 + shift}"
+
+
+def _by_cached_prefix(sequences: Sequences) -> Labels:
+    cached = sequences.table["cached_prefix_tokens"].to_pylist()
+    return [None if tokens is None else "yes" if tokens > 0 else "no" for tokens in cached]
+
+
+def _column(name: str) -> Callable[[Sequences], Labels]:
+    return lambda sequences: list(pc.cast(sequences.table[name], pa.string()).to_pylist())
+
+
+def _tag(name: str) -> Callable[[Sequences], Labels]:
+    return lambda sequences: [dict(tags or ()).get(name) for tags in sequences.table["tags"].to_pylist()]
+
+
+DIMENSIONS: Final[Mapping[str, Callable[[Sequences], Labels]]] = MappingProxyType(
+    {
+        "weight_lag": _by_weight_lag,
+        "weight_versions": _by_weight_versions,
+        "length": _by_length,
+        "replica": _column("replica"),
+        "adapter": _column("adapter"),
+        "environment": _tag("environment"),
+        "dataset": _tag("dataset"),
+        "cached_prefix": _by_cached_prefix,
+        "finish_reason": _column("finish_reason"),
+        "rank": _column("rank"),
+    }
+)
+
+
+# --- Sums of slices ---
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Slices [G] and their sums. `names`: step (None: the whole window) and slice (None: unknown) of each."""
+
+    names: list[tuple[int | None, str | None]]
+    sums: StepSums
+
+
+def _grouped(labels: Labels, steps: NDArray[np.int64] | None) -> tuple[Groups, list[tuple[int | None, str | None]]]:
+    of_step = [None] * len(labels) if steps is None else steps.tolist()
+    keys = list(zip(of_step, labels, strict=True))
+    names = sorted(set(keys), key=lambda key: (key[0] or 0, rank(key[1])))
+    place = {name: index for index, name in enumerate(names)}
+    return Groups(np.array([place[key] for key in keys], np.intp), len(names)), names
+
+
+def rank(label: str | None) -> tuple[int, float, str]:
+    """Sort key of names of slices: numbers and ranges by value, words by alphabet, unknown last."""
+    if label is None:
+        return (2, 0.0, "")
+    first = label.partition("–")[0]
+    try:
+        return (0, float(first), label)
+    except ValueError:
+        return (1, 0.0, label)
+
+
+def _sums(sequences: Sequences, groups: Groups) -> StepSums:
+    table, lag = sequences.table, sequences.lag
+    result = StepSums(
+        groups=groups,
+        n_expected=_floats(table, "sequence_tokens"),
+        lag=Lag(
+            groups=Groups(groups.index[lag.sequence], groups.size),
+            sequence=_without_gaps(lag.sequence),
+            tokens=lag.tokens,
+            known=lag.known,
+            **lag.lags,
+        ),
+        reward=_floats(table, "reward"),
+        advantage_abs_sum=_floats(table, "advantage_abs_sum"),
+        entropy_sum=_floats(table, "entropy_sum"),
+        entropy_n=_floats(table, "entropy_n"),
+        token_match=_floats(table, "token_match"),
+        length_match=_floats(table, "length_match"),
+        routes={name: _floats(table, name) for name in ROUTE_COLUMNS},
+        versions={name: _floats(table, name) for name in ("versions_compared", "versions_differing")},
+    )
+    for pair in PAIRS:
+        chosen = pc.equal(sequences.rows["pair"], pair).fill_null(False)
+        rows = sequences.rows.filter(chosen)
+        if rows.num_rows:
+            index = groups.index[sequences.of_row[chosen.to_numpy()]]
+            columns = {column.name: rows[column.name].to_numpy() for column in COLUMN_SPECS}
+            result.add_pair(pair, columns, Groups(index, groups.size))
+    return result
+
+
+def _without_gaps(sequence: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Sequences renumbered: those of which no token was sampled have no row."""
+    return np.unique(sequence, return_inverse=True)[1].astype(np.intp)
+
+
+def _floats(table: pa.Table, name: str) -> Floats:
+    """A column as float64, NaN for null; booleans as 0 and 1."""
+    return pc.fill_null(pc.cast(table[name], pa.float64()), np.nan).to_numpy()  # type: ignore[no-any-return]
+
+
+def _lag_rows(table: pa.Table, versions: Versions) -> _LagRows:
+    lists = table["versions"].combine_chunks()
+    flat = lists.flatten()
+    sequence = pc.list_parent_indices(lists).to_numpy().astype(np.intp)
+    version = pa.chunked_array([flat.field("version")], pa.string())
+    return _LagRows(
+        sequence=sequence,
+        tokens=flat.field("tokens").to_numpy(zero_copy_only=False).astype(np.float64),
+        known=np.asarray(version.is_valid()),
+        lags=versions.lags(table["trainer_version"].take(pa.array(sequence)), version),
+    )
+
+
+def _result(slices: Sliced, values: Mapping[str, Floats]) -> pa.Table:
+    sums = slices.sums
+    columns: dict[str, pa.Array] = {
+        "step": pa.array([step for step, _ in slices.names], pa.int64()),
+        "slice": pa.array([name for _, name in slices.names], pa.string()),
+        "sequences": pa.array(sums.groups.count().astype(np.int64)),
+        "tokens": pa.array(sums.expected.astype(np.int64)),
+    }
+    columns |= {key: pa.array(value, pa.float64(), mask=np.isnan(value)) for key, value in values.items()}
+    return pa.table(columns)

@@ -1,0 +1,193 @@
+"""The tokens of one sequence, for somebody who looks at them: both log-probs, ρ, K3, and what is wrong with those that are broken.
+
+Dimension: ``_N`` tokens of the sequence, masked ones included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import array_api_compat.numpy as xp
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.collectors.correction.arithmetic import broken_kinds
+from logprobe.collectors.kernel.arithmetic import CLAMP, zero_of_unlikely
+from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
+from logprobe.monitor.analysis.profiles import k3
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.columns import floats
+from logprobe.monitor.worst import Pair
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+# States of a token, by number: place in `STATES`. From the fourth on it is broken, by the kinds of `logprobe.collectors.kernel.arithmetic`.
+BROKEN: Final = (
+    "nonfinite_behaviour", "nonfinite_policy", "sentinel_behaviour", "sentinel_policy", "positive_behaviour", "positive_policy",
+    "zero_behaviour", "zero_policy",
+)  # fmt: skip
+STATES: Final = ("measured", "masked", "missing", *BROKEN)
+MASKED, MISSING, FIRST_BROKEN = 1, 2, 3
+SIDES: Final = {
+    "backend": ("rollout", "trainer"),
+    "update": ("trainer", "current"),
+    "total": ("rollout", "current"),
+    "reference": ("trainer", "reference"),
+}
+_RECORDED: Final = ("rollout", "trainer", "current", "reference")
+_LISTED: Final = 200  # worst tokens that a reader may step through
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Log-probs of one policy [N]: `values` are NaN where nothing was recorded, and `known` tells that from a recorded NaN."""
+
+    values_N: Floats
+    known_N: Flags
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """One training record, arrays [N]. `entropy_N`, `advantage_N`: NaN where not recorded.
+
+    `version_N`: weight version of the engine that sampled the token, as a place in `versions`; −1: unknown.
+    """
+
+    token_id_N: NDArray[np.int64]
+    mask_N: Flags
+    sides: dict[str, Side]  # rollout (r), trainer (t), current (c), reference
+    entropy_N: Floats
+    advantage_N: Floats
+    version_N: NDArray[np.int32]
+    versions: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.token_id_N)
+
+
+@dataclass(frozen=True, eq=False)
+class PairTokens:
+    """A pair's view of a sequence, arrays [N].
+
+    Attributes:
+        state_N: place in `STATES`.
+        d_N: log-ratio, policy − behaviour; NaN unless measured, as all of the following.
+        ratio_N: ρ = exp(clamp(d, ±20)).
+        k3_N: exp(clamp(d)) − 1 − d.
+        cumulative_N: Σ d of the measured tokens up to and with each; never NaN.
+        worst: positions, broken ones first, then by size of d; at most 200.
+    """
+
+    state_N: NDArray[np.int8]
+    d_N: Floats
+    ratio_N: Floats
+    k3_N: Floats
+    cumulative_N: Floats
+    worst: NDArray[np.int64]
+
+    @property
+    def measured(self) -> int:
+        """Tokens that the sums are of."""
+        return int(np.count_nonzero(self.state_N == 0))
+
+    @property
+    def broken(self) -> int:
+        """Tokens under the mask that cannot be log-probs."""
+        return int(np.count_nonzero(self.state_N >= FIRST_BROKEN))
+
+    @property
+    def log_ratio(self) -> float | None:
+        """Σ d; None without a measured token."""
+        return float(self.cumulative_N[-1]) if self.measured else None
+
+    @property
+    def sequence_ratio(self) -> float | None:
+        """exp(clamp(Σ d, ±20)), the product of the measured tokens' ratios."""
+        return None if self.log_ratio is None else float(np.exp(np.clip(self.log_ratio, -CLAMP, CLAMP)))
+
+    @property
+    def geometric_ratio(self) -> float | None:
+        """exp(mean d)."""
+        return None if self.log_ratio is None else float(np.exp(np.clip(self.log_ratio / self.measured, -CLAMP, CLAMP)))
+
+
+def read_tokens(source: Source, run: str, step: int, *, segment: str, row: int) -> Tokens | None:
+    """The tokens of one training record, by its key; None when its raw tokens are not kept (any more).
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    table = source.read("app_tokens_sequence", run=run, step=step, segment=segment, row=row)
+    return tokens_of(table) if table.num_rows else None
+
+
+def tokens_of(table: pa.Table) -> Tokens:
+    """Rows of ``sql/app_tokens_sequence.sql`` as arrays."""
+    encoded = table["weight_version"].combine_chunks().dictionary_encode()
+    return Tokens(
+        token_id_N=_numbers(table["token_id"], np.int64, -1),
+        mask_N=_numbers(table["mask"], np.bool_, fill=False),
+        sides={name: _side(table[f"{name}_logprob"]) for name in _RECORDED},
+        entropy_N=_side(table["entropy"]).values_N,
+        advantage_N=_side(table["advantage"]).values_N,
+        version_N=_numbers(encoded.indices, np.int32, -1),
+        versions=tuple(encoded.dictionary.to_pylist()),
+    )
+
+
+def pair_tokens(tokens: Tokens, pair: Pair) -> PairTokens:
+    """What `pair` says of each token."""
+    behaviour, policy = (tokens.sides[name] for name in SIDES[pair])
+    state_N = _states(tokens.mask_N, behaviour, policy, zero_is_placeholder=pair in ZERO_IS_PLACEHOLDER)
+    fine_N = state_N == 0
+    with np.errstate(invalid="ignore"):  # inf − inf under a state that says so
+        d_N = np.where(fine_N, policy.values_N - behaviour.values_N, np.nan)
+    return PairTokens(
+        state_N=state_N,
+        d_N=d_N,
+        ratio_N=np.exp(np.clip(d_N, -CLAMP, CLAMP)),
+        k3_N=k3(d_N),
+        cumulative_N=np.cumsum(np.where(fine_N, d_N, 0.0)),
+        worst=_worst(state_N, d_N),
+    )
+
+
+def turn_starts(mask_N: Flags) -> NDArray[np.int64]:
+    """Positions where a turn starts: the first token under the mask, and each one after tokens that are not (tool output)."""
+    return np.flatnonzero(mask_N & ~np.concatenate([np.zeros(1, np.bool_), mask_N[:-1]]))
+
+
+def version_switches(version_N: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Positions whose weight version is known and another than that of the last token with a known one: an in-flight update."""
+    known = np.flatnonzero(version_N >= 0)
+    return np.asarray(known[1:][np.diff(version_N[known]) != 0])
+
+
+def _states(mask_N: Flags, behaviour: Side, policy: Side, *, zero_is_placeholder: bool) -> NDArray[np.int8]:
+    state_N = np.zeros(len(mask_N), np.int8)
+    with np.errstate(invalid="ignore"):
+        kinds = broken_kinds(xp, behaviour.values_N, policy.values_N)
+        if zero_is_placeholder:
+            kinds["zero_policy"] = zero_of_unlikely(behaviour.values_N, policy.values_N)
+    for kind, hits_N in kinds.items():
+        state_N[hits_N & (state_N == 0)] = STATES.index(kind)
+    state_N[~(behaviour.known_N & policy.known_N)] = MISSING
+    state_N[~mask_N] = MASKED
+    return state_N
+
+
+def _worst(state_N: NDArray[np.int8], d_N: Floats) -> NDArray[np.int64]:
+    looked_at = np.flatnonzero((state_N == 0) | (state_N >= FIRST_BROKEN))
+    order = np.lexsort((looked_at, -np.nan_to_num(np.abs(d_N[looked_at])), state_N[looked_at] == 0))
+    return np.asarray(looked_at[order][:_LISTED])
+
+
+def _side(column: pa.ChunkedArray) -> Side:
+    return Side(floats(column), np.asarray(column.is_valid()))
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array, kind: Any, fill: Any) -> NDArray[Any]:
+    return np.asarray(column.fill_null(fill)).astype(kind)

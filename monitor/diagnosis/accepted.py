@@ -1,0 +1,69 @@
+"""What people have accepted of a run, as the store keeps it, and what earlier runs of the same set-up let expect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.diagnosis.acceptance import Acceptance
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The gap that another run let expect.
+
+    Attributes:
+        run: the other one.
+        k3: median of its first steps, nats.
+        steps: how many these are.
+        same_setup: whether engine configuration and sampling params are the same.
+    """
+
+    run: str
+    k3: float
+    steps: int
+    same_setup: bool
+
+    @property
+    def words(self) -> str:
+        """As it is proposed."""
+        of = " of the same set-up" if self.same_setup else ""
+        return f"run {self.run}{of} had K3 {self.k3:.2g} (median of its first {self.steps} steps)"
+
+
+def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
+    """What is accepted of `run`, by people and by the home's policy. Raises `QueryError`."""
+    return tuple(_acceptance(row) for row in source.read("acceptances_read", run=run).to_pylist())
+
+
+def _acceptance(row: Mapping[str, Any]) -> Acceptance:
+    return Acceptance(
+        cause=row["cause"],
+        because=row["because"],
+        up_to=row["up_to"],
+        by=row["author"],
+        at=row["accepted_at"].isoformat(),
+        source=row["source"],
+        was=row["was"],
+    )
+
+
+def expectation(source: Source, run: str, reference: str | None = None) -> Expectation | None:
+    """What to expect of `run`: the gap of `reference`, or else of the newest earlier healthy run of the same set-up. Raises `QueryError`.
+
+    None: there is no such run, or it has no gap that was measured.
+    """
+    rows = source.read("acceptances_expected", run=run, reference=reference).to_pylist()
+    return next((Expectation(row["run"], row["k3"], row["steps"], row["same_setup"]) for row in rows), None)
+
+
+def explained(document: Mapping[str, Any], cause: str) -> float | None:
+    """K3 that `cause` explains in a diagnosis; None: it is not found, or its share is not known. `document`: of `Diagnosis.document`."""
+    level = document.get("level")
+    finding = next((each for each in document["findings"] if each["cause"] == cause), None)
+    if level is None or finding is None:
+        return None
+    share = finding["share"]["now"]
+    return None if share is None else share * float(level["k3"])

@@ -1,0 +1,73 @@
+"""What fingerprints of weights prove, as signs of the causes that numbers alone can only suggest."""
+
+from __future__ import annotations
+
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, Sign
+from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.weight_readings import Mismatch
+
+
+def diverged(evidence: Evidence, effect: float) -> Sign | None:
+    """Replicas have different weights under one version."""
+    found = evidence.readings.divergence
+    if found is None:
+        return None
+    names = " and ".join(found.wrong) or "one of them"
+    return Sign(
+        CERTAIN,
+        effect,
+        {
+            "replica": found.wrong[0] if found.wrong else None,
+            "replicas": len(found.replicas),
+            "different": list(found.wrong),
+            "version": found.version,
+        },
+        f"Replicas {', '.join(found.replicas)} say that they have version {found.version}, and their weights have different fingerprints: "
+        f"{names} has other weights ({found.why}).",
+        since_step=found.step,
+    )
+
+
+def not_synced(evidence: Evidence, effect: float) -> Sign | None:
+    """The engine's weights are not those of its label: old ones, or unknown ones."""
+    found = evidence.readings.mismatch
+    if found is None or found.partial or evidence.readings.divergence is not None:
+        return None
+    whose = (
+        f"those of version {found.held}" if found.held is not None else "those of no version that the trainer published"
+    )
+    return Sign(
+        CERTAIN,
+        effect,
+        _numbers(found),
+        f"{_engine(found)} says that it has version {found.version}, and the fingerprint of its weights is {whose}: new weights do not reach it.",
+        since_step=found.step,
+    )
+
+
+def partly_synced(evidence: Evidence, effect: float) -> Sign | None:
+    """Some tensors are the trainer's, others are not."""
+    found = evidence.readings.mismatch
+    if found is None or not found.partial:
+        return None
+    return Sign(
+        CERTAIN,
+        effect,
+        _numbers(found),
+        f"{_engine(found)} has version {found.version} in some tensors; {len(found.different)} of {found.compared} that were compared have "
+        f"other values than at the trainer: {found.tensors}.",
+        since_step=found.step,
+    )
+
+
+def _engine(found: Mismatch) -> str:
+    return "The engine" if found.replica is None else f"Replica {found.replica}"
+
+
+def _numbers(found: Mismatch) -> dict[str, object]:
+    return {
+        "version": found.version,
+        "weights_of_version": found.held,
+        "tensors_compared": found.compared,
+        "tensors_different": len(found.different),
+    }

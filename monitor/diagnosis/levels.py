@@ -1,0 +1,236 @@
+"""What K3 a set-up should give: a table with a source for each row, and how the measured level is judged by it.
+
+The level is one question, growth is another: what is judged here is the gap between two computations of the same weights before it
+grew. How it changed since is judged by the run's own past (`logprobe.monitor.diagnosis.onset`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.result import Level, LevelStatus
+from logprobe.monitor.diagnosis.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES
+
+ABOVE: Final = 3.0  # times the upper end of what is expected: reports of one set-up differ by less
+FAR_ABOVE: Final = 10.0  # times: no set-up of this kind is reported there
+_ON_GRID: Final = 0.9  # of the differences between tokens of one context; by chance 1 in 200 is
+_FEWEST: Final = 200  # tokens
+_GROWS: Final = ("growing", "critical")
+
+Precision = Literal["full", "half", "bf16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """One row: the K3 that such a set-up is reported to have.
+
+    Attributes:
+        low: lower end of what is reported.
+        high: upper end.
+        source: who reports it.
+        engine: precision of the engine; None: any.
+        trainer: precision of the trainer; None: any.
+        experts: whether the model is a mixture of experts; None: either.
+        quantized: whether weights or KV cache have 8 bits or fewer.
+    """
+
+    low: float
+    high: float
+    source: str
+    engine: tuple[Precision, ...] | None = None
+    trainer: tuple[Precision, ...] | None = None
+    experts: bool | None = None
+    quantized: bool = False
+
+
+_BF16: Final[tuple[Precision, ...]] = ("bf16",)
+PRIORS: Final = (
+    Prior(
+        0.0,
+        1e-5,
+        "float32 on both sides: 2.4e-6 across engines (Fast-LLM PR 525), 1e-13 to 1e-11 measured on a CPU",
+        engine=("full",),
+        trainer=("full",),
+        experts=False,
+    ),
+    Prior(
+        0.0,
+        1e-3,
+        "derived: float32 rounding, too, sends tokens to other experts; at most the lower end reported for bf16 (slime)",
+        engine=("full",),
+        trainer=("full",),
+        experts=True,
+    ),
+    Prior(
+        0.0,
+        2e-4,
+        "derived: three more bits than bf16 make 1/64 of its K3 (compare Precision-RL), with room for a head in another dtype",
+        engine=("half",),
+        trainer=("half", "full"),
+        experts=False,
+    ),
+    Prior(
+        0.0,
+        1e-2,
+        "derived: a tenth of what bf16 experts are reported to have (slime), as the rerouting of tokens shrinks less than rounding",
+        engine=("half",),
+        trainer=("half", "full"),
+        experts=True,
+    ),
+    *(
+        Prior(
+            1e-5,
+            2e-3,
+            "bf16, dense: 1.2e-4 to 1.6e-3 (miles 1678, verl PR 7749), 4.7e-4 with an fp32 head (Fast-LLM PR 525), 2e-3 measured on a CPU",
+            engine=engine,
+            trainer=trainer,
+            experts=False,
+        )
+        for engine, trainer in ((_BF16, None), (None, _BF16))
+    ),
+    *(
+        Prior(
+            1e-4,
+            1e-1,
+            "bf16, mixture of experts: 1e-3 to 1e-1 (slime), 5e-4 with routing replay (prime-rl 2808), 5e-2 (tinker-feedback 22)",
+            engine=engine,
+            trainer=trainer,
+            experts=True,
+        )
+        for engine, trainer in ((_BF16, None), (None, _BF16))
+    ),
+    Prior(
+        1e-5,
+        9e-2,
+        "8-bit rollouts: matched 3e-3, unmatched 6e-2 (NeMo-RL); fp8 KV cache 4e-3 to 9e-2 measured on a CPU",
+        experts=False,
+        quantized=True,
+    ),
+    Prior(
+        1e-4,
+        1e-1,
+        "8-bit rollouts of experts: mean |d| 0.041 to 0.067 (miles 2722), experts to 1e-1 (slime)",
+        experts=True,
+        quantized=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a set-up; null where unknown and the numbers do not tell."""
+
+    engine: Precision | None
+    trainer: Precision | None
+    experts: bool | None
+    quantized: bool
+    words: Mapping[str, str | None]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing narrows what to expect: without a precision of either side no row is more likely than another."""
+        return self.engine is None and self.trainer is None and not self.quantized
+
+    def fits(self, prior: Prior) -> bool:
+        """Whether the row may be this set-up's."""
+        return (
+            prior.quantized == self.quantized
+            and (prior.experts is None or self.experts is None or prior.experts == self.experts)
+            and all(
+                allowed is None or known is None or known in allowed
+                for allowed, known in ((prior.engine, self.engine), (prior.trainer, self.trainer))
+            )
+        )
+
+
+def known_of(evidence: Evidence) -> Known:
+    """Dtypes, head, kind of model and quantisation, by configuration, else by the grid of the logits."""
+    setup = evidence.setup
+    engine = next((str(value).lower() for value in setup.engine("dtype")), None)
+    engine_head, trainer_head = ("bfloat16" if share > _ON_GRID else None for share in evidence.grids)
+    quantized, architectures = setup.quantizations, bool(setup.engine("architectures"))
+    experts = True if setup.mixture_of_experts else False if architectures else None
+    return Known(
+        engine=_least(engine, engine_head),
+        trainer=_least(setup.trainer_dtype, trainer_head),
+        experts=experts,
+        quantized=bool(quantized),
+        words={
+            "engine_dtype": engine or engine_head,
+            "trainer_dtype": setup.trainer_dtype or trainer_head,
+            "head": setup.head_dtype or engine_head,
+            "experts": None if experts is None else "yes" if experts else "no",
+            "kv_cache": quantized.get("kv_cache_dtype") or _plain(setup.engine("kv_cache_dtype")),
+            "weights": quantized.get("quantization") or ("as the dtype" if setup.engines else None),
+        },
+    )
+
+
+def _plain(values: tuple[object, ...]) -> str | None:
+    return str(values[0]) if values else None
+
+
+def _least(*dtypes: str | None) -> Precision | None:
+    """The coarsest of what is known."""
+    found: list[Precision] = [kind for dtype in dtypes if dtype is not None and (kind := _precision(dtype)) is not None]
+    return max(found, key=("full", "half", "bf16").index, default=None)
+
+
+def _precision(dtype: str) -> Precision | None:
+    name = dtype.lower()
+    if name in FULL_DTYPES:
+        return "full"
+    return "half" if name in HALF_DTYPES else "bf16" if name in LOW_DTYPES else None
+
+
+def expected(known: Known) -> tuple[float, float, str]:
+    """Lowest and highest K3 of the rows that may be this set-up's, and their sources."""
+    rows = [prior for prior in PRIORS if known.fits(prior)] or list(PRIORS)
+    sources = dict.fromkeys(row.source for row in rows)
+    return min(row.low for row in rows), max(row.high for row in rows), "; ".join(sources)
+
+
+def level_of(evidence: Evidence) -> Level | None:
+    """Whether the gap has the size that the set-up should give; None: there is no gap to judge."""
+    if not evidence.gap.n:
+        return None
+    known, numerics = known_of(evidence), numerics_of(evidence)
+    low, high, source = expected(known)
+    status = _status(numerics, high, nothing=known.nothing)
+    shown = status != "unknown set-up"
+    return Level(
+        k3=evidence.now.k3,
+        numerics=numerics,
+        low=low if shown else None,
+        high=high if shown else None,
+        setup=known.words,
+        source=source if shown else "",
+        status=status,
+        first=evidence.first.k3 if evidence.first.n else None,
+    )
+
+
+def _status(numerics: float | None, high: float, *, nothing: bool) -> LevelStatus:
+    if numerics is None:
+        return "not measured"
+    if numerics > FAR_ABOVE * high:
+        return "far above"
+    if numerics > ABOVE * high:
+        return "above"
+    return "unknown set-up" if nothing else "as expected"
+
+
+def numerics_of(evidence: Evidence) -> float | None:
+    """K3 of tokens that the trainer's own weights sampled, or of unknown age, before it grew; None: there are too few."""
+    ours = [window.where(~(window.lag > 0)) for window in (evidence.first, evidence.now)]
+    usable = ours if all(window.n >= _FEWEST for window in ours) else ours[:1] if ours[0].n >= _FEWEST else ours[1:]
+    if usable[-1].n < _FEWEST:
+        return None
+    values = [window.k3 for window in usable if math.isfinite(window.k3)]
+    if not values:
+        return None
+    return min(values) if evidence.growth.verdict in _GROWS else values[-1]

@@ -1,0 +1,92 @@
+"""What experiments add to a diagnosis: a proven cause ranks above inferred ones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from logprobe.monitor.diagnosis.causes import BY_NAME
+from logprobe.monitor.diagnosis.causes.cause import INFERRED
+from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, NotMeasured
+from logprobe.monitor.proof.knobs import KNOBS
+
+PROVEN: Final = 1.0  # confidence: an arm removed the gap
+_FEWEST: Final = 2  # findings that could be mistaken for each other
+
+
+def with_experiment(diagnosis: Diagnosis, bisection: Mapping[str, Any] | None) -> Diagnosis:
+    """The diagnosis, with what `logprobe bisect` proved, or with the experiment that would decide between causes.
+
+    Args:
+        diagnosis: from recorded numbers.
+        bisection: the newest document of `logprobe bisect`; None: there is none.
+    """
+    if bisection is None:
+        return replace(diagnosis, not_measured=(*diagnosis.not_measured, *_undecided(diagnosis)))
+    arms = _proving(bisection)
+    if not arms:
+        return diagnosis
+    inferred = {finding.cause: finding for finding in diagnosis.findings}
+    proven = [_proven(arm, inferred.get(cause)) for cause, arm in arms.items()]
+    others = [finding for finding in diagnosis.findings if finding.cause not in arms]
+    added = [finding for finding in proven if finding.cause not in inferred]
+    return replace(
+        diagnosis,
+        findings=(*proven, *others),
+        layer=proven[0].layer if diagnosis.layer in ("none", "unknown") else diagnosis.layer,
+        correction=_correction(diagnosis.correction, added),
+    )
+
+
+def _proving(bisection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The arm that proves each cause, the largest share first."""
+    arms: dict[str, Mapping[str, Any]] = {}
+    for arm in bisection["arms"]:
+        works = arm["knob"] in bisection["smallest_set"] and arm["verdict"] in ("this is it", "contributes")
+        if works and arm["cause"] in BY_NAME and arm["removed"] is not None:
+            arms.setdefault(arm["cause"], arm)
+    return arms
+
+
+def _proven(arm: Mapping[str, Any], inferred: Finding | None) -> Finding:
+    cause = BY_NAME[arm["cause"]]
+    side = str(arm["side"]).replace("_", " ")
+    words = f"Proven by experiment: with {arm['knob']} = {arm['setting']}, {arm['removed']:.0%} of the {side}'s gap is gone."
+    evidence = {"proven_by": f"{arm['knob']} = {arm['setting']}", "removed": arm["removed"]}
+    if inferred is not None:
+        return replace(
+            inferred,
+            confidence=PROVEN,
+            evidence={**evidence, **inferred.evidence},
+            explanation=f"{words} {inferred.explanation}",
+        )
+    return Finding(
+        cause=cause.name,
+        layer=cause.layer,
+        confidence=PROVEN,
+        effect=min(max(arm["removed"], 0.0), 1.0),
+        evidence=evidence,
+        explanation=f"{words} The recorded numbers alone did not show it.",
+        fix=cause.fix,
+        vetoes=cause.layer != "objective",
+    )
+
+
+def _correction(advice: Correction, added: Sequence[Finding]) -> Correction:
+    vetoing = next((finding for finding in added if finding.vetoes), None)
+    if vetoing is None or advice.advice == "do_not_enable":
+        return advice
+    return Correction("do_not_enable", f"fix {vetoing.cause} first: a correction would hide it. {vetoing.fix}")
+
+
+def _undecided(diagnosis: Diagnosis) -> Iterator[NotMeasured]:
+    """The experiment that tells apart causes of which none is more than inferred."""
+    unsure = [each for each in diagnosis.findings if each.confidence < INFERRED and each.urgency != "informational"]
+    knobs = [knob.name for finding in unsure for knob in KNOBS if knob.cause == finding.cause]
+    if len(unsure) >= _FEWEST and knobs:
+        yield NotMeasured(
+            f"which of {', '.join(finding.cause for finding in unsure)} it is",
+            "their numbers look alike",
+            f"run: logprobe bisect {diagnosis.run} --model VERSION=PATH --knobs {','.join(dict.fromkeys(knobs))}",
+        )

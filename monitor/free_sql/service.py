@@ -1,0 +1,141 @@
+"""Answers people's statements: waits for a turn, takes a warm worker, hands it the rows it asks for, passes the result on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from logprobe.collectors.errors import QueryError, ServiceUnavailableError
+from logprobe.monitor.free_sql.answer import Answer
+from logprobe.monitor.free_sql.fair_queue import FairQueue
+from logprobe.monitor.free_sql.limits import Limits
+from logprobe.monitor.free_sql.process import AgainError, WorkerProcess
+from logprobe.monitor.free_sql.snapshot import Snapshot
+from logprobe.monitor.home import Home
+
+LOGGER: Final = logging.getLogger("logprobe.sql")
+_ATTEMPTS: Final = 5
+
+Snapshots = Callable[[], AbstractContextManager[Snapshot]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One statement. `first`: only so many rows; `client`: who asks, for the queue; `stop`: ends it when set."""
+
+    sql: str
+    params: Any = None
+    first: int | None = None
+    client: str = ""
+    stop: threading.Event | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As a worker takes it."""
+        return {"sql": self.sql, "params": self.params, "first": self.first}
+
+
+class SqlService:
+    """Where statements are answered, for one home. Safe to share between threads."""
+
+    def __init__(self, home: Home, snapshots: Snapshots, limits: Limits | None = None, *, warm: bool = True) -> None:
+        """Starts nothing. `snapshots`: each call opens one; `warm`: keep a worker ready for the next statement."""
+        self.limits = limits or Limits()
+        self._home = home
+        self._snapshots = snapshots
+        self._queue = FairQueue(self.limits)
+        self._lock = threading.Lock()
+        self._idle: list[WorkerProcess] = []
+        self._busy: set[WorkerProcess] = set()
+        self._catalog: tuple[str, bytes] | None = None
+        self._warm = warm
+        self._warned = False
+        self._closed = False
+
+    def warm_up(self) -> None:
+        """Has a worker ready before anybody asks; returns at once."""
+        with self._lock:
+            if self._warm and not self._closed and not self._idle:
+                with suppress(QueryError):  # whoever asks is told
+                    self._idle.append(WorkerProcess(self._home, self.limits))
+
+    def answer(self, question: Question) -> Answer:
+        """The result of one statement. Raises `QueryError` when it is refused or fails, `StoreError` without a store."""
+        document = json.loads(json.dumps(question.document()))
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(AgainError):
+                return Answer(self._attempt(question, document))
+        return Answer(self._attempt(question, document))
+
+    def _attempt(self, question: Question, document: dict[str, Any]) -> Iterator[pa.RecordBatch | bool]:
+        began = time.monotonic()
+        with ExitStack() as stack:
+            stack.enter_context(self._queue.of(question.client, question.stop))
+            worker = stack.enter_context(self._worker())
+            snapshot = stack.enter_context(self._snapshots())
+            self._catalog = catalog = snapshot.catalog(self._catalog)
+            worker.await_ready()
+            self._look_at(worker.layers)
+            left = None if self.limits.seconds is None else max(0.0, self.limits.seconds - (time.monotonic() - began))
+            yield from worker.answer(snapshot, catalog, document, seconds=left, stop=question.stop)
+
+    def _look_at(self, layers: list[str]) -> None:
+        if not layers and not self._warned:
+            self._warned = True
+            LOGGER.warning(
+                "this kernel offers neither Landlock nor seccomp: only DuckDB itself prevents free SQL from accessing files"
+            )
+
+    @contextmanager
+    def _worker(self) -> Iterator[WorkerProcess]:
+        worker = self._take()
+        try:
+            yield worker
+        finally:
+            self._give_back(worker)
+
+    def _take(self) -> WorkerProcess:
+        with self._lock:
+            if self._closed:
+                raise ServiceUnavailableError(f"the service of {self._home.path} is stopping")
+            while self._idle:
+                worker = self._idle.pop()
+                if not worker.used_up:
+                    break
+                worker.close()
+            else:
+                worker = WorkerProcess(self._home, self.limits)
+            self._busy.add(worker)
+            return worker
+
+    def _give_back(self, worker: WorkerProcess) -> None:
+        with self._lock:
+            self._busy.discard(worker)
+            if self._closed or worker.used_up:
+                worker.close()
+            else:
+                self._idle.append(worker)
+        self.warm_up()
+
+    def close(self) -> None:
+        """Ends all workers; statements that run fail."""
+        with self._lock:
+            self._closed = True
+            for worker in self._busy:
+                worker.kill()
+            for worker in self._idle:
+                worker.close()
+            self._idle.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""Spool to store, exactly once: reading and checking segments, joining both sides."""

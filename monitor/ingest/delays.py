@@ -1,0 +1,116 @@
+"""What in the spool cannot be read for a reason that does not lie in the file: it waits there, and is tried again with back-off.
+
+In memory only: a service that starts tries everything at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.monitor.printable import printable
+
+FIRST_PAUSE: Final = 1.0  # seconds; doubles with every failure
+LONGEST_PAUSE: Final = 60.0
+SHOWN: Final = 50  # in a report; the number of all is beside it
+
+# The process or the machine is short of something, whatever file is read: as soon as it is there again, all can go on.
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+
+
+@dataclass(slots=True)
+class Delay:
+    """One file or folder that waits. `since` and `last`: seconds since the epoch; `retry_at`: on the monotonic clock."""
+
+    run: str | None
+    error: str
+    since: float
+    last: float
+    attempts: int
+    retry_at: float
+
+
+class Delays:
+    """The files and folders of one spool that wait. Belongs to the thread that ingests; `document` may be called from others."""
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._delays: dict[Path, Delay] = {}
+
+    def __len__(self) -> int:
+        return len(self._delays)
+
+    def is_due(self, path: Path) -> bool:
+        """Whether `path` may be tried now: it never failed, or its pause is over."""
+        known = self._delays.get(path)
+        return known is None or self._clock() >= known.retry_at
+
+    def put_off(self, path: Path, run: str | None, error: BaseException | str) -> None:
+        """Tries `path` again after a pause, twice as long as the one before it."""
+        now = self._wall_clock()
+        known = self._delays.get(path)
+        attempts = 1 if known is None else known.attempts + 1
+        self._delays[path] = Delay(
+            run=None if run is None else printable(run),
+            error=printable(error if isinstance(error, str) else _words(error)),
+            since=now if known is None else known.since,
+            last=now,
+            attempts=attempts,
+            retry_at=self._clock() + _pause(error, attempts),
+        )
+
+    def seconds(self, path: Path) -> float:
+        """For how long `path` has been waiting."""
+        known = self._delays.get(path)
+        return 0.0 if known is None else max(0.0, self._wall_clock() - known.since)
+
+    def forget(self, paths: Collection[Path]) -> None:
+        """They were dealt with."""
+        if self._delays:
+            for path in paths:
+                self._delays.pop(path, None)
+
+    def keep_only(self, paths: Collection[Path]) -> None:
+        """Forgets those that are in the spool no more."""
+        if self._delays:
+            self._delays = {path: delay for path, delay in self._delays.items() if path in paths}
+
+    def document(self) -> list[dict[str, Any]]:
+        """Those that wait, the longest-waiting first, at most `SHOWN` of them, as JSON values."""
+        longest = sorted(self._delays.copy().items(), key=lambda item: item[1].since)[:SHOWN]
+        now = self._clock()
+        return [
+            {
+                "path": printable(str(path)),
+                "run": delay.run,
+                "error": delay.error,
+                "since": delay.since,
+                "attempts": delay.attempts,
+                "retry_seconds": round(max(0.0, delay.retry_at - now), 1),
+            }
+            for path, delay in longest
+        ]
+
+    def longest_seconds(self) -> float | None:
+        """For how long the first of them has been waiting; None: none waits."""
+        since = [delay.since for delay in self._delays.copy().values()]
+        return max(0.0, self._wall_clock() - min(since)) if since else None
+
+
+def _pause(error: BaseException | str, attempts: int) -> float:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
+        return FIRST_PAUSE
+    return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 16), LONGEST_PAUSE)
+
+
+def _words(error: BaseException) -> str:
+    known = isinstance(error, OSError) and error.errno is not None and error.strerror
+    text = f"{errno.errorcode.get(error.errno, error.errno)}: {error.strerror}" if known else str(error)  # type: ignore[attr-defined]
+    return text if known else f"{type(error).__name__}: {text}"

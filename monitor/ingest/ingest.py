@@ -1,0 +1,306 @@
+"""Spool → store, exactly once.
+
+A segment counts when its row is in the ledger (`segments`), and that row is committed together with everything the segment
+brings. In order: read and verify, write its raw tokens to Parquet (durably), commit one transaction, remove the spool file. Killed
+before the commit, nothing has happened but an orphaned Parquet file, removed at the next start; killed after it, the segment is
+found again, recognised by its id, and removed. The id lies in the content: a copy under another name is recognised as well.
+
+Nothing in the spool is fatal: what cannot be trusted goes to quarantine, rows that do not fit together are left out and counted
+in `health_records`. What cannot be read for a reason that is not in the file (EIO, ESTALE, EMFILE, no right to read) waits in the
+spool and is tried again with back-off, and holds up no other run. When the disk is full the spool keeps everything, and the next
+run tries again.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from logprobe.collectors.errors import SegmentError, StoreError
+from logprobe.collectors.spool.segments import SegmentPath
+from logprobe.monitor.ingest.batch import Batch, Part, assemble, read_part, write_batch
+from logprobe.monitor.ingest.delays import Delays
+from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
+from logprobe.monitor.ingest.spool_scan import SpoolContent, Waiting, scan
+from logprobe.monitor.printable import printable
+from logprobe.monitor.store.raw_files import find_orphans, remove_files
+from logprobe.monitor.store.store import Store
+
+BATCH_BYTES: Final = 64 << 20  # of segments read and committed together; two batches are in memory at a time
+BATCH_SEGMENTS: Final = 2048
+_READERS: Final = 4
+
+# What a segment's content can provoke. Everything else (a full disk, no memory) is not the segment's fault.
+_CONTENT_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError)
+_CONTENT_ERRORS_DUCKDB: Final = (duckdb.DataError, duckdb.IntegrityError)
+_FULL: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+)  # of the disk or this process, whatever is written
+
+# A network file system may show a file before it knows its size: a short one is looked at again until it is this old, in seconds.
+SETTLE_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class IngestReport:
+    """What one run did."""
+
+    segments: int = 0
+    rows: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    duplicates: int = 0  # found again after a kill, or under another name; removed, not counted
+    quarantined: int = 0
+    bad_rows: int = 0  # left out of good segments
+    remaining: int = 0  # segments still waiting, because of a limit or because they arrived meanwhile
+    stuck: int = 0  # files and folders that cannot be read now; they wait for the end of a pause
+    lag_seconds: float | None = None  # age of the oldest segment when the run began; None: none was waiting
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)  # what could not be moved or removed; tried again next time
+
+
+class Ingester:
+    """Brings segments of a home's spool into its store. One per home, used by one thread at a time."""
+
+    def __init__(self, store: Store, *, batch_bytes: int = BATCH_BYTES) -> None:
+        """Removes raw files that an earlier, killed service has written but not committed."""
+        self._store = store
+        self._batch_bytes = batch_bytes
+        self.delays = Delays()
+        forget_the_lost(store)
+        known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+        remove_files(store.home, find_orphans(store.home, known))
+
+    def run_once(self, *, max_bytes: int | None = None, beat: Callable[[], None] = lambda: None) -> IngestReport:
+        """Ingests what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
+
+        `beat` is called after every batch.
+
+        Raises:
+            StoreError: the store or the disk refused. What was committed stays; the rest waits in the spool.
+        """
+        started = time.perf_counter()
+        now = time.time()
+        content = scan(self._store.home, now=now, wanted=self.delays.is_due)
+        self._note_refused(content)
+        ready = [item for item in content.segments if self.delays.is_due(item.where.path)]
+        report = IngestReport(remaining=len(ready))
+        if content.segments:
+            report.lag_seconds = max(0.0, now - content.segments[0].modified)
+        self._tidy(content, report)
+        new = self._without_known(ready, report)
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="logprobe-ingest") as pool:
+            for batch in _read_ahead(pool, _batches(_first_bytes(new, max_bytes), self._batch_bytes)):
+                parts = self._without_copies(list(self._parts(batch, report)), report)
+                if parts:
+                    self._commit(parts, report)
+                report.remaining -= len(batch)
+                beat()
+        report.stuck = len(self.delays)
+        report.seconds = time.perf_counter() - started
+        return report
+
+    def _note_refused(self, content: SpoolContent) -> None:
+        """What cannot even be looked at waits; what is in the spool no more is forgotten, and so is a folder that can be read again."""
+        for refused in content.refused:
+            self.delays.put_off(refused.path, refused.run, refused.error)
+        paths = {refused.path for refused in content.refused}.union(content.skipped)
+        paths.update(item.where.path for item in content.segments)
+        paths.update(item.path for item in content.foreign)
+        self.delays.keep_only(paths)
+
+    def _tidy(self, content: SpoolContent, report: IngestReport) -> None:
+        for foreign in content.foreign:
+            if self.delays.is_due(foreign.path):
+                self._set_aside(foreign.path, foreign.run, foreign.error, report)
+        self._remove(content.stale, report)
+        for folder in content.abandoned:
+            with suppress(OSError):  # it is in use again
+                folder.rmdir()
+
+    def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
+        """Removes segments in the ledger already, and returns the others."""
+        if not waiting:  # as at most ticks
+            return []
+        known = self._known([item.where.segment_id for item in waiting])
+        report.remaining -= len(known)
+        report.duplicates += self._remove(
+            [item.where.path for item in waiting if item.where.segment_id in known], report
+        )
+        return [item for item in waiting if item.where.segment_id not in known]
+
+    def _without_copies(self, parts: Sequence[Part], report: IngestReport) -> list[Part]:
+        """Removes copies, whatever their files are called, of what is in the ledger or comes before them, and returns the others."""
+        known = self._known([part.segment.segment_id for part in parts])
+        new: list[Part] = []
+        for part in parts:
+            if part.segment.segment_id in known:
+                report.duplicates += self._remove([part.segment.where.path], report)
+            else:
+                known.add(part.segment.segment_id)
+                new.append(part)
+        return new
+
+    def _known(self, segment_ids: list[str]) -> set[str]:
+        return set(self._store.read("known_segments", segment_ids=segment_ids)["segment_id"].to_pylist())
+
+    def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
+        """What has been read; bad segments go to quarantine, vanished ones are somebody else's doing, the others wait."""
+        for reading in batch:
+            path, run, part = reading.where.path, reading.where.run, reading.result.result()
+            if isinstance(part, SegmentError) and (part.reason != "truncated" or self._is_settled(reading)):
+                self._set_aside(path, run, part, report)
+            elif isinstance(part, Exception):
+                self.delays.put_off(path, run, part)
+            elif part is not None:
+                yield part
+
+    def _is_settled(self, reading: _Reading) -> bool:
+        """Whether a file that is too short has had the time to become longer."""
+        age = time.time() - reading.modified
+        return age > SETTLE_SECONDS or self.delays.seconds(reading.where.path) > SETTLE_SECONDS
+
+    def _commit(self, parts: Sequence[Part], report: IngestReport) -> None:
+        """Commits a batch; when something in it cannot be stored, finds out what by parting it."""
+        try:
+            batch = assemble(parts)
+            write_batch(self._store, batch)
+        except Exception as error:
+            if _concerns_all(error):
+                raise
+            for some in _parted(parts, by_run=isinstance(error.__cause__, OSError)):
+                self._commit(some, report) if len(some) < len(parts) else self._refuse(some, error, report)
+        else:
+            _count(batch, report)
+            self._remove([part.segment.where.path for part in parts], report)
+
+    def _refuse(self, parts: Sequence[Part], error: Exception, report: IngestReport) -> None:
+        """What cannot be stored: quarantine, if that is its content's fault, else it waits."""
+        for where in (part.segment.where for part in parts):
+            if _is_content_error(error):
+                refusal = SegmentError("unreadable", f"{where.path}: its content cannot be stored ({error})")
+                self._set_aside(where.path, where.run, refusal, report)
+            else:
+                self.delays.put_off(where.path, where.run, error)
+
+    def _set_aside(self, path: Path, run: str | None, error: SegmentError, report: IngestReport) -> None:
+        try:
+            report.quarantined += quarantine(self._store, path, run, error)
+        except OSError as failure:
+            self._cannot(path, run, f"cannot move {path} to quarantine: {failure}", report)
+        else:
+            self.delays.forget([path])
+
+    def _remove(self, paths: Iterable[Path], report: IngestReport) -> int:
+        """Removes files that are dealt with; → how many of them."""
+        removed = []
+        for path in paths:
+            try:
+                path.unlink(missing_ok=True)
+                removed.append(path)
+            except OSError as failure:
+                self._cannot(path, None, f"cannot remove {path}: {failure}", report)
+        self.delays.forget(removed)
+        return len(removed)
+
+    def _cannot(self, path: Path, run: str | None, words: str, report: IngestReport) -> None:
+        report.problems.append(printable(words))
+        self.delays.put_off(path, run, words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A segment that is being read in another thread."""
+
+    where: SegmentPath
+    modified: float  # seconds since the epoch
+    result: Future[Part | Exception | None]
+
+
+def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterator[list[_Reading]]:
+    """Batches being read; the next one is already under way while one is committed."""
+    previous: list[_Reading] | None = None
+    for batch in batches:
+        current = [_Reading(item.where, item.modified, pool.submit(_read, item)) for item in batch]
+        if previous is not None:
+            yield previous
+        previous = current
+    if previous is not None:
+        yield previous
+
+
+def _read(waiting: Waiting) -> Part | Exception | None:
+    """The segment; a `SegmentError` says that its content is wrong, any other error only that it cannot be read now."""
+    try:
+        return read_part(waiting.where)
+    except FileNotFoundError:
+        return None
+    except _CONTENT_ERRORS as error:
+        return SegmentError("unreadable", f"{waiting.where.path}: cannot be decoded ({error})")
+    except Exception as error:  # noqa: BLE001 - the boundary of one file: it waits, is reported and tried again
+        return error
+
+
+def _concerns_all(error: Exception) -> bool:
+    """Whether the store or its disk refuses, not one segment or one run."""
+    cause = error.__cause__
+    if isinstance(
+        cause, OSError
+    ):  # a raw file could not be written: the disk is full, or something is wrong with a run's folder
+        return cause.errno in _FULL
+    return isinstance(error, StoreError) and not _is_content_error(error)
+
+
+def _is_content_error(error: Exception) -> bool:
+    return isinstance(error, _CONTENT_ERRORS) or isinstance(error.__cause__, _CONTENT_ERRORS_DUCKDB)
+
+
+def _parted(parts: Sequence[Part], *, by_run: bool) -> list[Sequence[Part]]:
+    """A batch in pieces, of one run each or in halves; one piece when it cannot be parted."""
+    if by_run:
+        ordered = sorted(parts, key=attrgetter("run"))
+        return [list(of_run) for _, of_run in itertools.groupby(ordered, key=attrgetter("run"))]
+    middle = len(parts) // 2
+    return [some for some in (parts[:middle], parts[middle:]) if some]
+
+
+def _count(batch: Batch, report: IngestReport) -> None:
+    report.segments += len(batch.parts)
+    for part in batch.parts:
+        report.rows += part.rows.table.num_rows
+        report.tokens += part.rows.tokens
+        report.bytes += part.segment.nbytes
+        report.bad_rows += part.rows.bad_rows
+
+
+def _first_bytes(segments: Sequence[Waiting], limit: int | None) -> Sequence[Waiting]:
+    """The oldest segments, up to and including the one that reaches the limit."""
+    if limit is None:
+        return segments
+    sizes = itertools.accumulate(item.nbytes for item in segments)
+    number = sum(1 for _ in itertools.takewhile(lambda size: size < limit, sizes))
+    return segments[: number + 1]
+
+
+def _batches(segments: Sequence[Waiting], limit: int) -> Iterator[list[Waiting]]:
+    batch: list[Waiting] = []
+    size = 0
+    for item in segments:
+        if batch and (size + item.nbytes > limit or len(batch) >= BATCH_SEGMENTS):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item.nbytes
+    if batch:
+        yield batch

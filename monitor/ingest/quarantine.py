@@ -1,0 +1,87 @@
+"""Moves files that cannot be trusted out of the spool, with the reason in the store.
+
+The row is written before the file is moved, and where it is moved to follows from where it was: a service killed between the
+two finds the file again and finishes the move without counting it twice. Nothing is opened: a file is moved by its name alone,
+whatever it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote_from_bytes
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.monitor.home import Home
+from logprobe.monitor.printable import printable
+from logprobe.monitor.store.store import Store
+
+_INSERT = """
+INSERT INTO quarantine (path, origin, run, reason, message, bytes, moved_at)
+SELECT $path, $origin, $run, $reason, $message, $bytes, $moved_at
+WHERE NOT EXISTS (FROM quarantine WHERE path = $path)
+"""
+_FORGET: Final = "DELETE FROM quarantine WHERE path = $path"
+_LONGEST_NAME: Final = 180  # bytes; a file system takes 255, and a number may follow
+
+
+def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -> bool:
+    """Moves `path` below ``quarantine/``. False when it was gone already.
+
+    Raises `StoreError` or `OSError` when that is not possible; the file stays where it is.
+    """
+    target = _free_place(store.home, path)
+    try:
+        size = path.lstat().st_size
+    except FileNotFoundError:
+        return False
+    with store.transaction() as cursor:
+        cursor.execute(
+            _INSERT,
+            {
+                "path": store.home.relative(target),
+                "origin": store.home.relative(path),
+                "run": None if run is None else printable(run),
+                "reason": error.reason,
+                "message": printable(str(error)),
+                "bytes": size,
+                "moved_at": datetime.now(UTC),
+            },
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(target)
+    return True
+
+
+def forget_the_lost(store: Store) -> None:
+    """Removes rows whose file lies neither in quarantine nor where it came from: it was put back, and killed before the row went.
+
+    Raises `StoreError`.
+    """
+    rows = store.query("SELECT path, origin FROM quarantine").to_pylist()
+    lost = [row["path"] for row in rows if not any(os.path.lexists(store.home.path / row[name]) for name in row)]
+    if lost:
+        with store.transaction() as cursor:
+            for path in lost:
+                cursor.execute(_FORGET, {"path": path})
+
+
+def _free_place(home: Home, path: Path) -> Path:
+    """The file's path below ``quarantine/``, with a number if another file of that name is there."""
+    first = home.quarantine.joinpath(*(_plain(part) for part in path.relative_to(home.spool).parts))
+    target, number = first, 0
+    while os.path.lexists(target):
+        number += 1
+        target = first.with_name(f"{first.name}.{number}")
+    return target
+
+
+def _plain(name: str) -> str:
+    """A file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps names apart."""
+    if name.isprintable() and len(os.fsencode(name)) <= _LONGEST_NAME:
+        return name
+    raw = os.fsencode(name)
+    return f"{quote_from_bytes(raw)[:_LONGEST_NAME]}-{hashlib.sha256(raw).hexdigest()[:12]}"

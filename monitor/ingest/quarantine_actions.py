@@ -1,0 +1,127 @@
+"""What people do about files in quarantine: put one back into the spool, or drop it. Asked of the running service, or done directly.
+
+Doing it twice is doing it once. The file is moved or removed first and its row goes after that, together with a note of who did it:
+killed between the two, the row is forgotten at the next start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
+from logprobe.collectors.spool.durable import fsync_folder, make_durable
+from logprobe.collectors.spool.segments import SegmentPath, run_dir
+from logprobe.monitor.home import Home
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.part import Part
+from logprobe.monitor.store.store import Store
+
+RETRY: Final = "quarantine.retry"
+DROP: Final = "quarantine.drop"
+
+_FORGET: Final = "DELETE FROM quarantine WHERE path = $path"
+_PLACE: Final = "quarantine/"
+_DEPTH: Final = 3  # <run>/<writer>/<file>
+
+Row = Mapping[str, Any]
+
+
+def part(store: Store, _: threading.Event) -> Part:
+    """What the service offers."""
+    return Part(actions=actions.offered(_ACTIONS, store))
+
+
+def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Does one, through the service if one runs, else with the home to ourselves.
+
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    """
+    return actions.perform(_ACTIONS, home, name, document)
+
+
+def full_name(file: str) -> str:
+    """A file as the store names it; people may leave ``quarantine/`` away.
+
+    >>> full_name("run/writer/x.arrow")
+    'quarantine/run/writer/x.arrow'
+    """
+    return file if file.startswith(_PLACE) else _PLACE + file
+
+
+def _retry(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"file", "author"}`` → ``{"file", "status"}``: ``returned`` to the spool, or ``gone`` already."""
+    return _handle(store, document, now, _put_back, ("returned", "moved back to the spool"))
+
+
+def _drop(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"file", "author"}`` → ``{"file", "status"}``: ``dropped``, or ``gone`` already."""
+    return _handle(store, document, now, _remove, ("dropped", "dropped from quarantine"))
+
+
+def _handle(
+    store: Store,
+    document: Mapping[str, Any],
+    now: datetime,
+    do: Callable[[Home, Path, Row], None],
+    done: tuple[str, str],
+) -> dict[str, Any]:
+    name, author = full_name(actions.text(document, "file")), actions.text(document, "author")
+    rows = [row for row in store.read("quarantine_list", run=None).to_pylist() if row["path"] == name]
+    if not rows:
+        return {"file": name, "status": "gone"}
+    status, words = done
+    try:
+        do(store.home, store.home.path / name, rows[0])
+    except FileNotFoundError:
+        status, words = "gone", "removed from the list: the file no longer exists"
+    except OSError as error:
+        raise StoreError(f"{name}: cannot be moved or removed ({error}); it stays in quarantine") from error
+    with store.transaction() as cursor:
+        cursor.execute(_FORGET, {"path": name})
+        about = f"{rows[0]['reason']}, {rows[0]['bytes']:,} bytes: {rows[0]['message']}"
+        store.execute(cursor, "alert_audit_write", time=now, author=author, action=words, subject=name, words=about)
+    return {"file": name, "status": status}
+
+
+def _put_back(home: Home, file: Path, row: Row) -> None:
+    target = home.path / row["origin"]
+    _check_segment_place(home, target)
+    if os.path.lexists(target):
+        raise ConfigurationError(f"{row['origin']}: a file of that name is already in the spool; check it first")
+    file.lstat()  # what is gone needs no folder
+    make_durable(target.parent)
+    file.rename(target)
+    fsync_folder(target.parent)  # before the row goes
+
+
+def _check_segment_place(home: Home, target: Path) -> None:
+    """Raises `ConfigurationError` when a file there could never be ingested."""
+    try:
+        run = SegmentPath.parse(target).run
+        depth = len(target.relative_to(home.spool).parts)
+    except (SegmentError, ValueError):
+        run, depth = "", 0
+    if depth != _DEPTH or run_dir(home.path, run) != target.parent.parent:
+        raise ConfigurationError(
+            f"{home.relative(target)} is not a valid segment path, so a retry cannot help; drop the file, or move it by hand"
+        )
+
+
+def _remove(_: Home, file: Path, __: Row) -> None:
+    if stat.S_ISDIR(file.lstat().st_mode):
+        shutil.rmtree(file)
+    else:
+        file.unlink()
+
+
+_ACTIONS: Final[actions.Actions] = {
+    RETRY: ("move a file from quarantine back to the spool", _retry),
+    DROP: ("permanently delete a file from quarantine", _drop),
+}

@@ -1,0 +1,120 @@
+"""Which rows of a segment can be used: those whose lists have one length, and that say which sample they are about.
+
+A row that does not fit together is left out and counted; the rows around it are good data. A segment that lacks a column without
+which no row can be used is refused as a whole (`SegmentError`, reason ``columns``): quarantine keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.spool.schema import TRAINING_FLOATS
+from logprobe.collectors.spool.segments import Segment
+from logprobe.monitor import ragged
+
+# Without these a row says nothing that could be stored; every other column may be null.
+_REQUIRED: Final[dict[str, tuple[str, ...]]] = {
+    "training": ("step", "sample_id", "token_ids"),
+    "rollout": ("sample_id", "token_ids"),
+    "step": ("step",),
+    "weights": (),
+    "config": ("fingerprint", "kind", "document"),
+    "health": ("event",),
+    "statistics": ("step", "sample_id", "n_total", "n_expected"),
+}
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "training": ("mask", *TRAINING_FLOATS),
+    "rollout": ("logprobs", "step_times"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SoundRows:
+    """The usable rows of a segment, with ``run, segment_id, row`` in front, and what was wrong with the others."""
+
+    table: pa.Table
+    tokens: int
+    bad_rows: int
+    bad_tokens: int
+    reasons: dict[str, int]
+    first_bad_step: int | None
+
+
+def sound_rows(segment: Segment) -> SoundRows:
+    """Checks the rows of one segment. Raises `SegmentError` (reason ``columns``) when none of them can be used."""
+    kind, table = segment.where.kind, segment.table.replace_schema_metadata()
+    _check_required(segment)
+    faults = dict(_faults(kind, table))
+    bad = np.logical_or.reduce(list(faults.values())) if faults else np.zeros(table.num_rows, np.bool_)
+    tokens = _tokens(kind, table)
+    steps = table["step"].filter(pa.array(bad)).drop_null() if "step" in table.column_names else ()
+    rows = pa.array(np.flatnonzero(~bad).astype(np.int32))
+    good = table.take(rows) if bad.any() else table
+    return SoundRows(
+        table=_with_key(segment, good, rows),
+        tokens=int(tokens[~bad].sum()),
+        bad_rows=int(bad.sum()),
+        bad_tokens=int(tokens[bad].sum()),
+        reasons={reason: int(rows.sum()) for reason, rows in faults.items() if rows.any()},
+        first_bad_step=pc.min(steps).as_py() if len(steps) else None,
+    )
+
+
+def _check_required(segment: Segment) -> None:
+    table = segment.table
+    names = [name for name in _REQUIRED[segment.where.kind] if table[name].null_count == table.num_rows]
+    if table.num_rows and names:
+        raise SegmentError(
+            "columns", f"{segment.where.path}: no row has {', '.join(names)}; was it written by logprobe?"
+        )
+
+
+def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Reason → rows [S] to which it applies."""
+    for name in _REQUIRED[kind]:
+        yield f"{name} is null", np.asarray(table[name].is_null())
+    if kind not in _LISTS:
+        return
+    expected = ragged.lengths(table["token_ids"])
+    for name in _LISTS[kind]:
+        found = ragged.lengths(table[name])
+        yield f"{name} and token_ids differ in length", (found >= 0) & (found != expected)
+    routes = ragged.lengths(table["routes"])
+    yield "the length of routes is not a multiple of token_ids", (routes > 0) & (routes % np.maximum(expected, 1) != 0)
+    for name in ("token_ids", "mask"):
+        if name in table.column_names:
+            yield f"{name} contains nulls", _lists_with_nulls(table[name])
+
+
+def _lists_with_nulls(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    array = ragged.one_array(column)
+    elements = array.flatten()
+    if elements.null_count == 0:
+        return np.zeros(len(array), np.bool_)
+    offsets = ragged.offsets_of(np.maximum(ragged.lengths(column), 0))
+    return ragged.sums(np.asarray(elements.is_null()), offsets) > 0
+
+
+def _tokens(kind: str, table: pa.Table) -> NDArray[np.int64]:
+    if kind in _LISTS:
+        return np.maximum(ragged.lengths(table["token_ids"]), 0)
+    if kind == "statistics":
+        return np.asarray(table["n_total"].fill_null(0), dtype=np.int64)
+    return np.zeros(table.num_rows, np.int64)
+
+
+def _with_key(segment: Segment, table: pa.Table, rows: pa.Array) -> pa.Table:
+    columns = {
+        "run": pa.repeat(segment.where.run, len(rows)),
+        "segment_id": pa.repeat(segment.segment_id, len(rows)),
+        "row": rows,
+    }
+    return pa.table({**columns, **{name: table[name] for name in table.column_names}})

@@ -1,0 +1,134 @@
+"""One trained sequence made of several engine requests: which of its tokens each request sampled. Pure.
+
+Where every request says how long its prompt was, each has its place: the prompt of a later request holds all that came before, so its first
+token lies as far behind the first one of the sequence as its prompt is longer. What it sampled beyond the start of the next request (an
+abort came too late, a stop string was cut off) was not trained on. Where the trainer kept only what the policy sampled, the requests stand
+one behind the other instead. A placement counts only if all ids under the mask agree.
+
+Dimensions: ``_N`` tokens of the trainer's record, ``_K`` those under its mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the engine recorded of one request: the row of rollout_sequences, and its token lists."""
+
+    row: Mapping[str, Any]
+    token_ids: Ids
+    logprobs: NDArray[np.float32]  # NaN: the engine gave none
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The tokens `theirs_P` (ascending) of a part are those under the trainer's mask from number `start` on."""
+
+    part: Part
+    start: int
+    theirs_P: NDArray[np.intp]
+
+    @property
+    def end(self) -> int:
+        """The first token under the mask behind them."""
+        return self.start + len(self.theirs_P)
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The parts of one sequence in their places; `placed` is None where ids do not agree."""
+
+    token_ids_K: Ids
+    parts: Sequence[Part]
+    placed: Sequence[Placed] | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every token under the mask was sampled by one of the parts."""
+        return self.placed is not None and sum(len(place.theirs_P) for place in self.placed) == len(self.token_ids_K)
+
+    def logprobs_K(self) -> NDArray[np.float32]:
+        """[K] r at the source; NaN where no part sampled the token."""
+        found_K = np.full(len(self.token_ids_K), np.nan, np.float32)
+        for place in self.placed or ():
+            found_K[place.start : place.end] = place.part.logprobs[place.theirs_P]
+        return found_K
+
+    def spans(self) -> list[dict[str, Any]]:
+        """Weight versions of the tokens under the mask; neighbours of one version are one span."""
+        spans: list[dict[str, Any]] = []
+        for span in (found for place in self.placed or () for found in _spans(place)):
+            if spans and spans[-1]["end"] == span["start"] and spans[-1]["version"] == span["version"]:
+                spans[-1] = spans[-1] | {"end": span["end"]}
+            else:
+                spans.append(span)
+        return spans
+
+
+def trajectory(token_ids_N: Ids, mask_N: NDArray[np.bool_], parts: Sequence[Part]) -> Trajectory:
+    """Finds the places of `parts`, which are in the order of sampling.
+
+    >>> first = Part({"prompt_length": 2, "spans": []}, np.array([5, 6, 7]), np.zeros(3, np.float32))  # 7 was never sent
+    >>> second = Part({"prompt_length": 6, "spans": []}, np.array([8]), np.zeros(1, np.float32))
+    >>> tokens, mask = np.array([5, 6, 90, 91, 8]), np.array([True, True, False, False, True])
+    >>> [(place.start, place.end) for place in trajectory(tokens, mask, [first, second]).placed]
+    [(0, 2), (2, 3)]
+    """
+    ids_K = token_ids_N[mask_N]
+    for places in (_by_prompts(mask_N, parts), _in_a_row(ids_K, parts)):
+        if (
+            places is not None
+            and all(_agrees(place, ids_K) for place in places)
+            and any(len(place.theirs_P) for place in places)
+        ):
+            return Trajectory(ids_K, parts, places)
+    return Trajectory(ids_K, parts, None)
+
+
+def _agrees(place: Placed, ids_K: Ids) -> bool:
+    return np.array_equal(ids_K[place.start : place.end], place.part.token_ids[place.theirs_P])
+
+
+def _by_prompts(mask_N: NDArray[np.bool_], parts: Sequence[Part]) -> list[Placed] | None:
+    lengths = [part.row["prompt_length"] for part in parts]
+    if None in lengths or not mask_N.any() or any(after < before for before, after in pairwise(lengths)):
+        return None
+    base = int(np.argmax(mask_N))
+    starts = [min(base + length - lengths[0], len(mask_N)) for length in lengths]
+    places = []
+    for part, start, end in zip(parts, starts, [*starts[1:], len(mask_N)], strict=True):
+        theirs_P = np.flatnonzero(mask_N[start : min(end, start + len(part.token_ids))])
+        places.append(Placed(part, int(mask_N[:start].sum()), theirs_P))
+    return places
+
+
+def _in_a_row(ids_K: Ids, parts: Sequence[Part]) -> list[Placed] | None:
+    """One behind the other, each as far as its ids agree; nothing comes behind the last one that could explain other ids."""
+    places, start = [], 0
+    for number, part in enumerate(parts, 1):
+        theirs = part.token_ids[: len(ids_K) - start]
+        differs = theirs != ids_K[start : start + len(theirs)]
+        count = int(np.argmax(differs)) if differs.any() else len(theirs)
+        if number == len(parts) and count < len(theirs):
+            return None
+        places.append(Placed(part, start, np.arange(count)))
+        start += count
+    return places
+
+
+def _spans(place: Placed) -> Iterator[dict[str, Any]]:
+    """Spans of a part in the places of the trainer's tokens; what no span says is unknown anyway."""
+    for span in place.part.row["spans"] or ():
+        start, end = (int(np.searchsorted(place.theirs_P, span[name])) for name in ("start", "end"))
+        if start < end:
+            yield {"start": place.start + start, "end": place.start + end, "version": span["version"]}

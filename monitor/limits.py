@@ -1,0 +1,131 @@
+"""What a file from outside may cost, in one place: no file can set these limits for itself.
+
+Whoever reads the file can raise one in the environment, by the name that the error says; docs/security.md lists them all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from logprobe.collectors.errors import ConfigurationError
+
+_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit. `words`: what is limited; `default`: in `unit`."""
+
+    variable: str
+    words: str
+    default: int
+    unit: str
+
+    @property
+    def value(self) -> int:
+        """In bytes, or as a count. Raises `ConfigurationError` when the environment holds no whole number above 0."""
+        text = os.environ.get(self.variable, "")
+        if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
+            raise ConfigurationError(f"{self.variable}={text!r}: must be a whole number above 0")
+        return (int(text) if text else self.default) * _UNITS[self.unit]
+
+    def __str__(self) -> str:
+        size = self.value // _UNITS[self.unit]
+        return f"{size:,} {self.unit}".rstrip()
+
+    def exceeded(self, what: str) -> ConfigurationError:
+        """The error that says `what` is over the limit, which limit, and how to raise it."""
+        return ConfigurationError(
+            f"{what}; the limit for {self.words} is {self}. If you trust the file, set {self.variable} to raise it"
+        )
+
+
+SETTINGS: Final = Limit("LOGPROBE_SETTINGS_KIB", "a settings file", 256, "KiB")
+SETTINGS_VALUES: Final = Limit("LOGPROBE_SETTINGS_VALUES", "values in a settings file, aliases expanded", 20_000, "")
+TOKENIZER: Final = Limit("LOGPROBE_TOKENIZER_MIB", "a tokenizer.json", 256, "MiB")
+IMPORT_FILES: Final = Limit("LOGPROBE_IMPORT_FILES", "files in one import", 100_000, "")
+IMPORT_UNIT: Final = Limit("LOGPROBE_IMPORT_UNIT_MIB", "one line, row or record of an imported file", 64, "MiB")
+IMPORT_MEMORY: Final = Limit("LOGPROBE_IMPORT_MEMORY_GIB", "the memory that reading one file may take", 4, "GiB")
+IMPORT_EXPANSION: Final = Limit("LOGPROBE_IMPORT_EXPANSION", "bytes read per byte of an imported file", 200, "")
+IMPORT_FREE: Final = Limit("LOGPROBE_IMPORT_FREE_MIB", "the expansion allowed for a file of any size", 256, "MiB")
+RELAY_SEGMENT: Final = Limit("LOGPROBE_RELAY_SEGMENT_MIB", "one segment from a relay", 256, "MiB")
+RELAY_SPOOL: Final = Limit(
+    "LOGPROBE_RELAY_SPOOL_GIB", "what waits to be ingested, before relays are told to wait", 20, "GiB"
+)
+RELAY_MEMORY: Final = Limit(
+    "LOGPROBE_RELAY_MEMORY_GIB", "the memory of the process that receives from relays", 4, "GiB"
+)
+ALL: Final = (
+    SETTINGS,
+    SETTINGS_VALUES,
+    TOKENIZER,
+    IMPORT_FILES,
+    IMPORT_UNIT,
+    IMPORT_MEMORY,
+    IMPORT_EXPANSION,
+    IMPORT_FREE,
+    RELAY_SEGMENT,
+    RELAY_SPOOL,
+    RELAY_MEMORY,
+)
+
+
+def read_text(file: Path, limit: Limit, *, not_for: int = 0) -> str:
+    """The text of a regular file. Raises as `read_bytes`, and `UnicodeDecodeError`."""
+    return read_bytes(file, limit, not_for=not_for).decode("utf-8")
+
+
+def settings_text(file: Path) -> str | None:
+    """The text of a home's settings; None without a file. Raises `ConfigurationError` when it is no settings file or cannot be read."""
+    try:
+        return read_text(file, SETTINGS)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: cannot be read ({error})") from error
+
+
+def read_bytes(file: Path, limit: Limit, *, not_for: int = 0) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        ConfigurationError: it is none, it is larger than `limit`, or its mode has one of the bits `not_for`.
+        OSError: it cannot be read.
+    """
+    # Opening a FIFO would wait for a writer; a device may have no end.
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as opened:
+        mode = os.fstat(opened.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigurationError(f"{file} is not a regular file; copy its content to one")
+        if mode & not_for:
+            raise ConfigurationError(f"{file} holds a secret, and others can read or change it; run: chmod 600 {file}")
+        content = opened.read(limit.value + 1)
+    if len(content) > limit.value:
+        raise limit.exceeded(f"{file} is larger than {limit}")
+    return content
+
+
+def lines(file: BinaryIO) -> Iterator[tuple[bytes, str | None]]:
+    """The lines of a file with their ends. One that is too long is its SHA-256 instead, and what is wrong with it."""
+    most = IMPORT_UNIT.value
+    while line := file.readline(most):
+        if len(line) < most or line.endswith(b"\n"):
+            yield line, None
+        else:
+            yield _too_long(file, line)
+
+
+def _too_long(file: BinaryIO, line: bytes) -> tuple[bytes, str]:
+    digest, size = hashlib.sha256(line), len(line)
+    while not line.endswith(b"\n") and (line := file.readline(_BLOCK)):
+        digest.update(line)
+        size += len(line)
+    end = b"\n" if line.endswith(b"\n") else b""
+    return digest.digest() + end, str(IMPORT_UNIT.exceeded(f"a line of {size:,} bytes"))

@@ -1,0 +1,153 @@
+"""The job that moves raw files from the disk to the object store, and removes objects that nothing names any more.
+
+Ingest writes to the disk and waits for no network. A file that is old enough is merged with its neighbours, copied and read back; then
+one transaction makes the object count, and the file goes when the last read that began before has ended. An object's address is noted
+as one to be removed before its upload begins, and struck out by that transaction: whatever is interrupted leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Final
+
+from logprobe.collectors.errors import ObjectStoreError
+from logprobe.monitor.objects.settings import StorageSettings
+from logprobe.monitor.store.retention import Kept, Retention, over
+from logprobe.monitor.store.store import Store
+
+_MOST_OF_DISK: Final = (
+    0.5  # of the disk's budget that files may take before they move early: it must not remove what could move
+)
+
+_MOST_FAILURES: Final = 3  # of one run: by then it is the object store
+
+
+@dataclass(slots=True)
+class MovingReport:
+    """What one run did, and what is left to do."""
+
+    moved_files: int = 0
+    moved_bytes: int = 0
+    removed_objects: int = 0
+    waiting_files: int = 0  # that should be in the object store by now
+    waiting_bytes: int = 0
+    waiting_seconds: float | None = None  # since the oldest of them should have moved; None: none waits
+    to_remove: int = 0  # objects
+    stored_files: int = 0
+    stored_bytes: int = 0
+    place: str | None = None
+    seconds: float = 0.0
+    problem: str | None = None  # why something did not work; it is tried again
+
+
+class Mover:
+    """Moves a home's raw files. One per home, used by one thread at a time."""
+
+    def __init__(self, store: Store, retention: Retention, stopping: threading.Event) -> None:
+        """`stopping`: when set, work ends after the file in hand."""
+        self._store = store
+        self._retention = retention
+        self._stopping = stopping
+
+    def run_once(self, *, now: datetime | None = None) -> MovingReport:
+        """Removes what is to be removed, then moves what is due; what the object store refuses is tried again next time.
+
+        Raises:
+            StoreError: the home's own store refused.
+            ConfigurationError: ``storage.yaml`` is wrong.
+        """
+        started = time.perf_counter()
+        settings, report, now = self._store.objects.settings, MovingReport(), now or datetime.now(UTC)
+        report.place = settings.raw
+        try:
+            self._remove(report)
+            self._move(settings, now, report)
+        except ObjectStoreError as error:
+            report.problem = str(error)
+        if settings.raw is not None or report.problem is not None:
+            self._look(settings, now, report)
+        report.seconds = time.perf_counter() - started
+        return report
+
+    def _remove(self, report: MovingReport) -> None:
+        oldest = self._store.oldest_read()
+        for row in self._store.read("doomed_objects").to_pylist():
+            if self._stopping.is_set() or (oldest is not None and row["since"].timestamp() >= oldest):
+                return  # a read that began before may need it
+            self._store.objects.remove(row["url"])
+            with self._store.transaction() as cursor:
+                self._store.execute(cursor, "spare_object", url=row["url"])
+            report.removed_objects += 1
+
+    def _move(self, settings: StorageSettings, now: datetime, report: MovingReport) -> None:
+        if settings.raw is None:
+            return
+        self._retention.merge(self._due(settings, now))
+        failures = 0
+        for file in self._due(settings, now):
+            if self._stopping.is_set():
+                return
+            try:
+                self._upload(file, object_address(settings.raw, file), report)
+            except ObjectStoreError as error:  # one file that cannot be read must not hold up the others
+                report.problem, failures = str(error), failures + 1
+                if failures == _MOST_FAILURES:
+                    return
+
+    def _upload(self, file: Kept, url: str, report: MovingReport) -> None:
+        with self._store.transaction() as cursor:
+            self._store.execute(cursor, "doom_object", url=url)
+        with self._store.holding_files():
+            path = self._store.home.path / file.path
+            if not path.exists():  # merged or removed since it was found to be due
+                return
+            self._store.objects.put(path, url)
+        with self._store.transaction() as cursor:
+            self._store.execute(cursor, "raw_move", path=file.path, url=url)
+            moved = bool(cursor.fetchall())
+            if moved:  # else the object is of no use, and goes next time
+                self._store.execute(cursor, "spare_object", url=url)
+        if moved:
+            self._store.retire([file.path])
+            report.moved_files += 1
+            report.moved_bytes += file.bytes
+
+    def _due(self, settings: StorageSettings, now: datetime) -> list[Kept]:
+        return due(self._retention.files(), settings, self._retention.policy.max_bytes, now)
+
+    def _look(self, settings: StorageSettings, now: datetime, report: MovingReport) -> None:
+        files = self._retention.files()
+        stored = [file for file in files if file.location is not None]
+        report.stored_files, report.stored_bytes = len(stored), _size(stored)
+        report.to_remove = self._store.read("doomed_objects").num_rows
+        if settings.raw is None:
+            return
+        waiting = due(files, settings, self._retention.policy.max_bytes, now)
+        report.waiting_files, report.waiting_bytes = len(waiting), _size(waiting)
+        if waiting:
+            age = (now - waiting[0].created_at).total_seconds() - settings.after
+            report.waiting_seconds = round(max(0.0, age), 1)
+
+
+def due(files: Sequence[Kept], settings: StorageSettings, budget: int | None, now: datetime) -> list[Kept]:
+    """The files on the disk that should be in the object store, oldest first. `files`: oldest first. `budget`: bytes of the disk."""
+    on_disk = [file for file in files if file.location is None]
+    early = {file.path for file in over(on_disk, int(budget * _MOST_OF_DISK))} if budget is not None else set()
+    oldest = now - timedelta(seconds=settings.after)
+    return [file for file in on_disk if file.created_at <= oldest or file.path in early]
+
+
+def object_address(place: str, file: Kept) -> str:
+    """Address of a file's object: run and kind are folders, the steps are in the name."""
+    _, run, kind, name = PurePosixPath(file.path).parts
+    steps = "" if file.min_step is None or file.max_step is None else f"{file.min_step:09d}-{file.max_step:09d}-"
+    return f"{place}/{run}/{kind}/{steps}{name}"
+
+
+def _size(files: Iterable[Kept]) -> int:
+    return sum(file.bytes for file in files)

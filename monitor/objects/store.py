@@ -1,0 +1,153 @@
+"""An object store as three operations on addresses: open, put, remove. Each fails with one sentence that names the store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from logprobe.collectors.errors import ObjectStoreError
+from logprobe.collectors.spool.durable import fsync_folder
+from logprobe.monitor.objects import amazon
+from logprobe.monitor.objects.settings import StorageSettings
+
+_CONNECT_SECONDS: Final = 5.0
+_ATTEMPTS: Final = 3
+_CHUNK: Final = 8 << 20
+_OPEN_FILES: Final = 256
+_DETAIL: Final = 160  # characters of what a library says
+# Amazon's SDK adds checksums to uploads in a form that many stores which speak S3 refuse.
+_CHECKSUMS: Final = "AWS_REQUEST_CHECKSUM_CALCULATION"
+_CAUSES: Final = (
+    (r"NO_?SUCH_?BUCKET", "has no such bucket"),
+    (
+        r"ACCESS_?DENIED|INVALID_?ACCESS|SIGNATURE|EXPIRED|HTTP status 40[013]\b|credentials|Unauthenticated|Permission ?denied",
+        "refuses the credentials of this environment",
+    ),
+    (r"NETWORK_CONNECTION|curlCode|Connection|timed? ?out|UNAVAILABLE|Could not connect|SLOW_DOWN", "does not answer"),
+)
+
+
+class ObjectStore:
+    """The object stores that a home's files lie in. Safe to share between threads."""
+
+    def __init__(self, settings: StorageSettings) -> None:
+        """Connects to nothing yet."""
+        self.settings = settings
+        # Objects never change: one that was opened needs not be asked for its size again.
+        self._opened = lru_cache(maxsize=_OPEN_FILES)(self._open)
+
+    def opened(self, url: str) -> pa.NativeFile:
+        """The object, to be read by `read_at` only. Raises `ObjectStoreError`."""
+        with _explained(url):
+            return self._opened(url)
+
+    def read(self, url: str, begin: int, length: int) -> bytes:
+        """A part of an object. Raises `ObjectStoreError`."""
+        with _explained(url):
+            return bytes(self._opened(url).read_at(length, begin))
+
+    def put(self, path: Path, url: str) -> None:
+        """Copies a Parquet file to an object, and reads size and footer back. Raises `ObjectStoreError`."""
+        with _explained(url):
+            files, key = _file_system(url, self.settings.endpoint, self.settings.region)
+            if isinstance(files, fs.LocalFileSystem):
+                Path(key).parent.mkdir(parents=True, exist_ok=True)
+            with path.open("rb") as source, files.open_output_stream(key) as target:
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+            if isinstance(files, fs.LocalFileSystem):
+                _sync(Path(key))
+            self._compare(path, files, key, url)
+
+    def remove(self, url: str) -> None:
+        """Removes an object; one that is not there is removed already. Raises `ObjectStoreError`."""
+        with _explained(url):
+            files, key = _file_system(url, self.settings.endpoint, self.settings.region)
+            if isinstance(files, fs.S3FileSystem):
+                amazon.remove(key, self.settings.endpoint, self.settings.region)
+            elif files.get_file_info(key).type != fs.FileType.NotFound:
+                files.delete_file(key)
+
+    def _open(self, url: str) -> pa.NativeFile:
+        files, key = _file_system(url, self.settings.endpoint, self.settings.region)
+        return files.open_input_file(key)
+
+    def _compare(self, path: Path, files: fs.FileSystem, key: str, url: str) -> None:
+        with files.open_input_file(key) as stored:
+            same = stored.size() == path.stat().st_size and pq.read_metadata(stored).equals(pq.read_metadata(path))
+        if not same:
+            raise ObjectStoreError(f"{url} differs from what was sent; it is sent again")
+
+
+@lru_cache(maxsize=16)
+def _connected(scheme: str, authority: str, endpoint: str | None, region: str | None) -> fs.FileSystem:
+    if scheme == "s3":
+        if endpoint is not None:
+            os.environ.setdefault(_CHECKSUMS, "when_required")
+        return fs.S3FileSystem(
+            endpoint_override=endpoint,
+            region=region,
+            connect_timeout=_CONNECT_SECONDS,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+        )
+    if scheme == "file":
+        return fs.LocalFileSystem()
+    found, _ = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+    return found
+
+
+def _file_system(url: str, endpoint: str | None, region: str | None) -> tuple[fs.FileSystem, str]:
+    """The file system of an address, and the object's name in it."""
+    parts = urlsplit(url)
+    files = _connected(parts.scheme, parts.netloc, endpoint, region)
+    if parts.scheme == "file":
+        return files, parts.path  # as it is: a run's name is quoted in it
+    container = parts.username or parts.netloc  # abfs://container@account/…
+    return files, f"{container}{parts.path}"
+
+
+@contextmanager
+def _explained(url: str) -> Iterator[None]:
+    try:
+        yield
+    except ObjectStoreError:
+        raise
+    except FileNotFoundError as error:
+        raise ObjectStoreError(f"{url}: no such object, or no such bucket") from error
+    except (OSError, pa.ArrowException, amazon.RefusedError) as error:
+        raise ObjectStoreError(f"{store_of(url)} {_cause(str(error))}") from error
+
+
+def store_of(url: str) -> str:
+    """The bucket of an address, as messages name it.
+
+    >>> store_of("s3://bucket/prefix/run/training/1.parquet")
+    's3://bucket'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else url
+
+
+def _cause(text: str) -> str:
+    detail = " ".join(text.split())
+    short = detail if len(detail) <= _DETAIL else f"…{detail[-_DETAIL:]}"
+    for pattern, words in _CAUSES:
+        if re.search(pattern, detail, re.IGNORECASE):
+            return f"{words} ({short})"
+    return f"failed ({short})"
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    fsync_folder(path.parent)

@@ -1,0 +1,54 @@
+"""What the processes of scorers share: reading the job, writing the answer, ending with the parent."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def answer_job(
+    main: Callable[[Mapping[str, Any], Path], dict[str, Any]], job: Path | None = None, answer: Path | None = None
+) -> None:
+    """Runs `main` on a job, by default that of the command line, and writes its answer; what it raises becomes ``{"error": …}``."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _answer(main, job or Path(sys.argv[1]), answer or Path(sys.argv[2]))
+        code = 0
+    except OSError as error:  # a full disk is no result, which would be kept
+        sys.stdout.write(f"{type(error).__name__}: {error}\n")
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)  # engines leave threads behind that take their time to end
+
+
+def _answer(main: Callable[[Mapping[str, Any], Path], dict[str, Any]], job: Path, answer: Path) -> None:
+    try:
+        document = main(json.loads(job.read_text(encoding="utf-8")), job.parent)
+    except (Exception, SystemExit) as error:  # what does not start is a result
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        document = {"error": _words(error)}
+    temporary = answer.with_suffix(".tmp")
+    temporary.write_text(json.dumps(document), encoding="utf-8")
+    temporary.replace(answer)
+
+
+def _words(error: BaseException) -> str:
+    """The first informative line of an error; causes first, since wrappers say little."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # pydantic puts the count of errors first, the field next and the words third.
+    chosen = lines[2] if len(lines) > 2 and "validation error" in lines[0] else (lines or ["no message"])[0]  # noqa: PLR2004
+    return f"{type(error).__name__}: {chosen}"[:400]
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()  # returns when the parent closes its end, or dies
+    os._exit(1)

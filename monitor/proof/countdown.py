@@ -1,0 +1,72 @@
+"""How far an experiment is: arms done, arms expected, and about how long the rest takes."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_KEPT: Final = 0.5  # seconds; an arm that took less came from the cache and says nothing about the others
+_WIDTH: Final = 20
+
+
+class Countdown:
+    """Says a line before each arm; arms may run in several threads.
+
+    Args:
+        say: gets the line.
+        clock: monotonic seconds.
+        at_once: how many arms run at a time.
+
+    >>> seconds = iter([0.0, 30.0, 30.0, 60.0])
+    >>> countdown = Countdown(print, lambda: next(seconds))
+    >>> countdown.expect(4)
+    >>> with countdown.arm("baseline: engine"):
+    ...     pass
+    [--------------------] 1/4: baseline: engine
+    >>> with countdown.arm("dtype=float32"):
+    ...     pass
+    [=====---------------] 2/4, about 2 min left: dtype=float32
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        at_once: int = 1,
+    ) -> None:
+        self._say, self._clock, self._at_once = say, clock, at_once
+        self._expected = self._begun = self._done = 0
+        self._durations: list[float] = []
+        self._lock = threading.Lock()
+
+    def expect(self, arms: int) -> None:
+        """So many more are going to be started."""
+        self._expected += arms
+
+    @contextmanager
+    def arm(self, words: str) -> Iterator[None]:
+        """An arm, from its start to its end."""
+        with self._lock:
+            self._begun += 1
+            self._expected = max(self._expected, self._begun)
+            self._say(f"{self._bar()} {self._begun}/{self._expected}{self._left()}: {words}")
+        began = self._clock()
+        yield
+        took = self._clock() - began
+        with self._lock:
+            self._done += 1
+            self._durations += [took] if took > _KEPT else []
+
+    def _bar(self) -> str:
+        full = _WIDTH * self._done // self._expected
+        return f"[{'=' * full}{'-' * (_WIDTH - full)}]"
+
+    def _left(self) -> str:
+        if not self._durations:
+            return ""
+        mean = sum(self._durations) / len(self._durations)
+        return f", about {math.ceil((self._expected - self._done) * mean / self._at_once / 60)} min left"

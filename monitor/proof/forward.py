@@ -1,0 +1,107 @@
+"""Log-probs by a plain transformers forward pass: the neutral reference q, and the trainer t′ that logprobe ships.
+
+A function for ``--trainer module:function`` has the signature of `score`: it gets the sequences and the checkpoint, and
+returns one list of log-probs per sequence. Keyword arguments beyond those are settings that `logprobe bisect` may change; a
+function that lacks one is reported as not testable for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def score(
+    sequences: Sequence[Mapping[str, Any]],
+    model: Path,
+    *,
+    dtype: str = "float32",
+    head_dtype: str | None = None,
+    attn_implementation: str = "eager",
+    temperature: float | None = None,
+    dropout: float = 0.0,
+    shift: int = 0,
+    mask_shift: int = 0,
+    packing: bool = False,
+) -> list[list[float]]:
+    """Log-probs of the response tokens.
+
+    Args:
+        sequences: each with `prompt_ids`, `response_ids` and `temperature`.
+        model: folder of a Hugging Face checkpoint.
+        dtype: of weights and activations.
+        head_dtype: of the last matrix product; None: as `dtype`.
+        attn_implementation: as transformers names it.
+        temperature: instead of each sequence's own.
+        dropout: probability of attention dropout; above 0 the model is in training mode.
+        shift: how many positions too late the logits are read; 0 is right.
+        mask_shift: how many positions too late the response mask begins: log-probs of neighbouring tokens; 0 is right.
+        packing: all sequences in one row without boundaries, as a trainer does that forgets to reset attention.
+
+    Returns:
+        One list per sequence, computed from logits in float32 (float64 when `dtype` is).
+    """
+    network = _network(model, dtype, attn_implementation, dropout)
+    wide = torch.float64 if dtype == "float64" else torch.float32
+    answers = []
+    before: list[int] = []
+    for sequence in sequences:
+        context, response = [*before, *sequence["prompt_ids"]], sequence["response_ids"]
+        with torch.no_grad():
+            logits = _logits(network, [*context, *response], head_dtype)
+        first = len(context) + mask_shift
+        scaled = _rows(logits, first - 1 + shift, len(response)).to(wide) / (temperature or sequence["temperature"])
+        tokens = _rows(torch.tensor([*context, *response], device=logits.device), first, len(response))
+        answers.append(scaled.log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist())
+        if packing:
+            before = [*context, *response][-_room(network, sequences) :]
+    return answers
+
+
+def _network(model: Path, dtype: str, attn_implementation: str, dropout: float) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - heavy
+
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(model, local_files_only=True)
+    if dropout:
+        config.attention_dropout = dropout
+    network = AutoModelForCausalLM.from_pretrained(
+        model,
+        config=config,
+        dtype=getattr(torch, dtype),
+        attn_implementation=attn_implementation,
+        local_files_only=True,
+    )
+    if dropout:  # two trainers never draw the same masks
+        torch.seed()
+    network.train(dropout > 0)
+    return network.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _logits(network: Any, ids: Sequence[int], head_dtype: str | None) -> Tensor:
+    """[tokens, vocabulary], as the model computes them; with `head_dtype` the last product is done here."""
+    inputs = torch.tensor([list(ids)], device=network.device)
+    if head_dtype is None:
+        logits: Tensor = network(input_ids=inputs, use_cache=False).logits[0]
+        return logits
+    hidden = network.base_model(input_ids=inputs, use_cache=False).last_hidden_state[0]
+    dtype = getattr(torch, head_dtype)
+    product: Tensor = hidden.to(dtype) @ network.get_output_embeddings().weight.to(dtype).T
+    return product
+
+
+def _rows(values: Tensor, start: int, length: int) -> Tensor:
+    """`length` positions from `start`; beyond the end the last one is repeated, as a padded batch would have something there."""
+    places = torch.arange(start, start + length, device=values.device).clamp(0, len(values) - 1)
+    return values[places]
+
+
+def _room(network: Any, sequences: Sequence[Mapping[str, Any]]) -> int:
+    """Tokens of earlier sequences that fit in front of the longest one."""
+    longest = max(len(sequence["prompt_ids"]) + len(sequence["response_ids"]) for sequence in sequences)
+    most = int(network.config.max_position_embeddings)
+    return max(min(most - longest, 4 * longest), 1)

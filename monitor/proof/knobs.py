@@ -1,0 +1,125 @@
+"""Every setting that `logprobe bisect` can try, declared in one place. Pure data.
+
+Names are vLLM's own argument names; the trainer's have ``trainer.`` before them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from logprobe.collectors.errors import ConfigurationError
+
+Side = Literal["engine", "engine_state", "trainer"]
+Hardware = Literal["any", "cuda"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Knob:
+    """One setting.
+
+    Attributes:
+        name: as vLLM, or the trainer's function, calls it.
+        side: whose it is.
+        safe: the value that parity is expected with, in words.
+        cause: the diagnosis cause that it proves; None: none has its name.
+        price: what the safe value usually costs.
+        engine: fields of vLLM's `EngineArgs` for the safe value.
+        environment: variables of the engine's process.
+        sampling: sampling params; the value is the neutral one.
+        trainer: keyword argument of the trainer's function with its safe value.
+        faulty: values of it that may reproduce a recorded t on top of the reference.
+        hardware: on which the setting exists.
+    """
+
+    name: str
+    side: Side
+    safe: str
+    cause: str | None
+    price: str
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    faulty: tuple[Any, ...] = ()
+    hardware: Hardware = "any"
+
+
+def _engine(name: str, value: Any, cause: str | None, price: str, hardware: Hardware = "any") -> Knob:
+    return Knob(name, "engine", str(value), cause, price, engine={name: value}, hardware=hardware)
+
+
+def _sampling(name: str, neutral: float, cause: str | None) -> Knob:
+    return Knob(name, "engine", str(neutral), cause, "changes what is sampled", sampling={name: neutral})
+
+
+def _trainer(name: str, safe: Any, faulty: tuple[Any, ...], cause: str | None, price: str) -> Knob:
+    return Knob(f"trainer.{name}", "trainer", str(safe), cause, price, trainer={name: safe}, faulty=faulty)
+
+
+KNOBS: Final[tuple[Knob, ...]] = (
+    _engine("logprobs_mode", "processed_logprobs", "raw_logprobs", "none"),
+    _sampling("top_p", 1.0, "truncated_support"),
+    _sampling("top_k", 0, "truncated_support"),
+    _sampling("min_p", 0.0, "truncated_support"),
+    _sampling("repetition_penalty", 1.0, None),
+    _sampling("presence_penalty", 0.0, None),
+    _sampling("frequency_penalty", 0.0, None),
+    _engine("dtype", "float32", "low_precision", "half the speed, twice the memory"),
+    Knob(
+        "head_dtype",
+        "engine",
+        "float32",
+        "lm_head_precision",
+        "a few percent",
+        engine={"hf_overrides": {"head_dtype": "float32"}},
+    ),
+    _engine("kv_cache_dtype", "auto", "quantized_rollout", "twice the KV cache"),
+    _engine("quantization", None, "quantized_rollout", "two to four times the memory of weights"),
+    _engine("enforce_eager", True, None, "10–30 % of the speed"),
+    _engine("enable_prefix_caching", False, None, "prompts are computed again"),
+    _engine("enable_chunked_prefill", False, "batch_variance", "latency of long prompts"),
+    _engine("async_scheduling", False, None, "a few percent"),
+    _engine("max_num_seqs", 1, "batch_variance", "most of the speed; for experiments only"),
+    _engine("tensor_parallel_size", 1, "batch_variance", "needs the model on one device"),
+    _engine("enable_expert_parallel", False, "moe_routing", "memory of experts"),
+    _engine("disable_cascade_attn", True, "batch_variance", "long shared prefixes", "cuda"),
+    _engine("attention_backend", "FLASH_ATTN", "batch_variance", "depends on the model", "cuda"),
+    _engine("moe_backend", "triton", "moe_routing", "depends on the model", "cuda"),
+    Knob(
+        "VLLM_BATCH_INVARIANT",
+        "engine",
+        "1",
+        "batch_variance",
+        "20–50 % of the speed",
+        environment={"VLLM_BATCH_INVARIANT": "1"},
+        hardware="cuda",
+    ),
+    Knob("weights", "engine_state", "the stated version", "missed_weight_sync", "none"),
+    Knob(
+        "enable_prefix_caching", "engine_state", "cleared at updates", "stale_prefix_cache", "prompts once per update"
+    ),
+    Knob("in_flight", "engine_state", "cleared or aborted at updates", "inflight_stale_kv", "unfinished responses"),
+    _trainer("dtype", "float32", ("bfloat16", "float16"), "low_precision", "half the speed, twice the memory"),
+    _trainer("head_dtype", "float32", ("bfloat16",), "lm_head_precision", "a few percent"),
+    _trainer("attn_implementation", "eager", ("sdpa",), None, "speed and memory of attention"),
+    _trainer("temperature", None, (1.0,), "temperature_mismatch", "none"),
+    _trainer("shift", 0, (1, -1), "misaligned_tokens", "none"),
+    _trainer("mask_shift", 0, (1, -1), "misaligned_tokens", "none"),
+    _trainer("packing", False, (True,), None, "padding"),
+    _trainer("dropout", 0.0, (), None, "none"),
+)
+
+
+def chosen(names: Sequence[str] | None) -> tuple[Knob, ...]:
+    """The knobs of these names, all of them by default. Raises `ConfigurationError`."""
+    if names is None:
+        return KNOBS
+    known = {knob.name for knob in KNOBS}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3) or sorted(known)
+            raise ConfigurationError(f"--knobs: no knob {name!r}; did you mean {', '.join(near)}?")
+    return tuple(knob for knob in KNOBS if knob.name in names)

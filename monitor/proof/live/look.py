@@ -1,0 +1,251 @@
+"""One look: the engine scores a few of its newest sequences again, and the gap to what it said when it sampled them.
+
+The engine, its weights and its settings are the same; only its state is not used. What is left between the two is rounding, unless
+that state went bad. A policy that moved on is in neither of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from logprobe.collectors.errors import EngineError
+from logprobe.collectors.versions import Mark, MarkFile
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.home import Home
+from logprobe.monitor.proof.live.candidates import Candidate, candidates
+from logprobe.monitor.proof.live.engine import Engine, Model
+from logprobe.monitor.proof.live.settings import ProbeSettings
+from logprobe.monitor.proof.paired import Gap, gap
+from logprobe.monitor.proof.sample import Floats
+
+# Why there is no gap. Identifiers of health records, each with "probe_" before it.
+Reason = Literal["no_version", "no_sequence", "incomparable", "budget", "busy", "engine", "discarded", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look found.
+
+    Attributes:
+        run: which run.
+        version: weights that sampled and scored; None: unknown.
+        gap: from what the engine said to what it says now; None: see `reason`.
+        cached: the same for sequences with prompt tokens from the prefix cache; None: there were none.
+        uncached: the same for the others.
+        sequences: that were scored again.
+        scored: tokens that the engine computed for it.
+        reason: why there is no gap; None: there is one.
+        why: the same in words.
+        began: when the first of the scored sequences had been finished.
+        newest: when the last of them had.
+        ended: when the engine had scored the last.
+    """
+
+    run: str
+    version: str | None
+    gap: Gap | None = None
+    cached: Gap | None = None
+    uncached: Gap | None = None
+    sequences: int = 0
+    scored: int = 0
+    reason: Reason | None = None
+    why: str = ""
+    began: datetime | None = None
+    newest: datetime | None = None
+    ended: datetime | None = None
+
+    def without_gap(self, reason: Reason, why: str) -> Look:
+        """The same without a result."""
+        return replace(self, gap=None, cached=None, uncached=None, reason=reason, why=why)
+
+    def document(self) -> dict[str, object]:
+        """JSON-ready form: what ``logprobe probe --json`` prints."""
+        named = (("gap", self.gap), ("cached", self.cached), ("uncached", self.uncached))
+        return {
+            "run": self.run,
+            "version": self.version,
+            **{name: None if found is None else found.document() for name, found in named},
+            "sequences": self.sequences,
+            "scored_tokens": self.scored,
+            "reason": self.reason,
+            "why": self.why or None,
+        }
+
+
+_Scored: TypeAlias = tuple[Candidate, Floats]
+_MOST_MARKS: Final = 4096
+SETTLE: Final = timedelta(seconds=5)  # what was recorded of a weight update has reached the store by then
+
+
+class Marks:
+    """Weight versions of a run as they are marked, read from the file that engines read: nothing has to be ingested first."""
+
+    def __init__(self, home: Home, run: str) -> None:
+        self._file = MarkFile(home.path, run)
+        self._marks: list[Mark] = []
+
+    def newest(self, replica: str | None, until: float = math.inf) -> Mark | None:
+        """The newest mark before `until` that holds for an engine; None: there is none. Raises `OSError`."""
+        self._marks += self._file.read_new()
+        ours = [m for m in self._marks if m.adapter is None and m.replica in (None, replica) and m.applied_at < until]
+        self._marks = self._marks[-_MOST_MARKS:]
+        return max(ours, key=lambda mark: mark.applied_at, default=None)
+
+
+def look(
+    source: Source,
+    home: Home,
+    run: str,
+    engine: Engine,
+    settings: ProbeSettings,
+    *,
+    after: datetime | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Look:
+    """Scores the newest sequences of a run again.
+
+    Args:
+        source: the store.
+        home: of the run.
+        run: which run.
+        engine: that sampled them.
+        settings: limits.
+        after: when the newest sequence was finished that an earlier look scored.
+        stopping: whether to stop in the middle.
+
+    Raises:
+        QueryError: the store refused.
+        OSError: marks cannot be read.
+    """
+    marks = Marks(home, run)
+    before = marks.newest(settings.replica)
+    if before is None:
+        return Look(run, None).without_gap(
+            "no_version",
+            "the engine's weight version is unknown: call logprobe.collectors.weights.mark(version), or name the engine's replica",
+        )
+    chosen = _chosen(source, run, before.version, settings, after)
+    if isinstance(chosen, Look):
+        return chosen
+    found, scores = _scored(Look(run, before.version), engine, chosen, settings, stopping)
+    if marks.newest(settings.replica) != before:
+        return found.without_gap(
+            "discarded", "the weights changed while sequences were scored; the result is discarded"
+        )
+    return _measured(found, scores)
+
+
+def confirmed(found: Look, source: Source, home: Home, replica: str | None) -> Look:
+    """The look, or why it cannot be used: what was recorded since says that the weights changed meanwhile.
+
+    Call it `SETTLE` later: a load is noted by the engine and a mark made by the trainer, both in their own time.
+
+    Raises:
+        QueryError: the store refused.
+        OSError: marks cannot be read.
+    """
+    if found.gap is None or found.began is None or found.ended is None:
+        return found
+    times = {"since": found.began.isoformat(), "until": found.ended.isoformat()}
+    changes = source.read("probe_changes", run=found.run, replica=replica, **times)["changes"][0].as_py()
+    newest = Marks(home, found.run).newest(replica, until=found.ended.timestamp())
+    if not changes and newest is not None and newest.applied_at <= found.began.timestamp():
+        return found
+    return found.without_gap("discarded", "the weights changed between sampling and scoring; the result is discarded")
+
+
+def _chosen(
+    source: Source, run: str, version: str, settings: ProbeSettings, after: datetime | None
+) -> list[Candidate] | Look:
+    """Sequences within the budget, the newest first; or why there are none."""
+    nothing = Look(run, version)
+    found = candidates(source, run, version, replica=settings.replica, after=after, most=settings.sequences)
+    if not found:
+        words = f"no new sequence of weight version {version} alone has a recorded prompt (LOGPROBE_VLLM_PROMPTS)"
+        return nothing.without_gap("no_sequence", words)
+    replicas = {one.replica for one in found}
+    if len(replicas) > 1:
+        names = ", ".join(sorted(map(str, replicas)))
+        return nothing.without_gap("incomparable", f"the run has engines {names}: name the replica behind the URL")
+    usable = [one for one in found if one.why_not is None]
+    if not usable:
+        return nothing.without_gap("incomparable", found[0].why_not or "")
+    row = source.read("probe_budget", run=run).to_pylist()[0]
+    return _affordable(usable, settings, row["sampled"], row["scored"]) or nothing.without_gap(
+        "budget",
+        f"{row['sampled']} tokens were sampled and {row['scored']} scored again: the next sequence needs "
+        f"{min(one.tokens for one in usable)} more than a share of {settings.share:g} allows",
+    )
+
+
+def _affordable(usable: Sequence[Candidate], settings: ProbeSettings, sampled: int, scored: int) -> list[Candidate]:
+    """The newest sequences that keep the share.
+
+    The token that the engine samples after each is part of the price.
+    """
+    left = settings.share * sampled - scored
+    chosen: list[Candidate] = []
+    for one in usable:
+        if one.tokens + 1 <= left and len(chosen) < settings.sequences:
+            chosen.append(one)
+            left -= one.tokens + 1
+    return chosen
+
+
+def _scored(
+    found: Look,
+    engine: Engine,
+    chosen: Sequence[Candidate],
+    settings: ProbeSettings,
+    stopping: Callable[[], bool],
+) -> tuple[Look, list[_Scored]]:
+    """Scores one after the other, and looks before each whether the engine has time."""
+    scores: list[_Scored] = []
+    try:
+        model = engine.model()
+        fitting = _fitting(model, chosen)
+        if not fitting:
+            return found.without_gap("incomparable", "the sequences are as long as max_model_len"), scores
+        for one in fitting:
+            if stopping():
+                return found.without_gap("stopped", "the service stops"), scores
+            load = engine.load()
+            if load.waiting or load.running > settings.running:
+                words = f"the engine is busy: {load.running} requests run and {load.waiting} wait"
+                return (found if scores else found.without_gap("busy", words)), scores
+            found = replace(found, scored=found.scored + one.tokens + 1)
+            scores.append((one, engine.score(model, one.prompt_ids, one.response_ids)))
+            found = replace(found, sequences=len(scores), ended=datetime.now(UTC))
+    except EngineError as error:
+        return found.without_gap("engine", str(error)), scores
+    return found, scores
+
+
+def _fitting(model: Model, chosen: Sequence[Candidate]) -> list[Candidate]:
+    """Those that leave room for the token which the engine has to sample."""
+    return [one for one in chosen if model.longest is None or one.tokens < model.longest]
+
+
+def _measured(found: Look, scores: Sequence[_Scored]) -> Look:
+    if found.reason is not None or not scores:
+        return found
+
+    def between(keep: Callable[[Candidate], bool]) -> Gap | None:
+        pairs = [(one.rollout, again) for one, again in scores if keep(one)]
+        return gap("r", tuple(r for r, _ in pairs), "r_again", tuple(again for _, again in pairs))
+
+    whole = between(lambda _: True)
+    if whole is None or not whole.tokens:
+        return found.without_gap("incomparable", "no token has a log-prob on both sides")
+    return replace(
+        found,
+        gap=whole,
+        cached=between(lambda one: one.cached is True),
+        uncached=between(lambda one: one.cached is False),
+        began=min(one.time for one, _ in scores),
+        newest=max(one.time for one, _ in scores),
+    )

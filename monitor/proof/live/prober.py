@@ -1,0 +1,127 @@
+"""Looks at one engine now and then while the home is served, and records what it finds.
+
+A result is held until the next step is trained, and recorded with it: rules judge every step once, as soon as it is complete. Until
+then it is also seen whether the weights changed in between.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from logprobe.monitor.proof.live.engine import Engine
+from logprobe.monitor.proof.live.look import SETTLE, Look, confirmed, look
+from logprobe.monitor.proof.live.recording import ProbeWriter
+from logprobe.monitor.proof.live.settings import ProbeSettings
+from logprobe.monitor.store.store import Store
+
+_OVER: Final = timedelta(hours=1)  # a run without a new sequence for so long has ended
+_LONGEST_HOLD: Final = 1800.0  # seconds; then it is recorded with the newest step there is
+
+
+@dataclass(slots=True)
+class _Held:
+    """A look that waits for its step."""
+
+    found: Look
+    since: float
+    after: int | None  # newest step trained before
+
+
+class Prober:
+    """One engine; used by one thread at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ProbeSettings,
+        engine: Engine,
+        stopping: threading.Event,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._settings, self._engine = store, settings, engine
+        self._stopping, self._clock = stopping, clock
+        self._run: str | None = None
+        self._writer: ProbeWriter | None = None
+        self._after: datetime | None = None
+        self._held: _Held | None = None
+        self._due = clock()
+        self._status: dict[str, Any] = {"url": settings.url, "state": "no run"}
+
+    def tick(self) -> dict[str, Any]:
+        """Looks if it is time, or records what is held; says how it stands. Raises `StoreError`, `QueryError` or `OSError`."""
+        if self._held is not None:
+            self._settle(self._held)
+        elif self._clock() >= self._due:
+            self._due = self._clock() + self._settings.every
+            self._look()
+        return self._status
+
+    def close(self) -> None:
+        """Records what a held look cost, and its result if it can be trusted by now. Raises as `tick`."""
+        if self._held is not None:
+            self._finish(self._held, self._steps(self._held)["newest"])
+
+    def _look(self) -> None:
+        run = self._newest_run()
+        if run is None:
+            return
+        writer = self._writer_of(run)
+        found = look(
+            self._store,
+            self._store.home,
+            run,
+            self._engine,
+            self._settings,
+            after=self._after,
+            stopping=self._stopping.is_set,
+        )
+        self._after = found.newest or self._after
+        self._status = {"url": self._settings.url, "run": run, "state": found.reason or "ok", "why": found.why or None}
+        if found.reason != "no_sequence" or self._after is None:
+            writer.say(found)
+        if found.scored:
+            self._held = _Held(found, self._clock(), None)
+            self._held.after = self._steps(self._held)["newest"]
+
+    def _newest_run(self) -> str | None:
+        rows = self._store.read("probe_run").to_pylist()
+        recent = datetime.now(UTC) - _OVER
+        names = (row["run"] for row in rows if row["last_at"] is not None and row["last_at"] > recent)
+        return next((name for name in names if self._settings.wants(name)), None)
+
+    def _writer_of(self, run: str) -> ProbeWriter:
+        if self._writer is None or run != self._run:
+            self._writer, self._run, self._after = ProbeWriter(self._store.home, run), run, None
+        return self._writer
+
+    def _settle(self, held: _Held) -> None:
+        waited, steps = self._clock() - held.since, self._steps(held)
+        if waited < SETTLE.total_seconds():
+            held.after = steps["newest"]
+        elif steps["following"] is not None:
+            self._finish(held, steps["following"])
+        elif waited > _LONGEST_HOLD:
+            self._finish(held, steps["newest"])
+
+    def _steps(self, held: _Held) -> dict[str, Any]:
+        row: dict[str, Any] = self._store.read("probe_steps", run=held.found.run, after=held.after).to_pylist()[0]
+        return row
+
+    def _finish(self, held: _Held, step: int | None) -> None:
+        self._held, found = None, held.found
+        if self._clock() - held.since < SETTLE.total_seconds() and found.gap is not None:
+            found = found.without_gap(
+                "discarded", "the service stopped before it was known whether the weights changed"
+            )
+        found = confirmed(found, self._store, self._store.home, self._settings.replica)
+        writer = self._writer_of(found.run)
+        if found.reason != held.found.reason:
+            writer.say(found)
+        if step is not None:
+            writer.record(found, step)

@@ -1,0 +1,146 @@
+"""The sample of a recorded run: sequences whose prompt was kept, and the engine's configuration as it was recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.proof.sample import Floats, TokenSequence, sampling_of, spans_of, temperature_of
+
+_LOOKED_AT: Final = 20  # times as many sequences as wanted: some lack a checkpoint
+# Settings of the recorded summary that are arguments of an engine, under the same name.
+_ARGUMENTS: Final = (
+    "dtype",
+    "logprobs_mode",
+    "quantization",
+    "max_model_len",
+    "enforce_eager",
+    "kv_cache_dtype",
+    "enable_prefix_caching",
+    "block_size",
+    "enable_chunked_prefill",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "tensor_parallel_size",
+    "enable_expert_parallel",
+)
+_STEERING: Final = re.compile(
+    r"VLLM_(?!.*(HOST|PORT|PATH|DIR|ROOT|PLUGINS|LOGGING))|CUBLAS_WORKSPACE_CONFIG|NVIDIA_TF32_OVERRIDE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSample:
+    """Sequences of a run, and how the engine that sampled them was set up."""
+
+    sequences: tuple[TokenSequence, ...]
+    overrides: Mapping[str, Any]
+    environment: Mapping[str, str]
+
+
+def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
+    """Checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those that are there."""
+    rows = source.read("proof_checkpoints", run=run).to_pylist()
+    found = {row["version"]: Path(row["checkpoint"]) for row in rows}
+    return {version: path for version, path in found.items() if (path / "config.json").is_file()}
+
+
+def recorded_sample(source: Source, run: str, *, versions: Collection[str], most: int) -> RecordedSample:
+    """Sequences of `run` that can be scored with the checkpoints there are, the newest first.
+
+    Args:
+        source: the store.
+        run: name of the run.
+        versions: weight versions with a checkpoint; "" alone: one checkpoint of a version that is not named.
+        most: sequences wanted.
+
+    Raises:
+        ConfigurationError: prompts, or the checkpoint of a version, are missing; says which.
+    """
+    rows = source.read("proof_sequences", run=run, most=_LOOKED_AT * most).to_pylist()
+    if not rows:
+        raise ConfigurationError(
+            f"run {run!r} has no sequence that can be scored again: prompts are recorded only where the engine's environment has "
+            "LOGPROBE_VLLM_PROMPTS=0.01 (a share), and raw tokens of engine and trainer must still be kept; or pass --sample FILE"
+        )
+    found = [(row, _sequence(row, f"run {run!r}, sample {row['sample_id']!r}")) for row in rows]
+    usable = [(row, one) for row, one in found if _has_checkpoints(one, versions)]
+    if not usable:
+        raise ConfigurationError(_wanted(run, [one for _, one in found], versions))
+    config = Counter(row["engine_config_id"] for row, _ in usable).most_common(1)[0][0]
+    chosen = tuple(one for row, one in usable if row["engine_config_id"] == config)[:most]
+    overrides, environment = _engine(source, run, config)
+    return RecordedSample(chosen, overrides, environment)
+
+
+def _has_checkpoints(one: TokenSequence, versions: Collection[str]) -> bool:
+    if one.rollout_version is None or one.trainer_version is None:
+        return False
+    return {one.rollout_version, one.trainer_version} <= set(versions)
+
+
+def _wanted(run: str, sequences: list[TokenSequence], versions: Collection[str]) -> str:
+    """What to pass instead, by what was recorded."""
+    stated = Counter((one.rollout_version, one.trainer_version) for one in sequences)
+    words = ", ".join(
+        f"{count} sampled by {sampled or 'an unknown version'} and trained on by {trained or 'an unknown version'}"
+        for (sampled, trained), count in stated.most_common(3)
+    )
+    given = "a --model without a version" if set(versions) == {""} else f"--model for {', '.join(sorted(versions))}"
+    return f"run {run!r}: {words}; {given} was passed; pass --model VERSION=PATH for the versions of one of these"
+
+
+def _sequence(row: Mapping[str, Any], place: str) -> TokenSequence:
+    document = json.loads(row["sampling"] or "{}")
+    spans = spans_of(row["spans"])
+    versions = [span["version"] for span in row["spans"] or []]
+    return TokenSequence(
+        sample_id=row["sample_id"],
+        prompt_ids=tuple(row["prompt_ids"]),
+        response_ids=tuple(row["response_ids"]),
+        rollout=_floats(row["engine_logprobs"]),
+        trainer=_of_trainer(row),
+        temperature=temperature_of(document.get("temperature"), place),
+        sampling=sampling_of(document, place),
+        rollout_version=versions[-1] if versions else None,
+        trainer_version=row["trainer_version"],
+        spans=spans if len(spans) > 1 else (),
+    )
+
+
+def _of_trainer(row: Mapping[str, Any]) -> Floats | None:
+    """T of the tokens that the engine sampled."""
+    values = _floats(row["trainer_logprobs"])
+    if values is None:
+        return None
+    if row["alignment"] == "masked" and row["mask"] is not None:
+        values = values[np.array(row["mask"], np.bool_)]
+    return values if len(values) == len(row["response_ids"]) else None
+
+
+def _floats(values: Any) -> Floats | None:
+    return None if values is None else np.array([np.nan if x is None else x for x in values], np.float64)
+
+
+def _engine(source: Source, run: str, fingerprint: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    rows = source.read("proof_engine_config", run=run).to_pylist()
+    document = next((json.loads(row["document"]) for row in rows if row["fingerprint"] == fingerprint), None)
+    if document is None:
+        raise ConfigurationError(
+            f"run {run!r}: the engine's configuration was not recorded; pass --sample and --engine-args"
+        )
+    summary = document["summary"]
+    overrides = {name: summary[name] for name in _ARGUMENTS if summary.get(name) is not None}
+    if summary.get("head_dtype") not in (None, summary.get("dtype")):
+        overrides["hf_overrides"] = {"head_dtype": summary["head_dtype"]}
+    steering = {name: value for name, value in document.get("environment", {}).items() if _STEERING.match(name)}
+    return overrides, {name: str(value) for name, value in steering.items()}

@@ -1,0 +1,211 @@
+"""The sequences that are scored again: what was sampled, and what engine and trainer said about it.
+
+A sample file is JSON lines or Parquet, one sequence per row:
+
+    sample_id, prompt_ids, response_ids     required; token ids as lists of integers
+    rollout_logprobs, trainer_logprobs      r and t per response token; either may be null
+    temperature                             of sampling; default 1.0
+    sampling                                other sampling params as an object: top_p, top_k, min_p, presence_penalty, …
+    rollout_version, trainer_version        weight versions that gave r and t; null: the checkpoint that is scored
+    spans                                   [{"start", "end", "version"}] of a sequence that more than one version sampled
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import ConfigurationError
+
+Floats = NDArray[np.float64]
+Scores = tuple[Floats | None, ...]  # log-probs per sequence [tokens]; None: not scored
+
+# What a processor of the sampler changes, with the value that changes nothing.
+NEUTRAL: Final[Mapping[str, float]] = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
+_LARGEST_FILE: Final = 1 << 30  # bytes; a sample is some hundred sequences
+_REQUIRED: Final = ("sample_id", "prompt_ids", "response_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Response tokens ``start:end`` were sampled by weights `version`."""
+
+    start: int
+    end: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """One prompt and one response.
+
+    Attributes:
+        sample_id: name of the sequence.
+        prompt_ids: token ids of the prompt.
+        response_ids: token ids of the response, at least one.
+        rollout: r per response token, NaN where unknown; None: not recorded.
+        trainer: t per response token, NaN where unknown; None: not recorded.
+        temperature: of sampling.
+        sampling: sampling params that differ from `NEUTRAL`.
+        rollout_version: weights that sampled it; None: not stated.
+        trainer_version: weights that gave t; None: not stated.
+        spans: weight versions within the response; empty: one version, or not stated.
+    """
+
+    sample_id: str
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    rollout: Floats | None = None
+    trainer: Floats | None = None
+    temperature: float = 1.0
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    rollout_version: str | None = None
+    trainer_version: str | None = None
+    spans: tuple[Span, ...] = ()
+
+    def versions(self) -> set[str | None]:
+        """Weight versions that sampled it."""
+        return {self.rollout_version, *(span.version for span in self.spans)}
+
+    def job(self) -> dict[str, Any]:
+        """What a scorer is given: no log-probs, so that no scorer can copy them."""
+        return {
+            "prompt_ids": list(self.prompt_ids),
+            "response_ids": list(self.response_ids),
+            "temperature": self.temperature,
+            "sampling": dict(self.sampling),
+            "spans": [[span.start, span.end, span.version] for span in self.spans],
+        }
+
+
+def digest(sequences: Sequence[TokenSequence]) -> str:
+    """Identity of what is scored: ids and sampling params of all sequences, in order."""
+    text = json.dumps([sequence.job() for sequence in sequences], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_sample(path: Path) -> tuple[TokenSequence, ...]:
+    """The sequences of a sample file.
+
+    Raises:
+        ConfigurationError: not readable, a column is missing, or a row does not fit together; says which row and why.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise ConfigurationError(f"{path} has more than 1 GiB; a few hundred sequences are enough, pass fewer")
+        rows = list(_rows(path))
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise ConfigurationError(f"{path}: not readable as a sample ({error}); write JSON lines or Parquet") from error
+    if not rows:
+        raise ConfigurationError(f"{path} has no rows; nothing to score")
+    return tuple(_sequence(row, f"{path}, row {number}") for number, row in enumerate(rows, 1))
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        yield from pq.read_table(path).to_pylist(maps_as_pydicts="lossy")
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ConfigurationError(f"{path}, line {number}: invalid JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise ConfigurationError(f"{path}, line {number}: not a JSON object")
+        yield row
+
+
+def _sequence(row: Mapping[str, Any], place: str) -> TokenSequence:
+    missing = [name for name in _REQUIRED if row.get(name) is None]
+    if missing:
+        raise ConfigurationError(f"{place}: {', '.join(missing)} missing; see docs/proof.md for the columns")
+    response = _ids(row["response_ids"], f"{place}: response_ids")
+    if not response:
+        raise ConfigurationError(f"{place}: response_ids is empty; leave the row out")
+    return TokenSequence(
+        sample_id=str(row["sample_id"]),
+        prompt_ids=_ids(row["prompt_ids"], f"{place}: prompt_ids"),
+        response_ids=response,
+        rollout=_logprobs(row, "rollout_logprobs", len(response), place),
+        trainer=_logprobs(row, "trainer_logprobs", len(response), place),
+        temperature=temperature_of(row.get("temperature"), place),
+        sampling=sampling_of(row.get("sampling"), place),
+        rollout_version=_text(row.get("rollout_version")),
+        trainer_version=_text(row.get("trainer_version")),
+        spans=spans_of(row.get("spans")),
+    )
+
+
+def _ids(value: Any, place: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or any(isinstance(item, bool) or not isinstance(item, int) for item in value):
+        raise ConfigurationError(f"{place} is not a list of integers")
+    return tuple(value)
+
+
+def _logprobs(row: Mapping[str, Any], name: str, length: int, place: str) -> Floats | None:
+    value = row.get(name)
+    if value is None:
+        return None
+    try:
+        array = np.array([math.nan if item is None else item for item in value], np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{place}: {name} is not a list of numbers") from error
+    if array.shape != (length,):
+        raise ConfigurationError(f"{place}: {name} has {array.size} values for {length} response tokens")
+    return array
+
+
+def temperature_of(value: Any, place: str) -> float:
+    """The temperature that log-probs are divided by. Raises `ConfigurationError`."""
+    if value is None:
+        return 1.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigurationError(f"{place}: temperature {value!r} is not a number of at least 0")
+    # vLLM reports greedy tokens' log-probs without dividing by a temperature.
+    return float(value) if value > 1e-5 else 1.0  # noqa: PLR2004 - where vLLM calls sampling greedy
+
+
+def sampling_of(value: Any, place: str) -> dict[str, float]:
+    """The sampling params that change a distribution, of an object or its JSON text. Raises `ConfigurationError`."""
+    try:
+        document = json.loads(value) if isinstance(value, str) else value or {}
+        given = {name: document.get(name) for name in NEUTRAL}
+        numbers = {name: float(number) for name, number in given.items() if number is not None}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{place}: sampling is not an object of numbers ({error})") from error
+    return {name: number for name, number in numbers.items() if not _neutral(name, number)}
+
+
+def _neutral(name: str, value: float) -> bool:
+    return value == NEUTRAL[name] or (name == "top_k" and value <= 0)
+
+
+def spans_of(value: Any) -> tuple[Span, ...]:
+    """Weight versions of a response; empty when one of them is unknown."""
+    rows = value or []
+    if any(row.get("version") is None for row in rows):
+        return ()
+    return tuple(Span(int(row["start"]), int(row["end"]), str(row["version"])) for row in rows)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,381 @@
+"""`logprobe score`: the same tokens, scored by a fresh engine, the reference and the trainer's own code."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide
+from logprobe.monitor.proof.paired import Gap, gap
+from logprobe.monitor.proof.running import ENGINE, FORWARD, Outcome, run_scorer
+from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
+
+REFERENCE: Final = "logprobe.monitor.proof.forward:score"
+PATHS: Final = ("decode", "prefill")
+Path_ = Literal["decode", "prefill"]
+Run = Callable[..., Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is needed to score again.
+
+    Attributes:
+        models: checkpoints by weight version; under "" the one for sequences that name no version.
+        arguments: of the engine, as `vllm serve` takes them.
+        overrides: fields of vLLM's `EngineArgs` on top of them.
+        environment: variables of the engine's process.
+        trainer: ``module:function``; None: t′ is not scored.
+        trainer_settings: its keyword arguments.
+        dtype: of the reference, "float32" or "float64".
+        seconds: limit of each scorer's process.
+    """
+
+    models: Mapping[str, Path]
+    arguments: str = ""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    trainer: str | None = None
+    trainer_settings: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+    seconds: float = 900.0
+
+    def recorded_as(self, overrides: Mapping[str, Any], environment: Mapping[str, str]) -> Setup:
+        """With an engine set up as it was recorded; its arguments given by hand come first."""
+        given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.arguments.split()}
+        kept = {name: value for name, value in overrides.items() if name.removeprefix("no_") not in given}
+        return replace(self, overrides=kept, environment=environment)
+
+    def checkpoint(self, version: str | None) -> Path | None:
+        """The checkpoint of a weight version; None: nobody named one. A single unnamed one serves for all."""
+        if version is not None and version in self.models:
+            return self.models[version]
+        return self.models.get("") if version is None or set(self.models) == {""} else None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What was measured: log-probs by scorer, gaps, and who departs."""
+
+    scores: Mapping[str, Scores]
+    pairs: tuple[Gap, ...]
+    decision: Decision
+    path: str
+    not_measured: tuple[str, ...]
+    settings: Mapping[str, Any]
+    speed: Mapping[str, float]
+    floor: float
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form: what ``logprobe score --json`` prints."""
+        return {
+            "departs": self.decision.departs,
+            "departs_all": list(self.decision.departs_all),
+            "why": self.decision.why,
+            "scores": {name: _mean(self.scores.get(name)) for name in ("r", "r_fresh", "q", "t", "t_fresh")},
+            "pairs": [pair.document() for pair in self.pairs],
+            "path": self.path,
+            "noise_floor": self.floor,
+            "not_measured": list(self.not_measured),
+            "engine": dict(self.settings),
+            "tokens_per_s": dict(self.speed),
+        }
+
+
+def checked(models: Mapping[str, Path]) -> Mapping[str, Path]:
+    """`models`, where each is a checkpoint. Raises `ConfigurationError`."""
+    if not models:
+        raise ConfigurationError("no checkpoint: pass --model PATH, or --model VERSION=PATH once per weight version")
+    for path in models.values():
+        if not (path / "config.json").is_file():
+            raise ConfigurationError(f"{path}: no config.json; --model takes the folder of a Hugging Face checkpoint")
+    return models
+
+
+def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FLOOR, run: Run = run_scorer) -> Score:
+    """Scores `sequences` by every scorer there is and says who departs.
+
+    Raises:
+        ConfigurationError: neither engine nor reference could score anything.
+        StoreError: the disk is full.
+    """
+    gaps: list[str] = []
+    scores: dict[str, Scores] = {
+        "r": tuple(sequence.rollout for sequence in sequences),
+        "t": tuple(sequence.trainer for sequence in sequences),
+    }
+    scorers = Scorers(sequences, setup, run)
+    fresh = scorers.engine({"enable_prefix_caching": False}, paths=PATHS)
+    if fresh.error is not None:  # an engine that takes no logits processor may still score prompts
+        fresh = scorers.engine({"enable_prefix_caching": False}, paths=("prefill",))
+    scores["r_fresh"], scores["r_fresh_prefill"] = fresh.decode, fresh.prefill
+    scores["q"] = scorers.reference(lambda sequence: sequence.trainer_version)
+    scorers.require(fresh.decode, fresh.prefill, scores["q"])
+    if _ages(sequences):
+        scores["q_rollout"] = scorers.reference(lambda sequence: sequence.rollout_version)
+    if setup.trainer is not None:
+        scores["t_fresh"] = scorers.forward(setup.trainer, setup.trainer_settings, lambda one: one.trainer_version)
+    path = "decode" if any(values is not None for values in fresh.decode) else "prefill"
+    gaps += [*scorers.problems, *_missing(scores, setup)]
+    pairs = _pairs(scores, path)
+    whole = pairs.get(("r", "t"))
+    decision = decide(_legs(pairs, *_names(scores, path)), whole, floor=floor)
+    speed = dict(scorers.speed)
+    found = tuple(pair for pair in pairs.values() if pair is not None)
+    return Score(scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What a fresh engine says of the tokens, by decode kernels and by prefill kernels."""
+
+    decode: Scores
+    prefill: Scores
+    tokens_per_s: float | None = None
+    error: str | None = None
+
+
+class Scorers:
+    """Starts scorers on the sequences that have a checkpoint, and puts their answers back in order.
+
+    Args:
+        sequences: what is scored.
+        setup: with what.
+        run: starts a process; as `run_scorer`.
+    """
+
+    def __init__(self, sequences: Sequence[TokenSequence], setup: Setup, run: Run = run_scorer) -> None:
+        self.problems: list[str] = []
+        self.settings: dict[str, Any] = {}
+        self.speed: dict[str, float] = {}
+        self._sequences = sequences
+        self._setup = setup
+        self._run = run
+
+    def engine(
+        self,
+        overrides: Mapping[str, Any],
+        *,
+        paths: Sequence[str] = ("decode",),
+        sampling: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        model: str | None = None,
+        repeat: int = 0,
+    ) -> Fresh:
+        """R′ of every sequence whose weights are known.
+
+        Args:
+            overrides: of the engine's arguments.
+            paths: "decode", "prefill" or both.
+            sampling: params instead of those the sequences were sampled with; neutral ones.
+            environment: variables on top of the set-up's.
+            model: weight version to score with, whatever the sequences say.
+            repeat: numbers calls that are otherwise the same.
+        """
+        jobs = []
+        for checkpoint, indices in self._by_checkpoint(lambda one: model or one.rollout_version, "engine"):
+            job = {
+                **self._job(checkpoint, overrides),
+                "sequences": [_sampled(self._sequences[index].job(), sampling or {}) for index in indices],
+                "paths": list(paths),
+                "replay": None,
+                "checkpoints": {},
+                "repeat": repeat,
+            }
+            jobs.append((job, indices))
+        return self._fresh(jobs, environment)
+
+    def replayed(self, *, in_flight: bool, prefix: str | None = None, shared: bool = False) -> Fresh:
+        """R′ of an engine that is brought into a state it may have been in, by weight updates that were not clean.
+
+        Args:
+            in_flight: whether requests run on through the updates in their spans.
+            prefix: weight version that computed the cached prefixes; None: nothing is cached.
+            shared: cached is only what prompts have in common, not whole prompts.
+        """
+        known = {version: str(path) for version in self._setup.models if (path := self._setup.checkpoint(version))}
+        jobs = []
+        indices = [at for at, one in enumerate(self._sequences) if one.versions() <= set(known)]
+        if indices:
+            chosen = [self._sequences[at] for at in indices]
+            used = {str(version) for one in chosen for version in one.versions()} | ({prefix} if prefix else set())
+            job = {
+                **self._job(Path(known[str(chosen[0].rollout_version)]), {"enable_prefix_caching": True}),
+                "sequences": [{**one.job(), "version": one.rollout_version} for one in chosen],
+                "paths": ["decode"],
+                "replay": {"in_flight": in_flight, "prefix": prefix, "shared": shared},
+                "checkpoints": {version: known[version] for version in sorted(used)},
+                "repeat": 0,
+            }
+            jobs.append((job, indices))
+        return self._fresh(jobs, None)
+
+    def _job(self, checkpoint: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        setup = self._setup
+        return {
+            "model": str(checkpoint),
+            "arguments": setup.arguments,
+            "overrides": {**setup.overrides, **overrides},
+        }
+
+    def _fresh(
+        self, jobs: Sequence[tuple[Mapping[str, Any], list[int]]], environment: Mapping[str, str] | None
+    ) -> Fresh:
+        """Runs engines and puts their answers together."""
+        answers: dict[str, list[Floats | None]] = {path: [None] * len(self._sequences) for path in PATHS}
+        speeds, errors = [], []
+        variables = {**self._setup.environment, **(environment or {})}
+        for job, indices in jobs:
+            outcome = self._run(ENGINE, job, seconds=self._setup.seconds, environment=variables)
+            if outcome.answer is None:
+                errors.append(outcome.error or "no answer")
+                continue
+            self.settings.update(outcome.answer["settings"])
+            speeds.append(outcome.answer.get("tokens_per_s", math.nan))
+            self._note_speeds(outcome.answer)
+            for path in job["paths"]:
+                _put(answers[path], indices, outcome.answer[path])
+        self.problems += [f"engine: {error}" for error in errors]
+        speed = float(np.mean(speeds)) if speeds else None
+        return Fresh(tuple(answers["decode"]), tuple(answers["prefill"]), speed, errors[0] if errors else None)
+
+    def require(self, *scores: Scores) -> None:
+        """Raises `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can load."""
+        if all(values is None for each in scores for values in each):
+            raise ConfigurationError(f"nothing could be scored: {'; '.join(self.problems)}")
+
+    def _note_speeds(self, answer: Mapping[str, Any]) -> None:
+        for key, name in (("tokens_per_s", "decode"), ("prefill_tokens_per_s", "prefill")):
+            if key in answer:
+                self.speed[name] = answer[key]
+
+    def reference(self, version: Callable[[TokenSequence], str | None], **settings: Any) -> Scores:
+        """Q of every sequence, with the weights that `version` names."""
+        return self.forward(REFERENCE, {"dtype": self._setup.dtype, **settings}, version)
+
+    def forward(
+        self,
+        function: str,
+        settings: Mapping[str, Any],
+        version: Callable[[TokenSequence], str | None],
+        *,
+        repeat: int = 0,
+    ) -> Scores:
+        """Log-probs by a function of the trainer's kind; `repeat` numbers calls that are otherwise the same."""
+        values: list[Floats | None] = [None] * len(self._sequences)
+        name = "reference" if function == REFERENCE else "trainer"
+        for checkpoint, indices in self._by_checkpoint(version, name):
+            job = {
+                "model": str(checkpoint),
+                "function": function,
+                "settings": dict(settings),
+                **({} if function == REFERENCE else _place(function)),
+                "sequences": [self._sequences[index].job() for index in indices],
+                "repeat": repeat,
+            }
+            outcome = self._run(FORWARD, job, seconds=self._setup.seconds)
+            if outcome.answer is None:
+                self.problems.append(f"{name}: {outcome.error}")
+                continue
+            self.speed[name] = outcome.answer["tokens_per_s"]
+            _put(values, indices, outcome.answer["values"])
+        return tuple(values)
+
+    def _by_checkpoint(self, version: Callable[[TokenSequence], str | None], who: str) -> list[tuple[Path, list[int]]]:
+        found: dict[Path, list[int]] = {}
+        for index, sequence in enumerate(self._sequences):
+            checkpoint = self._setup.checkpoint(version(sequence))
+            if checkpoint is None:
+                self.problems.append(
+                    f"{who}: no checkpoint of weight version {version(sequence)!r}; pass --model {version(sequence)}=PATH"
+                )
+            else:
+                found.setdefault(checkpoint, []).append(index)
+        self.problems = list(dict.fromkeys(self.problems))
+        return list(found.items())
+
+
+def _place(function: str) -> dict[str, Any]:
+    """Where a trainer's function is imported from, and which state of its file: an edited one is scored again."""
+    module = Path(*function.partition(":")[0].split(".")).with_suffix(".py")
+    stat = module.stat() if module.is_file() else None
+    return {"folder": str(Path.cwd()), "source": None if stat is None else [stat.st_size, stat.st_mtime_ns]}
+
+
+def _sampled(job: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    sampling = {name: value for name, value in job["sampling"].items() if name not in changes}
+    temperature = changes.get("temperature", job["temperature"])
+    return {**job, "sampling": sampling, "temperature": temperature}
+
+
+def _put(places: list[Floats | None], indices: Sequence[int], values: Sequence[Sequence[float | None] | None]) -> None:
+    for index, value in zip(indices, values, strict=True):
+        if value is not None:
+            places[index] = np.array([math.nan if item is None else item for item in value], np.float64)
+
+
+def _ages(sequences: Sequence[TokenSequence]) -> bool:
+    """Whether some sequence was sampled and trained on by different weights."""
+    return any(one.rollout_version != one.trainer_version for one in sequences)
+
+
+def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap | None]:
+    fresh, sampled = _names(scores, path)
+    wanted = [("r", "t"), ("r", fresh), (fresh, sampled), ("t", "q"), ("q_rollout", "q"), ("t", "t_fresh")]
+    wanted += [("t_fresh", "q")] + ([("r_fresh", "r_fresh_prefill")] if path == "decode" else [])
+    known = [(a, b) for a, b in wanted if a in scores and b in scores]
+    return {(a, b): gap(a, scores[a], b, scores[b]) for a, b in known}
+
+
+def _names(scores: Mapping[str, Scores], path: str) -> tuple[str, str]:
+    """The fresh engine's and the reference's score of the tokens as they were sampled."""
+    fresh = "r_fresh" if path == "decode" else "r_fresh_prefill"
+    return fresh, "q_rollout" if "q_rollout" in scores else "q"
+
+
+def _legs(pairs: Mapping[tuple[str, str], Gap | None], fresh: str, sampled: str) -> dict[Departs, Gap | None]:
+    return {
+        "engine_state": pairs.get(("r", fresh)),
+        "engine": pairs.get((fresh, sampled)),
+        "trainer": pairs.get(("t", "q")),
+        "policy_age": pairs.get(("q_rollout", "q")),
+    }
+
+
+def _missing(scores: Mapping[str, Scores], setup: Setup) -> list[str]:
+    words = {
+        "r": "recorded r: no rollout_logprobs in the sample",
+        "t": "recorded t: no trainer_logprobs in the sample",
+        "r_fresh_prefill": "prefill path: sampling params other than the temperature apply to sampled tokens only",
+    }
+    absent = [words[name] for name in words if all(values is None for values in scores[name])]
+    if setup.trainer is None:
+        absent.append("trainer t′: pass --trainer module:function to score with the trainer's own code")
+    return absent
+
+
+def _mean(values: Scores | None) -> float | None:
+    """Mean log-prob over all tokens that have one."""
+    arrays = [array[np.isfinite(array)] for array in values or () if array is not None]
+    flat = np.concatenate(arrays) if arrays else np.empty(0)
+    return float(flat.mean()) if len(flat) else None
+
+
+def settings_of(text: str | None) -> dict[str, Any]:
+    """Keyword arguments of a trainer's function, as a JSON object. Raises `ConfigurationError`."""
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--trainer-args: invalid JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"--trainer-args: {text!r} is not a JSON object")
+    return found

@@ -1,0 +1,79 @@
+"""Marks and directives of a home, as its nodes exchange them: marks are a set of lines that only grows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.directives import DirectiveFile
+from logprobe.collectors.relay import protocol
+from logprobe.collectors.relay.exchange import append_lines, is_mark, read_lines
+from logprobe.collectors.versions import MarkFile
+from logprobe.monitor.home import Home
+
+_MOST_BYTES: Final = 64 << 20  # of one run's marks: some 400,000
+_RUNS: Final = 4096  # remembered at a time
+_ANSWER_BYTES: Final = 128 << 10  # of marks, for one run
+
+
+class _RunMarks:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+        self._offset = 0
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Appends those that are new. Raises `OSError`."""
+        with self._lock:
+            self._read()
+            new = [line for line in dict.fromkeys(lines) if line not in self._known]
+            if new and self._offset + sum(map(len, new)) <= _MOST_BYTES:
+                append_lines(self.file, new)
+                self._known.update(new)
+
+    def _read(self) -> None:
+        """Also what the service's own machine marks."""
+        while True:
+            lines, self._offset = read_lines(self.file, self._offset)
+            self._known.update(lines)
+            if not lines:
+                return
+
+
+class Exchanges:
+    """Of one home. Safe from any thread."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._marks: dict[str, _RunMarks] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[dict[str, Any], int]:
+        """Takes a node's marks of `run`; → what the node has to know, and how many lines were no marks. Raises `OSError`."""
+        marks = [
+            line for line in lines[: protocol.MARKS] if isinstance(line, str) and "\n" not in line and is_mark(line)
+        ]
+        of_run = self._of(run)
+        if marks:
+            of_run.add(marks)
+        found, reached = read_lines(of_run.file, max(cursor, 0), _ANSWER_BYTES)
+        directives = DirectiveFile(self._home.path, run)
+        content = directives.content()
+        document = {
+            "marks": found,
+            "cursor": reached,
+            "directives": None if content is None else content.decode("utf-8", "replace"),
+            "stopped": directives.stop_path.exists(),
+        }
+        return document, len(lines) - len(marks)
+
+    def _of(self, run: str) -> _RunMarks:
+        with self._lock:
+            if run not in self._marks:
+                if len(self._marks) >= _RUNS:
+                    del self._marks[next(iter(self._marks))]
+                self._marks[run] = _RunMarks(MarkFile(self._home.path, run).path)
+            return self._marks[run]

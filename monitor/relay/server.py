@@ -1,0 +1,291 @@
+"""The receiver's Flight server: TLS only, a token on every call, nothing but uploads and ``sync``."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.relay import protocol
+from logprobe.collectors.relay.protocol import Outcome
+from logprobe.monitor.home import Home
+from logprobe.monitor.relay.incoming import Incoming, Intake, place_of, quietly_closed, raw_bytes
+from logprobe.monitor.relay.marks import Exchanges
+from logprobe.monitor.relay.observations import Observations
+from logprobe.monitor.relay.tokens import Writer, Writers
+
+CALLS: Final = 512  # at a time, of all writers
+CALLS_OF_WRITER: Final = 256
+_SYNC_BYTES: Final = 4 << 20
+_NAME: Final = 120  # characters of a node's name
+_RUN_BYTES: Final = 1024
+_PER_NODE: Final = 0.005  # seconds of pause between two calls of a node, for each node there is
+_HEARD_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM of certificate and key."""
+
+    certificate: bytes
+    key: bytes
+
+
+class _Token(flight.ServerMiddleware):  # type: ignore[misc]
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class _Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Hands the token to the two calls that there are, which know who calls; every other call ends here."""
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> _Token:
+        if info.method not in {flight.FlightMethod.DO_PUT, flight.FlightMethod.DO_ACTION}:
+            raise flight.FlightUnauthorizedError(
+                "relays upload segments and exchange marks; there is nothing else here"
+            )
+        given: Any = headers.get("authorization", [""])[0]
+        text = given.decode("utf-8", "replace") if isinstance(given, bytes) else str(given)
+        return _Token(text.removeprefix("Bearer "))
+
+
+class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Listens as soon as it is made; `port` says where; `shutdown()` ends it."""
+
+    def __init__(
+        self,
+        home: Home,
+        intake: Intake,
+        writers: Callable[[], Writers],
+        observations: Observations,
+        *,
+        host: str,
+        port: int,
+        tls: Tls,
+    ) -> None:
+        """`writers`: as they are now."""
+        where = f"[{host}]" if ":" in host else host
+        super().__init__(
+            f"{protocol.SCHEME}{where}:{port}",
+            tls_certificates=[(tls.certificate, tls.key)],
+            middleware={"token": _Tokens()},
+        )
+        self._home = home
+        self._intake = intake
+        self._writers = writers
+        self._observations = observations
+        self._exchanges = Exchanges(home)
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+
+    # --- segments ---
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        """One upload."""
+        with self._call(context) as who:
+            if descriptor.path[:1] != [protocol.UPLOAD.encode()]:
+                raise self._refused(context, who.name, "upload", "not an upload of segments")
+            upload = _Upload(self._intake, self._home, who)
+            try:
+                outcomes = self._received(upload, reader)
+            except pa.ArrowException as error:
+                raise self._refused(context, who.name, "upload", f"a broken stream: {error}") from error
+            finally:
+                quietly_closed(upload.incoming)
+            for outcome in outcomes:
+                if outcome.status in {"refused", "denied"}:
+                    self._observations.refused(
+                        who.name, "segment", context.peer(), f"{outcome.segment}: {outcome.words}"
+                    )
+            writer.write(pa.py_buffer(json.dumps({"segments": [asdict(each) for each in outcomes]}).encode()))
+
+    def _received(self, upload: _Upload, reader: flight.MetadataRecordBatchReader) -> list[Outcome]:
+        if reader.schema != protocol.CHUNKS:
+            raise pa.ArrowInvalid("its columns are not those of segments")
+        while True:
+            try:
+                batch = reader.read_chunk().data
+            except StopIteration:
+                return upload.finish()
+            for number in range(batch.num_rows):
+                row = {name: batch[name][number].as_py() for name in ("segment", "size", "raw", "codec")}
+                data = batch["data"][number].as_buffer()
+                upload.add(row, pa.py_buffer(b"") if data is None else data)
+
+    # --- marks, directives, how far a node is behind ---
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
+        """``sync``."""
+        with self._call(context) as who:
+            if action.type != protocol.SYNC or action.body.size > _SYNC_BYTES:
+                raise self._refused(context, who.name, "action", f"{action.type!r} of {action.body.size:,} bytes")
+            try:
+                asked = json.loads(action.body.to_pybytes())
+                answer = self._sync(context, who, asked)
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                raise self._refused(context, who.name, "sync", f"not what a relay says ({error})") from error
+            return iter([json.dumps(answer).encode()])
+
+    def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, Any]:
+        now = time.time()
+        node = str(asked["node"])[:_NAME]
+        runs: dict[str, Any] = {}
+        for run, said in list(asked["runs"].items())[: protocol.SYNC_RUNS]:
+            if len(run.encode()) > _RUN_BYTES or not who.may_write(run):
+                self._observations.refused(
+                    who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
+                )
+                continue
+            runs[run], strange = self._exchanges.answer(run, said["marks"], int(said["cursor"]))
+            if strange:
+                self._observations.refused(
+                    who.name, "marks", context.peer(), f"{strange} lines for {run!r} that are no marks"
+                )
+            self._observations.node(run, node, _report(who, asked, said["queue"], now))
+        pause = self._observations.nodes_heard(_HEARD_SECONDS) * _PER_NODE
+        return {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs}
+
+    # --- who may call, and how often ---
+
+    @contextmanager
+    def _call(self, context: flight.ServerCallContext) -> Iterator[Writer]:
+        token = context.get_middleware("token").text
+        who = self._writers().find(token, datetime.now(UTC))
+        if who is None:
+            self._observations.refused(
+                "nobody known", "call", context.peer(), "a token that is missing, wrong or not valid any more"
+            )
+            raise flight.FlightUnauthenticatedError("the token is missing, wrong or not valid any more")
+        with self._lock:
+            busy = self._calls.total() >= CALLS or self._calls[who.name] >= CALLS_OF_WRITER
+            self._calls[who.name] += not busy
+        if busy:
+            raise flight.FlightUnavailableError("too many calls at a time; again later")
+        try:
+            yield who
+        finally:
+            with self._lock:
+                self._calls[who.name] -= 1
+
+    def _refused(self, context: flight.ServerCallContext, who: str, what: str, words: str) -> flight.FlightServerError:
+        self._observations.refused(who, what, context.peer(), words)
+        return flight.FlightServerError(f"refused: {words}")
+
+
+class _Upload:
+    """The segments of one call."""
+
+    def __init__(self, intake: Intake, home: Home, who: Writer) -> None:
+        self._intake = intake
+        self._home = home
+        self._who = who
+        self._later = intake.refusal()
+        self._outcomes: dict[str, Outcome] = {}
+        self._verified: dict[str, Incoming] = {}
+        self._open: tuple[str, Incoming | None] | None = None  # the segment whose chunks come now; None: it was refused
+
+    @property
+    def incoming(self) -> list[Incoming]:
+        """Everything that has to be closed."""
+        under_way = [self._open[1]] if self._open and self._open[1] else []
+        return [*self._verified.values(), *under_way]
+
+    def add(self, row: Mapping[str, Any], data: pa.Buffer) -> None:
+        """One chunk."""
+        name = str(row["segment"])
+        try:
+            if self._open is None or self._open[0] != name:
+                self._begin(name, row["size"])
+            under_way = self._open[1] if self._open else None
+            if under_way is not None:
+                under_way.add(raw_bytes(dict(row), data))
+                if under_way.complete:
+                    self._intake.verify(under_way)
+                    self._verified[name] = under_way
+                    self._open = (name, None)
+        except SegmentError as error:
+            self._end(name, Outcome(name, "refused", str(error)))
+        except OSError as error:
+            self._end(name, Outcome(name, "later", f"the service's disk: {error.strerror or error}"))
+
+    def _begin(self, name: str, size: Any) -> None:
+        self._drop_open("another segment began before its end")
+        self._open = (name, None)
+        if len(self._outcomes) + len(self._verified) >= 2 * protocol.BATCH_SEGMENTS:
+            raise pa.ArrowInvalid("more segments than one upload may have")
+        if name in self._outcomes or name in self._verified:
+            raise SegmentError("foreign", f"{name[:200]}: sent twice in one upload")
+        place = place_of(self._home, name)
+        if not self._who.may_write(place.run):
+            words = f"this token may not write run {place.run!r}"
+            self._outcomes[name] = Outcome(name, "denied", words)
+        elif self._later is not None:
+            self._outcomes[name] = Outcome(name, "later", self._later)
+        else:
+            self._open = (name, self._intake.begin(place, size if isinstance(size, int) else -1))
+
+    def finish(self) -> list[Outcome]:
+        """Makes what was verified count; → what became of each segment."""
+        self._drop_open("the upload ended before the segment did")
+        try:
+            self._intake.put(self._verified.values())
+        except OSError as error:
+            words = f"the service's disk: {error.strerror or error}"
+            stored = [Outcome(name, "later", words) for name in self._verified]
+        else:
+            stored = [Outcome(name, "stored") for name in self._verified]
+        return [*self._outcomes.values(), *stored]
+
+    def _drop_open(self, words: str) -> None:
+        if self._open is not None and self._open[1] is not None:
+            name = self._open[0]
+            self._end(name, Outcome(name, "refused", words))
+
+    def _end(self, name: str, outcome: Outcome) -> None:
+        if self._open is not None and self._open[1] is not None:
+            quietly_closed([self._open[1]])
+        self._open = (name, None)
+        self._verified.pop(name, None)
+        self._outcomes[name] = outcome
+
+
+def _report(who: Writer, asked: Mapping[str, Any], queue: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """What is kept of a node's own account; numbers that are none are unknown."""
+    version, problem = asked.get("version"), asked.get("problem")
+    return {
+        "writer": who.name,
+        "seen_at": datetime.fromtimestamp(now, UTC).isoformat(),
+        "segments": _number(queue.get("segments"), int),
+        "bytes": _number(queue.get("bytes"), int),
+        "oldest_seconds": _number(queue.get("oldest_seconds"), float),
+        "clock_ahead_seconds": _ahead(asked.get("time"), now),
+        "version": None if version is None else str(version)[:40],
+        "problem": None if problem is None else str(problem)[:300],
+    }
+
+
+def _number(value: Any, kind: type[int | float]) -> float | None:
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18  # noqa: PLR2004
+    return kind(value) if usable else None
+
+
+def _ahead(said: Any, now: float) -> float | None:
+    usable = isinstance(said, int | float) and not isinstance(said, bool) and abs(said) < 1e12  # noqa: PLR2004
+    return round(float(said) - now, 3) if usable else None

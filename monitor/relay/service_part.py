@@ -1,0 +1,53 @@
+"""What the receiver tells the service: how far nodes are behind, and who was refused, which the audit keeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.part import Part
+from logprobe.monitor.store.store import Store
+
+NOTE: Final = "relay.note"
+_FORGET_DAYS: Final = 7
+_MOST: Final = 20_000  # rows in one document
+_COLUMNS: Final = (
+    "run",
+    "node",
+    "writer",
+    "seen_at",
+    "segments",
+    "bytes",
+    "oldest_seconds",
+    "clock_ahead_seconds",
+    "version",
+    "problem",
+)
+
+
+def part(store: Store, _: threading.Event) -> Part:
+    """What the service offers."""
+    return Part(actions=actions.offered({NOTE: ("note what the receiver of relays saw", _note)}, store))
+
+
+def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"nodes": […], "refusals": […]}`` as `Observations.take` has it → how many of each."""
+    nodes, refusals = document.get("nodes", []), document.get("refusals", [])
+    if not isinstance(nodes, list) or not isinstance(refusals, list) or len(nodes) + len(refusals) > _MOST:
+        raise ConfigurationError(f"{NOTE} takes lists of nodes and refusals, at most {_MOST:,} in all")
+    with store.transaction() as cursor:
+        for row in nodes:
+            store.execute(cursor, "relay_node_write", **{name: row.get(name) for name in _COLUMNS})
+        if nodes:
+            store.execute(cursor, "relay_nodes_forget", now=now, days=_FORGET_DAYS)
+        for each in refusals:
+            author, action = f"{each['who']} at {each['peer']}", f"was refused: {each['what']}"
+            words = f"{each['words']} ({each['count']} times)"
+            store.execute(
+                cursor, "alert_audit_write", time=now, author=author, action=action, subject="relay", words=words
+            )
+    return {"nodes": len(nodes), "refusals": len(refusals)}

@@ -1,0 +1,127 @@
+"""Who may write which runs: ``relay/tokens.json`` of a home.
+
+A token is ``NAME.SECRET``; the file has SHA-256 hashes of secrets, which are random and long enough to need no salt. A writer may have
+several for a while, so that a token can be replaced on its nodes one after the other. The receiver reads the file again when it changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Self
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.relay import files
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_SECRET_BYTES: Final = 32
+_LONGEST: Final = 256  # characters of what a client shows
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A hash of a token's secret. `until`: ISO 8601, when it stops counting; None: never."""
+
+    sha256: str
+    created: str
+    until: str | None = None
+
+    def counts(self, now: datetime) -> bool:
+        """Whether it counts at `now`."""
+        return self.until is None or now < datetime.fromisoformat(self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """One writer. `runs`: patterns of run names, ``*`` and ``?`` as in a shell."""
+
+    name: str
+    runs: tuple[str, ...]
+    secrets: tuple[Secret, ...]
+
+    def may_write(self, run: str) -> bool:
+        """Whether a run is one of its own."""
+        return any(fnmatchcase(run, pattern) for pattern in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """All writers of a home, by name."""
+
+    by_name: Mapping[str, Writer]
+
+    def find(self, token: str, now: datetime) -> Writer | None:
+        """The writer that shows `token`; None: nobody's, or it does not count any more."""
+        name, _, secret = token[:_LONGEST].partition(".")
+        writer, given = self.by_name.get(name), _hash(secret)
+        if writer is None:
+            return None
+        matches = [hmac.compare_digest(given, known.sha256) and known.counts(now) for known in writer.secrets]
+        return writer if any(matches) else None
+
+    def grant(self, name: str, runs: Sequence[str], now: datetime, *, overlap: timedelta) -> tuple[Self, str]:
+        """With another token for `name`, and that token. Those it has count until `overlap` is over; `runs`: empty: as they are.
+
+        Raises `ConfigurationError`.
+        """
+        known = self.by_name.get(name)
+        patterns = tuple(runs) or (known.runs if known else ())
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(f"{name!r} is not a valid writer name: use 1 to 40 letters, digits, - and _")
+        if not patterns:
+            raise ConfigurationError(f"which runs may {name!r} write? pass --run PATTERN, e.g. --run 'team-a-*'")
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        ending = [_ending(each, now + overlap) for each in (known.secrets if known else ()) if each.counts(now)]
+        added = Secret(_hash(secret), now.isoformat(timespec="seconds"))
+        writer = Writer(name, patterns, (*(ending if overlap else []), added))
+        return replace(self, by_name={**self.by_name, name: writer}), f"{name}.{secret}"
+
+    def revoke(self, name: str) -> Self:
+        """Without `name`. Raises `ConfigurationError` when there is no such writer."""
+        if name not in self.by_name:
+            raise ConfigurationError(f"no writer {name!r}; there are {', '.join(self.by_name) or 'none'}")
+        return replace(self, by_name={key: writer for key, writer in self.by_name.items() if key != name})
+
+
+def load(path: Path) -> Writers:
+    """What the file says; no file: no writers. Raises `ConfigurationError`."""
+    if not path.exists():
+        return Writers({})
+    content = files.read_secret(path)
+    try:
+        document = json.loads(content)
+        return Writers({str(name): _writer(str(name), entry) for name, entry in document["writers"].items()})
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{path} is not a list of writers ({error}); `logprobe relay-token` writes it"
+        ) from error
+
+
+def save(path: Path, writers: Writers) -> None:
+    """Replaces the file. Raises `OSError`."""
+    entries = {
+        name: {"runs": list(writer.runs), "secrets": [asdict(each) for each in writer.secrets]}
+        for name, writer in writers.by_name.items()
+    }
+    files.write(path, json.dumps({"writers": entries}, indent=2).encode(), secret=True)
+
+
+def _writer(name: str, entry: Mapping[str, Any]) -> Writer:
+    return Writer(name, tuple(map(str, entry["runs"])), tuple(Secret(**each) for each in entry["secrets"]))
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _ending(secret: Secret, end: datetime) -> Secret:
+    before = None if secret.until is None else datetime.fromisoformat(secret.until)
+    return secret if before is not None and before < end else replace(secret, until=end.isoformat(timespec="seconds"))

@@ -1,0 +1,1 @@
+"""The service process: jobs, Flight endpoint, health."""

@@ -1,0 +1,53 @@
+"""What people ask for, done once: through the running service, which owns the store, or directly where none runs.
+
+An action is a JSON object in and one out, and doing it twice is doing it once. Its table names it, says what it does, and does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
+from logprobe.monitor.service.action import Action
+from logprobe.monitor.store.store import Store
+
+Do: TypeAlias = Callable[[Store, Mapping[str, Any], datetime], dict[str, Any]]
+Actions: TypeAlias = Mapping[str, tuple[str, Do]]
+
+
+def offered(
+    actions: Actions, store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> dict[str, Action]:
+    """The actions on an open store, for the service's endpoint."""
+
+    def bound(do: Do) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+        return lambda document: do(store, document, clock())
+
+    return {name: Action(words, bound(do)) for name, (words, do) in actions.items()}
+
+
+def perform(actions: Actions, home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Does one of `actions`, through the service if one runs, else with the home to ourselves.
+
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    """
+    try:
+        with connect(home) as reader:
+            return reader.act(name, document)
+    except ServiceUnavailableError:
+        if home.owner() is not None:
+            raise
+    with home.lock(), Store.open(home) as store:
+        return actions[name][1](store, document, datetime.now(UTC))
+
+
+def text(document: Mapping[str, Any], name: str) -> str:
+    """A text that an action needs. Raises `ConfigurationError` when it is missing or blank."""
+    value = document.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{name!r} is missing")
+    return value.strip()

@@ -1,0 +1,249 @@
+"""The service's Arrow Flight endpoint: read-only queries and a few actions, for one home.
+
+    do_get     ticket  {"sql": …, "params": …} or {"name": …, "params": {…}}   → record batches
+                       with "sql": "first" rows only; "label", by which the action "stop_query" knows it
+    do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown";
+               and the actions of the service's parts, which take a JSON object as their body
+
+Every call carries ``authorization: Bearer <token>``; the token is in the home's ``service.json`` (mode 0600), so
+whoever may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that the
+client raises the same one-line error the server had.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyarrow import flight
+
+from logprobe.collectors.errors import (
+    ConfigurationError,
+    LogprobeError,
+    QueryError,
+    ServiceUnavailableError,
+    StoreError,
+)
+from logprobe.monitor.free_sql.answer import Answer
+from logprobe.monitor.service.action import Action
+
+Parameters = Mapping[str, Any] | Sequence[Any] | None
+
+# Rows per message: small enough that a slow reader holds little memory in the service, large enough to be efficient.
+_BATCH_ROWS: Final = 65_536
+
+# What may cross the wire by name; anything else arrives as the base class.
+_ERRORS: Final[dict[str, type[LogprobeError]]] = {
+    error.__name__: error for error in (ConfigurationError, QueryError, StoreError, ServiceUnavailableError)
+}
+
+
+class Endpoint(Protocol):
+    """What the server needs from the service. Called from many threads at once."""
+
+    def query(self, request: Request, client: str) -> Answer:
+        """The rows of one statement of somebody's; `client`: who asks, for the queue."""
+
+    def stop_query(self, label: str) -> bool:
+        """Ends the queries of that label; whether there was one."""
+
+    def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
+        """The rows of one stored query."""
+
+    def status(self) -> dict[str, Any]:
+        """The state of the service."""
+
+    def ingest(self) -> dict[str, Any]:
+        """Ingests now; the report."""
+
+    def shutdown(self) -> None:
+        """Asks for the end; returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query.
+
+    Of free SQL, `first`: only so many rows; `label`: so that somebody else can stop it; `client`: who asks, for the queue.
+    """
+
+    sql: str | None = None
+    name: str | None = None
+    params: Parameters = None
+    first: int | None = None
+    label: str | None = None
+    client: str | None = None
+
+    def ticket(self) -> flight.Ticket:
+        """Raises `QueryError` when a parameter cannot travel as JSON."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return flight.Ticket(encode({key: value for key, value in fields.items() if value is not None}))
+
+    @classmethod
+    def from_ticket(cls, ticket: flight.Ticket) -> Request:
+        """Raises `QueryError` on anything that is not a request."""
+        try:
+            fields = json.loads(ticket.ticket)
+            request = cls(**{name: fields.get(name) for name in cls.__slots__})
+        except (ValueError, AttributeError) as error:
+            raise QueryError('not a request; send {"sql": …} or {"name": …, "params": {…}} as JSON') from error
+        if (request.sql is None) == (request.name is None):
+            raise QueryError("a request names either `sql` or `name`")
+        if request.name is not None and not isinstance(request.params, Mapping | None):
+            raise QueryError("a stored query takes named parameters: a JSON object")
+        if request.first is not None and (not isinstance(request.first, int) or request.first < 1):
+            raise QueryError("`first` is a number of rows")
+        return request
+
+
+def _plain(value: Any) -> Any:
+    """Values JSON lacks: times as ISO 8601; numpy scalars as numbers."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if callable(getattr(value, "item", None)):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be a query parameter; pass numbers, strings or times")
+
+
+def encode(document: Any) -> bytes:
+    """JSON bytes. Raises `QueryError` for values that cannot travel."""
+    try:
+        return json.dumps(document, default=_plain).encode()
+    except (TypeError, ValueError) as error:
+        raise QueryError(str(error)) from error
+
+
+def finite(document: Any) -> Any:
+    """The same document with NaN and infinities as None: JSON has neither."""
+    if isinstance(document, Mapping):
+        return {key: finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [finite(value) for value in document]
+    if isinstance(document, float) and not math.isfinite(document):
+        return None
+    return document
+
+
+def remote_error(error: flight.FlightError) -> LogprobeError:
+    """The logprobe error that `error` carries from the server, or one that quotes it."""
+    try:
+        fields = json.loads(error.extra_info)
+        return _ERRORS.get(fields["class"], LogprobeError)(fields["message"])
+    except (ValueError, KeyError, TypeError):
+        return LogprobeError(f"the service failed: {str(error).splitlines()[0]}")
+
+
+def _refused(error: LogprobeError) -> flight.FlightServerError:
+    info = json.dumps({"class": type(error).__name__, "message": str(error)})
+    return flight.FlightServerError(str(error), extra_info=info.encode())
+
+
+class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets no call through without the home's token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}".encode()
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> None:  # noqa: ARG002
+        given = headers.get("authorization", [""])[0]
+        if not hmac.compare_digest(given.encode(), self._expected):
+            raise flight.FlightUnauthenticatedError("wrong or missing token; it is in the home's service.json")
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Serves an `Endpoint`. Listens as soon as it is made; `port` says where; `shutdown()` ends it."""
+
+    def __init__(
+        self, endpoint: Endpoint, *, host: str, port: int, token: str, actions: Mapping[str, Action] | None = None
+    ) -> None:
+        """`actions`: besides those that every service has."""
+        super().__init__(f"grpc://{host}:{port}", middleware={"authorization": _BearerToken(token)})
+        self._endpoint = endpoint
+        self._actions = {
+            "status": Action("state of the service, its jobs and its backlog", lambda _: endpoint.status()),
+            "stop_query": Action("cancel the queries of a label", self._stop_query),
+            "ingest": Action("ingest the spool now", lambda _: endpoint.ingest()),
+            "shutdown": Action("finish the current batch and stop", self._shutdown),
+            **(actions or {}),
+        }
+
+    def _shutdown(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._endpoint.shutdown()
+        return {}
+
+    def _stop_query(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"stopped": self._endpoint.stop_query(str(asked.get("label")))}
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
+        """One read."""
+        try:
+            request = Request.from_ticket(ticket)
+            if request.sql is not None:
+                client = str(request.client or context.peer())
+                return _streamed(context, request, self._endpoint.query(request, client))
+            params = request.params if isinstance(request.params, Mapping) else {}
+            table = self._endpoint.read(str(request.name), params)
+        except LogprobeError as error:
+            raise _refused(error) from error
+        return flight.GeneratorStream(table.schema, _batches(context, table))
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
+        """One action."""
+        known = self._actions.get(action.type)
+        if known is None:
+            raise _refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
+        try:
+            document = known.run(_body(action))
+        except LogprobeError as error:
+            raise _refused(error) from error
+        return iter([encode(finite(document))])
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:  # noqa: ARG002
+        """What `do_action` understands."""
+        return [(name, action.words) for name, action in self._actions.items()]
+
+
+def _body(action: flight.Action) -> Mapping[str, Any]:
+    """What the client sent along. Raises `QueryError` when it is not a JSON object."""
+    content = action.body.to_pybytes()
+    try:
+        document = json.loads(content) if content else {}
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise QueryError(f"the action {action.type!r} takes a JSON object")
+    return document
+
+
+def _streamed(context: flight.ServerCallContext, request: Request, answer: Answer) -> flight.GeneratorStream:
+    """A result as it comes: the service holds a batch of it at a time. Of first rows all, for their schema says whether there are more."""
+    if request.first is not None:
+        table = answer.table()
+        return flight.GeneratorStream(table.schema, _batches(context, table))
+    return flight.GeneratorStream(answer.schema, _relayed(context, answer))
+
+
+def _relayed(context: flight.ServerCallContext, answer: Answer) -> Iterator[pa.RecordBatch]:
+    try:
+        for batch in answer.batches():
+            if context.is_cancelled():  # the reader went away
+                return
+            yield batch
+    except LogprobeError as error:
+        raise _refused(error) from error
+    finally:
+        answer.close()
+
+
+def _batches(context: flight.ServerCallContext, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        if context.is_cancelled():  # the reader went away
+            return
+        yield batch

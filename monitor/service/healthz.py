@@ -1,0 +1,180 @@
+"""``/healthz`` and ``/metrics``: an HTTP endpoint for those who watch the service.
+
+``/healthz`` says whether the jobs still do their work, and whether everything in the spool gets into the store:
+
+200 when it is so, 503 when a job has got nowhere for longer than its patience (it hangs, or fails again and again), or when a file
+in the spool could not be read for that long. For an uptime check, so it asks for no token and says nothing about runs. ``/metrics`` is for Prometheus (`scrape`); where
+others than this machine can reach it, it asks for the service's token, because it names runs.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.monitor.service.jobs import PATIENCE, Job
+from logprobe.monitor.service.openmetrics import CONTENT_TYPE
+
+PATH: Final = "/healthz"
+METRICS: Final = "/metrics"
+_CLIENT_SECONDS: Final = 5.0  # a client that sends nothing holds no thread for longer
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How ingest is doing. None is unknown, or nothing waits.
+
+    `lag_seconds`: age of the oldest segment in the spool. `stuck_files`: files and folders there that cannot be read now;
+    `stuck_seconds`: for how long the first of them could not.
+    """
+
+    segments: int | None = None
+    lag_seconds: float | None = None
+    stuck_files: int = 0
+    stuck_seconds: float | None = None
+
+
+def describe(jobs: Iterable[Job], intake: Intake | None = None, *, patience: float = PATIENCE) -> dict[str, Any]:
+    """Whether jobs and ingest are well: ``{"healthy": …, "jobs": {name: {…}}, "ingest": {…}}``.
+
+    A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its patience, in
+    seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not unwell: while a backlog of
+    hours is worked off, it is long.
+    """
+    watched = {job.name: _job(job) for job in jobs}
+    document: dict[str, Any] = {"healthy": all(job["healthy"] for job in watched.values()), "jobs": watched}
+    if intake is not None:
+        document["ingest"] = _ingest(intake, patience)
+        document["healthy"] = document["healthy"] and document["ingest"]["healthy"]
+    return document
+
+
+def _job(job: Job) -> dict[str, Any]:
+    silent = job.silent_seconds()
+    return {
+        "healthy": silent <= job.patience,
+        "seconds_since_success": round(job.unwell_seconds(), 1),
+        "seconds_since_progress": round(silent, 1),
+        "failures_in_a_row": job.failures_in_a_row,
+        "patience_seconds": job.patience,
+    }
+
+
+def _ingest(intake: Intake, patience: float) -> dict[str, Any]:
+    return {
+        "healthy": (intake.stuck_seconds or 0.0) <= patience,
+        "waiting_segments": intake.segments,
+        "lag_seconds": _rounded(intake.lag_seconds),
+        "stuck_files": intake.stuck_files,
+        "stuck_seconds": _rounded(intake.stuck_seconds),
+        "patience_seconds": patience,
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+class HealthServer:
+    """Answers ``GET /healthz`` and ``GET /metrics`` from the moment it is made until `close`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        document: Callable[[], Mapping[str, Any]],
+        metrics: Callable[[], str] = lambda: "# EOF\n",
+        *,
+        token: str | None = None,
+    ) -> None:
+        """`port` 0: any free one. `token`: asked for by ``/metrics``, unless `host` is this machine's own.
+
+        Raises `ConfigurationError` when the address cannot be had.
+        """
+        asked = None if _is_loopback(host) else token
+        try:
+            self._server = _server_class(host)((host, port), _handler(document, metrics, asked))
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port} ({error.strerror}); choose another --health-port"
+            ) from error
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="logprobe-healthz", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _server_class(host: str) -> type[ThreadingHTTPServer]:
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A probe that went away before its answer is no news."""
+
+    return Server
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _handler(
+    document: Callable[[], Mapping[str, Any]], metrics: Callable[[], str], token: str | None
+) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _CLIENT_SECONDS
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == PATH:
+                content = document()
+                self._answer(HTTPStatus.OK if content["healthy"] else HTTPStatus.SERVICE_UNAVAILABLE, content)
+            elif path == METRICS:
+                self._metrics()
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, {"error": f"only {PATH} and {METRICS} exist"})
+
+        def _metrics(self) -> None:
+            shown = self.headers.get("Authorization", "").encode()
+            if token is not None and not hmac.compare_digest(shown, f"Bearer {token}".encode()):
+                self._answer(HTTPStatus.UNAUTHORIZED, {"error": "send the service's token: Authorization: Bearer …"})
+                return
+            try:
+                text = metrics()
+            except LogprobeError as error:  # Prometheus then marks the target as down
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
+                return
+            self._send(HTTPStatus.OK, text.encode(), CONTENT_TYPE)
+
+        def _answer(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
+            self._send(status, json.dumps(content).encode(), "application/json")
+
+        def _send(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+            """A probe every few seconds is no news."""
+
+    return Handler

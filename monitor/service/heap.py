@@ -1,0 +1,41 @@
+"""Memory that was freed goes back to the system: the service's allocators otherwise keep what its busiest moment took.
+
+glibc gives every thread an arena of its own and returns only the top of each; DuckDB's blocks of 256 KiB leave holes below it. In a
+service with dozens of threads most of the resident memory was such holes, and it grew for as long as anybody looked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+
+_ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1  # of mallopt, see malloc.h
+_ARENAS: Final = 4
+_LARGE: Final = 128 << 10  # bytes: DuckDB's blocks get a mapping of their own, which goes back when they are freed
+
+
+def settle() -> None:
+    """One allocator, with few arenas and large blocks apart, for the allocations to come. To be called before threads start.
+
+    Arrow's own pools (mimalloc, jemalloc) keep what each thread has freed; the system's can be trimmed. Without glibc that is all.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    mallopt = _libc("mallopt")
+    if mallopt is not None:
+        for option, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, _LARGE), (_TRIM_THRESHOLD, _LARGE)):
+            mallopt(option, value)
+
+
+def trim() -> None:
+    """Returns free memory of all allocators; some milliseconds. Safe from any thread."""
+    pa.default_memory_pool().release_unused()
+    malloc_trim = _libc("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _libc(name: str) -> Callable[..., Any] | None:
+    return getattr(ctypes.CDLL(None), name, None)

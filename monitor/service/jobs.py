@@ -1,0 +1,210 @@
+"""The jobs of the service: what runs in the background, how often, and an account of every run.
+
+One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in `job_runs`, and the
+next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed ones coalesce.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.store.store import Store
+
+LOGGER: Final = logging.getLogger("logprobe.service")
+Progress = Mapping[str, Any]
+
+PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job counts as stuck or failing
+INCOMPLETE: Final = (
+    "incomplete"  # in what a job did: something is left undone for a reason that only a person can remove
+)
+_MOST_ERRORS: Final = 64  # distinct errors remembered per job
+_SAVE: Final = """
+INSERT OR REPLACE INTO job_runs (job, started_at, finished_at, runs, failures, last_error, progress)
+VALUES ($job, $started_at, $finished_at, $runs, $failures, $last_error, $progress)
+"""
+_WATCH_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Account:
+    """What is known of a job's runs; a row of `job_runs`."""
+
+    job: str
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    runs: int = 0
+    failures: int = 0
+    last_error: str | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The account as plain values, under the names of the columns of `job_runs`."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Job:
+    """One piece of work on a schedule. Runs in one thread at a time, whoever asks for it."""
+
+    def __init__(self, name: str, seconds: float, work: Callable[[], Progress], *, patience: float = PATIENCE) -> None:
+        """`work` returns what it did, and how far behind it is, as JSON values.
+
+        `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell.
+        """
+        self.name = name
+        self.seconds = seconds
+        self.patience = patience
+        self.failures_in_a_row = 0
+        self._succeeded = self._advanced = time.monotonic()
+        self._work = work
+        self._turn = threading.Lock()
+        self._account = Account(name)
+        self._seen: set[str] = set()
+
+    def run(self, *, wait: bool = False) -> None:
+        """One tick; never raises. While a run is under way it does nothing, or is queued with `wait`."""
+        if self._turn.acquire(blocking=wait):
+            try:
+                self._attempt()
+            except Exception as error:  # noqa: BLE001 - the boundary of a background thread: counted, reported, retried
+                self._failed(error)
+            finally:
+                self._turn.release()
+
+    def run_now(self) -> Progress:
+        """Waits for a run under way, then runs. Raises what the work raises."""
+        with self._turn:
+            try:
+                return self._attempt()
+            except Exception as error:
+                self._failed(error)
+                raise
+
+    def account(self) -> Account:
+        """A snapshot; safe from any thread."""
+        return Account(**self._account.document())
+
+    def unwell_seconds(self) -> float:
+        """Since the last success, or since the job was made; safe from any thread."""
+        return time.monotonic() - self._succeeded
+
+    def beat(self) -> None:
+        """Called by work that takes long, whenever it has got somewhere: it is neither stuck nor failing."""
+        self._advanced = time.monotonic()
+
+    def silent_seconds(self) -> float:
+        """Since the last success or `beat`; safe from any thread."""
+        return time.monotonic() - max(self._succeeded, self._advanced)
+
+    def restore(self, runs: int, failures: int) -> None:
+        """Goes on counting where an earlier service stopped."""
+        self._account.runs += runs
+        self._account.failures += failures
+
+    def _attempt(self) -> Progress:
+        account = self._account
+        account.started_at = datetime.now(UTC)
+        begun = time.perf_counter()
+        progress = dict(self._work())
+        account.progress = {**progress, "seconds": round(time.perf_counter() - begun, 6)}
+        account.finished_at = datetime.now(UTC)
+        account.runs += 1
+        if not progress.get(INCOMPLETE):
+            self._succeeded = time.monotonic()
+        self.failures_in_a_row = 0
+        return progress
+
+    def _failed(self, error: Exception) -> None:
+        account = self._account
+        account.runs += 1
+        account.failures += 1
+        self.failures_in_a_row += 1
+        account.finished_at = datetime.now(UTC)
+        account.last_error = f"{type(error).__name__}: {error}"
+        kind = f"{type(error).__name__}: {str(error)[:80]}"
+        if kind in self._seen or len(self._seen) >= _MOST_ERRORS:
+            return
+        self._seen.add(kind)
+        known = isinstance(error, LogprobeError)
+        LOGGER.error("job %s: %s; it will be retried", self.name, account.last_error, exc_info=None if known else error)
+
+
+class Schedule:
+    """Runs jobs, each at its own pace, until stopped.
+
+    The scheduler goes by the wall clock: one that is set back by an hour would let it sleep for that hour. A thread that goes by
+    the monotonic clock notices, and has all jobs run at once.
+    """
+
+    def __init__(self, jobs: Iterable[Job], *, wall_clock: Callable[[], float] = time.time) -> None:
+        """Starts nothing yet. `wall_clock`: seconds since any point in time, as the system's clock has them."""
+        self.missed = 0
+        self._wall_clock = wall_clock
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="logprobe-clock", daemon=True)
+        jobs = list(jobs)
+        self._scheduler = BackgroundScheduler(
+            timezone=UTC,
+            executors={"default": ThreadPoolExecutor(max(1, len(jobs)))},  # a job that hangs takes no other's thread
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+        self._scheduler.add_listener(self._listen, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
+        for job in jobs:
+            self._scheduler.add_job(
+                job.run, "interval", seconds=job.seconds, id=job.name, name=job.name, next_run_time=datetime.now(UTC)
+            )
+
+    def start(self) -> None:
+        """Every job runs once at once, then at its pace."""
+        self._scheduler.start()
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """No new runs; returns when the runs under way have ended."""
+        self._stopped.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+
+    def _watch(self) -> None:
+        ahead = self._wall_clock() - time.monotonic()
+        while not self._stopped.wait(_WATCH_SECONDS):
+            before, ahead = ahead, self._wall_clock() - time.monotonic()
+            if before - ahead > _WATCH_SECONDS:
+                LOGGER.warning("the clock was set back by %.0f s; the jobs continue", before - ahead)
+                self._run_all_now()
+
+    def _run_all_now(self) -> None:
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
+
+    def _listen(self, event: JobExecutionEvent) -> None:
+        self.missed += event.code == EVENT_JOB_MISSED
+        what = "was missed" if event.code == EVENT_JOB_MISSED else f"failed: {event.exception}"
+        LOGGER.error("the scheduled run of job %s %s", event.job_id, what)
+
+
+def restore_records(store: Store, jobs: Sequence[Job]) -> None:
+    """Lets the jobs count on from where the last service stopped. Raises `QueryError` when the store cannot be read."""
+    known = {row["job"]: row for row in store.read("job_runs").to_pylist()}
+    for job in jobs:
+        if job.name in known:
+            job.restore(known[job.name]["runs"], known[job.name]["failures"])
+
+
+def save_records(store: Store, jobs: Sequence[Job]) -> None:
+    """Writes all accounts in one transaction. Raises `StoreError`."""
+    with store.transaction() as cursor:
+        for job in jobs:
+            account = job.account()
+            cursor.execute(_SAVE, {**account.document(), "progress": json.dumps(account.progress, default=str)})

@@ -1,0 +1,172 @@
+"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics → diagnosis. For the service and for `ingest --once`.
+
+Ingest is followed at once by the join and the step metrics, so that what a collector flushed is visible as soon as possible.
+With a backlog it goes batch by batch, and they follow about once per second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+from logprobe.monitor.analysis.profile_job import ProfileJob
+from logprobe.monitor.analysis.step_job import STEPS_PER_BATCH, StepJob
+from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.delays import Delays
+from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.ingest.late_marks import LateMarks
+from logprobe.monitor.ingest.spool_scan import scan
+from logprobe.monitor.objects.moving import Mover
+from logprobe.monitor.service.jobs import INCOMPLETE
+from logprobe.monitor.store.folding import Folder, StoreBudget
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
+
+Report = dict[str, Any]
+
+_ROUND_BYTES: Final = 4 * BATCH_BYTES  # several batches in a row: the next is read while one is written
+_FOLLOW_EVERY: Final = 1.0  # seconds, while a backlog is worked off
+_COUNTED: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarantined", "bad_rows")
+
+
+class Pipeline:
+    """The work of a store's owner. Each method belongs to one thread at a time; different ones may run side by side."""
+
+    def __init__(
+        self,
+        store: Store,
+        stopping: threading.Event,
+        policy: RetentionPolicy | None = None,
+        budget: StoreBudget | None = None,
+        *,
+        diagnosis_share: float | None = None,
+    ) -> None:
+        """`stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens, `budget`: of the store; None: the default.
+
+        `diagnosis_share`: of the time that diagnoses of all runs may take; None: all of it.
+        """
+        self._ingester = Ingester(store)
+        self._joiner = Joiner(store)
+        self._versions = LateMarks(store)
+        self._steps = StepJob(store)
+        self._profiles = ProfileJob(store)
+        self._diagnosis = DiagnosisJob(
+            store, stopping, accepted=lambda run: accepted(store, run), share=diagnosis_share
+        )
+        self._retention = Retention(store, policy)
+        self._mover = Mover(store, self._retention, stopping)
+        self._folder = Folder(store, budget, stopping)
+        self._stopping = stopping
+
+    @property
+    def delays(self) -> Delays:
+        """What in the spool cannot be read now."""
+        return self._ingester.delays
+
+    def ingest(self, follow_up: Callable[[Report], None], beat: Callable[[], None] = lambda: None) -> Report:
+        """Works off the spool.
+
+        `follow_up` is handed the report so far: after the last batch that brought something, about once per second before.
+        `beat` is called after every batch.
+        Returns counts (`segments, rows, tokens, bytes, duplicates, quarantined, bad_rows`) and how far behind the store is
+        (`remaining` segments, `lag_seconds` of the oldest when the run began, `stuck` files that cannot be read now, which wait for
+        another try). Raises `StoreError`.
+        """
+        counts: Counter[str] = Counter()
+        first = last = IngestReport()
+        followed = time.monotonic()
+        while not self._stopping.is_set():
+            last = self._ingester.run_once(max_bytes=_ROUND_BYTES, beat=beat)
+            first = last if not counts["batches"] else first
+            counts.update({name: getattr(last, name) for name in _COUNTED}, batches=1)
+            done = not last.remaining or not _advanced(last)
+            if counts["segments"] and (done or time.monotonic() - followed >= _FOLLOW_EVERY):
+                follow_up(_report(counts, first, last))
+                followed = time.monotonic()
+            if done:
+                break
+        return _report(counts, first, last)
+
+    def join(self) -> Report:
+        """Joins what waits for its other side. Raises `StoreError`."""
+        corrected = self._versions.run_once()  # first: the join of several requests carries their versions over
+        return _judged(asdict(self._joiner.run_once()) | {"versions_corrected": corrected})
+
+    def compute_steps(self) -> Report:
+        """Computes the steps that are dirty. Raises `StoreError`."""
+        steps, remaining = 0, 1
+        while remaining and not self._stopping.is_set():
+            done = self._steps.run_once(max_steps=STEPS_PER_BATCH)
+            steps, remaining = steps + done.steps, done.remaining
+        return {"steps": steps, "remaining": remaining}
+
+    def profile(self) -> Report:
+        """Profiles the tokens of the steps that were computed since. Raises `StoreError`."""
+        steps = tokens = 0
+        problem = None
+        while not self._stopping.is_set():
+            done = self._profiles.run_once()
+            steps, tokens, problem = steps + done.steps, tokens + done.tokens, done.problem
+            if not done.steps:
+                break
+        return _judged({"steps": steps, "tokens": tokens, "problem": problem})
+
+    def diagnose(self) -> Report:
+        """Diagnoses the runs that got new steps. Raises `StoreError` and `QueryError`."""
+        return asdict(self._diagnosis.run_once())
+
+    def retain(self) -> Report:
+        """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""
+        return asdict(self._retention.run_once())
+
+    def move(self) -> Report:
+        """Moves raw tokens to the object store, if the home has one. Raises `StoreError` and `ConfigurationError`."""
+        return _judged(asdict(self._mover.run_once()))
+
+    def fold(self) -> Report:
+        """Keeps the store within its budget. Raises `StoreError` and `QueryError`."""
+        return asdict(self._folder.run_once())
+
+
+def _judged(report: Report) -> Report:
+    """A run that cannot be worked on is no success of the job, though it holds up no other: see `jobs.INCOMPLETE`."""
+    if report["problem"] is None:
+        return {name: value for name, value in report.items() if name != "problem"}
+    return {**report, INCOMPLETE: True}
+
+
+def _advanced(report: IngestReport) -> bool:
+    return bool(report.segments or report.duplicates or report.quarantined)
+
+
+def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> Report:
+    return {
+        **{name: counts[name] for name in _COUNTED},
+        "remaining": last.remaining,
+        "lag_seconds": first.lag_seconds,
+        "stuck": last.stuck,
+        "problems": last.problems,
+    }
+
+
+def backlog(home: Home) -> Report:
+    """What waits in the spool: `segments`, `bytes`, and the age of the oldest in seconds (None: nothing waits).
+
+    `unreadable`: folders and files that could not even be looked at, so that what is in them is not counted.
+    """
+    now = time.time()
+    content = scan(home, now=now)
+    waiting = content.segments
+    return {
+        "segments": len(waiting),
+        "bytes": sum(segment.nbytes for segment in waiting),
+        "oldest_seconds": max(0.0, now - waiting[0].modified) if waiting else None,
+        "unreadable": len(content.refused),
+    }

@@ -1,0 +1,120 @@
+"""``/metrics``: what Prometheus may want to know of a home, as of now.
+
+Bounded in size: the newest live runs only, a fixed list of metrics, of each the newest computed step. A run that has ended, or of which
+nothing came for hours, is left out; Prometheus then marks its series stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, get_args
+
+from logprobe.monitor.diagnosis.result import Verdict
+from logprobe.monitor.metrics.catalog import metric
+from logprobe.monitor.metrics.definition import RATIO_PAIRS
+from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.openmetrics import Family, render, states
+from logprobe.monitor.service.pipeline import backlog
+from logprobe.monitor.store.store import Store
+
+MOST_RUNS: Final = 20
+HOURS: Final = 6
+SEVERITIES: Final = ("critical", "warning", "info")
+VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)
+
+_OF_PAIRS: Final = ("k3_kl", "kl", "logprob_abs_diff_mean", "ratio_mean", "ess", "coverage")
+_OF_STEPS: Final = ("weight_lag_mean", "weight_lag_max", "mixed_version_frac", "reward", "entropy", "response_length")
+KEYS: Final = (*(f"{pair}.{key}" for key in _OF_PAIRS for pair in RATIO_PAIRS), *_OF_STEPS)
+
+
+def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
+    """The text of one scrape; `stuck`: files in the spool that cannot be read now.
+
+    Raises `StoreError` or `QueryError` when the store does not answer.
+    """
+    runs = store.read("metrics_runs", hours=HOURS, most=MOST_RUNS).to_pylist()
+    values = store.read("metrics_newest", runs=[run["run"] for run in runs], keys=list(KEYS)).to_pylist()
+    quarantined = store.query("SELECT count(*) AS files FROM quarantine")["files"][0].as_py()
+    ingest = _of_ingest(backlog(store.home), quarantined, stuck)
+    nodes = store.read("relay_furthest", runs=[run["run"] for run in runs]).to_pylist()
+    return render([*_of_runs(runs), *_of_steps(values), *_of_nodes(nodes), *ingest, *_of_jobs(list(jobs))])
+
+
+def _of_runs(runs: Sequence[dict[str, Any]]) -> list[Family]:
+    step = Family("logprobe_step", "gauge", "Newest computed step of a live run.")
+    last = Family(
+        "logprobe_last_record_timestamp_seconds", "gauge", "Arrival time of the newest record of a run.", "seconds"
+    )
+    sequences = Family("logprobe_lost_sequences", "counter", "Sequences that collectors dropped.")
+    tokens = Family("logprobe_lost_tokens", "counter", "Tokens that collectors dropped.")
+    verdict = Family("logprobe_verdict", "stateset", "Verdict of the diagnosis of a run.")
+    alerts = Family("logprobe_alerts_firing", "gauge", "Firing alerts, by severity.")
+    for run in runs:
+        name = run["run"]
+        step.add(run["step"], run=name)
+        last.add(run["last_at"], run=name)
+        sequences.add(run["lost_sequences"], run=name)
+        tokens.add(run["lost_tokens"], run=name)
+        if run["verdict"] is not None:
+            states(verdict, run["verdict"], VERDICTS, run=name)
+        firing = dict(run["firing"] or ())
+        for severity in SEVERITIES:
+            alerts.add(firing.get(severity, 0), run=name, severity=severity)
+    return [step, last, sequences, tokens, verdict, alerts]
+
+
+def _of_steps(values: Sequence[dict[str, Any]]) -> list[Family]:
+    families = {key: Family(f"logprobe_{key}", "gauge", metric(f"backend.{key}").words) for key in _OF_PAIRS}
+    families |= {key: Family(f"logprobe_{key}", "gauge", metric(key).words) for key in _OF_STEPS}
+    for row in values:
+        pair, dot, key = row["metric"].rpartition(".")
+        labels = {"run": row["run"]} | ({"pair": pair} if dot else {})
+        families[key].add(row["value"], **labels)
+    return list(families.values())
+
+
+def _of_nodes(rows: Sequence[dict[str, Any]]) -> list[Family]:
+    nodes = Family("logprobe_relay_nodes", "gauge", "Nodes that send a run through a relay.")
+    behind = Family(
+        "logprobe_relay_behind_seconds", "gauge", "Age of the oldest segment on any node of a run.", "seconds"
+    )
+    silent = Family(
+        "logprobe_relay_silent_seconds", "gauge", "Since a node of a run was last heard from, at most.", "seconds"
+    )
+    segments = Family("logprobe_relay_segments", "gauge", "Segments that wait on the nodes of a run.")
+    size = Family("logprobe_relay_bytes", "gauge", "What waits on the nodes of a run.", "bytes")
+    for row in rows:
+        nodes.add(row["nodes"], run=row["run"])
+        behind.add(row["behind_seconds"], run=row["run"])
+        silent.add(row["silent_seconds"], run=row["run"])
+        segments.add(row["segments"], run=row["run"])
+        size.add(row["bytes"], run=row["run"])
+    return [nodes, behind, silent, segments, size]
+
+
+def _of_ingest(waiting: dict[str, Any], quarantined: int, stuck: int) -> list[Family]:
+    lag = Family(
+        "logprobe_ingest_lag_seconds", "gauge", "Age of the oldest segment in the spool; 0: none waiting.", "seconds"
+    )
+    lag.add(waiting["oldest_seconds"] or 0.0)
+    segments = Family("logprobe_spool_segments", "gauge", "Segments waiting in spool.")
+    segments.add(waiting["segments"])
+    size = Family("logprobe_spool_bytes", "gauge", "Bytes waiting in spool.", "bytes")
+    size.add(waiting["bytes"])
+    aside = Family("logprobe_quarantined_files", "gauge", "Files in quarantine because they cannot be trusted.")
+    aside.add(quarantined)
+    held = Family("logprobe_stuck_files", "gauge", "Files in the spool that cannot be read now; each is retried.")
+    held.add(stuck)
+    return [lag, segments, size, aside, held]
+
+
+def _of_jobs(jobs: Sequence[Job]) -> list[Family]:
+    runs = Family("logprobe_job_runs", "counter", "Successful runs of the service's jobs.")
+    failures = Family("logprobe_job_failures", "counter", "Failed runs of the service's jobs.")
+    since = Family("logprobe_job_success_age_seconds", "gauge", "Time since the last success of a job.", "seconds")
+    for job in jobs:
+        account = job.account()
+        runs.add(account.runs, job=job.name)
+        failures.add(account.failures, job=job.name)
+        since.add(job.unwell_seconds(), job=job.name)
+    return [runs, failures, since]

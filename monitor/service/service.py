@@ -1,0 +1,307 @@
+"""The monitor service: owner of one home. Runs the jobs, answers reads. `logprobe.app.service` is the process around it.
+
+It holds the home's lock from the first to the last moment, publishes its address and token in ``service.json``, and stops
+cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the store closed.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+
+from logprobe.collectors.errors import (
+    ConfigurationError,
+    HomeBusyError,
+    LogprobeError,
+    ServiceUnavailableError,
+    StoreError,
+)
+from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
+from logprobe.monitor.free_sql.answer import Answer
+from logprobe.monitor.free_sql.limits import Limits
+from logprobe.monitor.free_sql.service import Question, SqlService
+from logprobe.monitor.home import Home, ServiceInfo, utc_now
+from logprobe.monitor.service import healthz, heap, scrape
+from logprobe.monitor.service.action import Action
+from logprobe.monitor.service.flight import FlightServer, Request
+from logprobe.monitor.service.jobs import LOGGER, PATIENCE, Job, Schedule, restore_records, save_records
+from logprobe.monitor.service.part import Part, PartMaker
+from logprobe.monitor.service.pipeline import Pipeline, Report, backlog
+from logprobe.monitor.store.folding import StoreBudget
+from logprobe.monitor.store.retention import RetentionPolicy
+from logprobe.monitor.store.store import Store
+
+T = TypeVar("T")
+
+# A reader that looks at the home for a moment (`logprobe sql` while no service runs) must not keep the service away.
+_OPEN_PATIENCE: Final = 5.0
+_LOCK_PATIENCE: Final = 0.5
+_OPEN_PAUSE: Final = 0.1
+
+OBJECTS_JOB: Final = "object_store"
+INGEST_SECONDS: Final = 0.5
+_DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
+DIAGNOSIS_SHARE: Final = 0.2  # of a core, for the diagnoses of all runs together
+_RETENTION_SECONDS: Final = 60.0
+_OBJECTS_SECONDS: Final = 10.0
+_FOLD_SECONDS: Final = 20.0
+_HEALTH_SECONDS: Final = 5.0
+_HEALTH_PATIENCE: Final = 60.0
+_INGEST_PATIENCE: Final = 300.0  # for one batch, and for the join and the steps that follow
+_SIGNAL_SECONDS: Final = 0.25
+_SHORTEST_TOKEN: Final = 16
+
+
+class Service:
+    """One home's service: `run` until `shutdown`. Answers the Flight endpoint's calls."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        health_port: int = 0,
+        policy: RetentionPolicy | None = None,
+        limits: Limits | None = None,
+        budget: StoreBudget | None = None,
+        parts: Sequence[PartMaker] = (),
+        patience: float | None = None,
+    ) -> None:
+        """Does nothing before `run`.
+
+        Args:
+            home: to serve.
+            host: address to listen on.
+            port: of the Flight endpoint; 0: any free one.
+            health_port: of ``/healthz``; 0: any free one.
+            policy: of raw tokens; None: the default one.
+            limits: of people's statements; None: the default ones.
+            budget: of the store; None: the default one.
+            parts: what the service does besides ingest, metrics and retention.
+            patience: seconds after which a job that gets nowhere, or a file that cannot be read, makes ``/healthz`` say 503; None:
+                each its own.
+        """
+        self._home = home
+        self._host = host
+        self._port = port
+        self._health_port = health_port
+        self._policy = policy
+        self._limits = limits or Limits()
+        self._budget = budget
+        self._makers = tuple(parts)
+        self._stop = threading.Event()
+        # Not the event itself: setting it in a signal handler of the very thread that waits for it can deadlock on its lock.
+        self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._started = utc_now()
+        self._jobs: dict[str, Job] = {}
+        self._queries: list[tuple[str, threading.Event]] = []  # those under way that can be stopped
+        self._patience = patience
+        self._waiting: tuple[float, Report] | None = (
+            None  # when the spool was looked at last (monotonic), and what waited
+        )
+        self._store: Store
+        self._pipeline: Pipeline
+        self._sql: SqlService
+
+    def run(self) -> None:
+        """Returns after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when it cannot start."""
+        with ExitStack() as stack:
+            lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
+            self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
+            self._sql = stack.enter_context(SqlService(self._home, self._store.snapshot, self._limits))
+            parts = [make(self._store, self._stop) for make in self._makers]
+            self._pipeline = Pipeline(
+                self._store, self._stop, self._policy, self._budget, diagnosis_share=DIAGNOSIS_SHARE
+            )
+            self._jobs = self._make_jobs(self._pipeline, parts)
+            restore_records(self._store, list(self._jobs.values()))
+            server = self._listen(stack, {name: action for part in parts for name, action in part.actions.items()})
+            lock.announce(f"{self._host}:{server.port}")
+            schedule = Schedule(self._jobs.values())
+            stack.callback(self._store.interrupt)  # a long query must not hold up the end
+            stack.callback(self._sql.close)
+            stack.callback(self._save)
+            for part in parts:
+                stack.callback(part.close)
+            stack.callback(schedule.stop)
+            stack.callback(self._home.remove_service_info)
+            schedule.start()
+            self._sql.warm_up()
+            LOGGER.info("serving %s at %s:%d", self._home.path, self._host, server.port)
+            self._wait_for_the_end()
+            LOGGER.info("stopping")
+
+    def _wait_for_the_end(self) -> None:
+        # The kernel may hand a signal to any thread, and Python's handler then runs here only once this thread wakes up by
+        # itself: an endless wait could miss it.
+        while True:
+            with suppress(queue.Empty):
+                self._end_asked.get(timeout=_SIGNAL_SECONDS)
+                break
+        self._stop.set()
+
+    def _make_jobs(self, pipeline: Pipeline, parts: Sequence[Part]) -> dict[str, Job]:
+        join = Job("join", _DERIVE_SECONDS, pipeline.join)
+        step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps)
+
+        def follow_up(_: Report) -> None:
+            # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
+            join.run(wait=True)
+            step_metrics.run(wait=True)
+
+        ingest = Job(
+            "ingest", INGEST_SECONDS, lambda: pipeline.ingest(follow_up, ingest.beat), patience=_INGEST_PATIENCE
+        )
+        profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
+        diagnosis = Job("diagnosis", _DERIVE_SECONDS, pipeline.diagnose)
+        retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
+        moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
+        folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
+        health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE)
+        added = [job for part in parts for job in part.jobs]
+        jobs = (ingest, join, step_metrics, profiles, diagnosis, *added, retention, moving, folding, health)
+        if self._patience is not None:
+            for job in jobs:
+                job.patience = job.seconds + self._patience
+        return {job.name: job for job in jobs}
+
+    def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
+        token = _token(os.environ)
+        health = healthz.HealthServer(
+            self._host,
+            self._health_port,
+            lambda: healthz.describe(list(self._jobs.values()), self._intake(), patience=self._patience or PATIENCE),
+            lambda: scrape.exposition(self._store, self._jobs.values(), stuck=len(self._pipeline.delays)),
+            token=token,
+        )
+        stack.callback(health.close)
+        try:
+            server = FlightServer(self, host=self._host, port=self._port, token=token, actions=actions)
+        except (OSError, pa.ArrowException) as error:
+            raise ConfigurationError(
+                f"cannot listen on {self._host}:{self._port} ({error}); choose another --port or --bind"
+            ) from error
+        stack.callback(server.shutdown)
+        self._home.write_service_info(
+            ServiceInfo(
+                host=self._host,
+                port=server.port,
+                token=token,
+                pid=os.getpid(),
+                started=self._started,
+                health_port=health.port,
+            )
+        )
+        return server
+
+    def _beat(self) -> dict[str, Any]:
+        """The health job: the account of the jobs, and how far behind the service is."""
+        waiting = backlog(self._home)
+        self._waiting = (time.monotonic(), waiting)
+        save_records(self._store, list(self._jobs.values()))
+        heap.trim()
+        return waiting
+
+    def _intake(self) -> healthz.Intake:
+        """From what the health job saw last: whoever asks must not wait for a disk that hangs."""
+        delays = self._pipeline.delays
+        seen, waiting = self._waiting or (time.monotonic(), {"segments": None, "oldest_seconds": None})
+        oldest = waiting["oldest_seconds"]
+        return healthz.Intake(
+            segments=waiting["segments"],
+            lag_seconds=None if oldest is None else oldest + time.monotonic() - seen,
+            stuck_files=len(delays),
+            stuck_seconds=delays.longest_seconds(),
+        )
+
+    def _save(self) -> None:
+        try:
+            save_records(self._store, list(self._jobs.values()))
+        except LogprobeError as error:  # the account is worth less than a clean end
+            LOGGER.warning("the job statistics were not saved: %s", error)
+
+    def shutdown(self) -> None:
+        """Asks for the end and returns at once. Safe in signal handlers and from any thread."""
+        self._end_asked.put(None)
+
+    def query(self, request: Request, client: str) -> Answer:
+        """One statement of somebody's, in a process and within limits of its own. Raises `QueryError`."""
+        self._refuse_when_stopping()
+        with self._stoppable(request.label) as stop:
+            return self._sql.answer(Question(str(request.sql), request.params, request.first, client, stop))
+
+    @contextmanager
+    def _stoppable(self, label: str | None) -> Iterator[threading.Event | None]:
+        if label is None:
+            yield None
+            return
+        stop = threading.Event()
+        self._queries.append((label, stop))
+        try:
+            yield stop
+        finally:
+            self._queries.remove((label, stop))
+
+    def stop_query(self, label: str) -> bool:
+        """Ends the queries of that label; whether there was one."""
+        stops = [stop for name, stop in list(self._queries) if name == label]
+        for stop in stops:
+            stop.set()
+        return bool(stops)
+
+    def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
+        """One stored query. Raises `QueryError`."""
+        self._refuse_when_stopping()
+        return self._store.read(name, **params)
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stop.is_set():
+            raise ServiceUnavailableError(f"the service of {self._home.path} is stopping")
+
+    def ingest(self) -> dict[str, Any]:
+        """Ingests what lies in the spool now, and returns when readers can see it."""
+        return dict(self._jobs["ingest"].run_now())
+
+    def status(self) -> dict[str, Any]:
+        """What the service says of itself: who, since what time, its jobs, its backlog, and what in the spool cannot be read now."""
+        delays = self._pipeline.delays
+        return {
+            "running": True,
+            "home": str(self._home.path),
+            "pid": os.getpid(),
+            "started": self._started,
+            "jobs": {name: job.account().document() for name, job in self._jobs.items()},
+            "backlog": backlog(self._home),
+            "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
+        }
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    """What clients have to show: ``LOGPROBE_TOKEN`` where clients on other machines have to know it beforehand, else a fresh one."""
+    given = environment.get(TOKEN_VARIABLE)
+    if given and len(given) < _SHORTEST_TOKEN:
+        raise ConfigurationError(
+            f"{TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
+        )
+    return given or secrets.token_urlsafe(32)
+
+
+def _patiently(attempt: Callable[[], T], seconds: float) -> T:
+    """`attempt`, again for some seconds while something else holds the home or the store."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return attempt()
+        except (HomeBusyError, StoreError):
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_OPEN_PAUSE)

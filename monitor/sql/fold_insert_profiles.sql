@@ -1,0 +1,2 @@
+-- Inputs: incoming (Arrow). Table: folded_profiles.
+INSERT INTO folded_profiles BY NAME SELECT * FROM incoming

@@ -1,0 +1,21 @@
+-- Where the raw files of $run lie that may hold steps $first to $last (null: no bound) and records of $segments (null: of any); a file with
+-- rollout records belongs to the steps that its records were joined with. Grain: file.
+-- Inputs: raw_files, segments, training_sequences, sampled_sequences. `location`: address of the object; null: on the disk, at `path`.
+WITH joined AS (
+    SELECT rollout_segment FROM training_sequences WHERE run = $run AND step BETWEEN $first::BIGINT AND $last::BIGINT
+    UNION
+    SELECT rollout_segment FROM sampled_sequences WHERE run = $run AND step BETWEEN $first::BIGINT AND $last::BIGINT
+)
+SELECT kind, path, location
+FROM raw_files
+WHERE run = $run
+    AND ($segments::VARCHAR[] IS NULL OR path IN (
+        SELECT raw_file FROM segments WHERE run = $run AND segment_id IN (SELECT unnest($segments::VARCHAR[]))
+    ))
+    AND CASE
+        WHEN kind = 'training' THEN coalesce(max_step >= $first::BIGINT, true) AND coalesce(min_step <= $last::BIGINT, true)
+        ELSE $first::BIGINT IS NULL OR $last::BIGINT IS NULL OR path IN (
+            SELECT raw_file FROM segments WHERE run = $run AND segment_id IN (FROM joined)
+        )
+    END
+ORDER BY path

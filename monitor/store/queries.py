@@ -1,0 +1,52 @@
+"""Results in parts, and failures in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pyarrow as pa
+
+from logprobe.collectors.errors import ObjectStoreError, QueryError
+
+MORE: Final = b"logprobe.more"  # in the schema of a result of which there are more rows
+_BEGINNING_BYTES: Final = 16 << 20
+_OBJECTS: Final = re.compile(
+    rf"\b{ObjectStoreError.__name__}: (.*)"
+)  # in the middle of a traceback that DuckDB repeats
+
+
+def limited(reader: pa.RecordBatchReader, max_rows: int | None) -> pa.Table:
+    """All rows of `reader`. Raises `QueryError` as soon as there are more than `max_rows`."""
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in reader:
+        rows += batch.num_rows
+        if max_rows is not None and rows > max_rows:
+            raise QueryError(f"the result has more than {max_rows} rows; aggregate, or add a LIMIT")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
+    """The first `first` rows of `reader`, fewer where those are larger than 16 MiB; the rest is never computed.
+
+    The schema's metadata has `MORE` when there are others.
+    """
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in reader:
+        batches.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows > first or size > _BEGINNING_BYTES:
+            break
+    kept = min(first, rows, max(1, rows * _BEGINNING_BYTES // max(size, 1)))
+    table = pa.Table.from_batches(batches, reader.schema).slice(0, kept)
+    return table.replace_schema_metadata({MORE: b"true"}) if kept < rows else table
+
+
+def one_line(error: BaseException) -> str:
+    """The first paragraph of an error's message: DuckDB's later ones repeat the statement."""
+    if (found := _OBJECTS.search(str(error))) is not None:
+        return f"raw tokens in the object store cannot be read: {found[1]}; those of steps on the disk can"
+    return " ".join(str(error).split("\n\n", maxsplit=1)[0].split())

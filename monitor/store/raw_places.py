@@ -1,0 +1,91 @@
+"""Where raw files lie, as statements name them: paths on the disk, addresses in the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file
+from logprobe.monitor.store.sql_files import statement
+
+PREFIX: Final = "object://"  # of an address, for DuckDB: it opens those through `objects.files`
+SCHEMES: Final = ("s3", "gs", "abfs", "abfss", "file")  # of addresses
+_LOCAL: Final = "local_rollout_files"
+_TIMES: Final = ("sampled_from", "sampled_to")
+
+
+def wanted(sql: str, params: Mapping[str, Any]) -> list[str]:
+    """The parameters of a statement that are the files of its run, and that its caller has not named."""
+    names = [*(f"{kind}_files" for kind in RAW_KINDS), _LOCAL, *_TIMES]
+    return [name for name in names if f"${name}" in sql and name not in params]
+
+
+def files_of(
+    cursor: duckdb.DuckDBPyConnection, home: Home, names: Iterable[str], params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Values of the parameters `names`: the files that may hold what `params` ask for, by the ledger; and times, if there are objects.
+
+    A view over all runs opens every file of the home; an object that is not needed costs a round trip, and is not opened.
+    """
+    asked = {"run": params["run"], "segments": params.get("segments"), **_steps(params)}
+    places = cursor.execute(statement("raw_places"), asked).fetchall()
+    files: dict[str, Any] = {name: list(_empty(home, name)) for name in names if name not in _TIMES}
+    for kind, path, location in places:
+        if location is None and not (home.path / path).exists():
+            continue  # somebody has removed it: retention strikes it out of the ledger
+        for name in {f"{kind}_files", *([_LOCAL] if kind == "rollout" and location is None else [])} & files.keys():
+            files[name].append(place(home, path, location))
+    if set(_TIMES) & set(names):
+        files |= _times(cursor, asked) if has_objects(files.get("rollout_files")) else dict.fromkeys(_TIMES)
+    return files
+
+
+def _times(cursor: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Between which times the engine sampled what these steps trained on: of a merged file, only rows of that time are read."""
+    if asked["first"] is None or asked["last"] is None:
+        return dict.fromkeys(_TIMES)
+    steps = {name: asked[name] for name in ("run", "first", "last")}
+    return dict(zip(_TIMES, cursor.execute(statement("raw_times"), steps).fetchall()[0], strict=True))
+
+
+def has_objects(value: Any) -> bool:
+    """Whether a parameter names files of which some are in the object store."""
+    return isinstance(value, list) and any(isinstance(each, str) and each.startswith(PREFIX) for each in value)
+
+
+def place(home: Home, path: str, location: str | None) -> str:
+    """A registered file as DuckDB reads it. `path`: relative to the home."""
+    return pattern(home.path / path) if location is None else PREFIX + location
+
+
+def pattern(path: Path) -> str:
+    """A pattern that matches this file only."""
+    return escape_glob(str(path))
+
+
+def escape_glob(path: str) -> str:
+    """`path` as a pattern that matches itself only."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
+
+
+def literal(text: str) -> str:
+    """`text` as a string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _steps(params: Mapping[str, Any]) -> dict[str, int | None]:
+    """First and last step that a statement's parameters leave; None: no bound."""
+    if "step" in params:
+        return {"first": params["step"], "last": params["step"]}
+    if params.get("steps"):
+        return {"first": min(params["steps"]), "last": max(params["steps"])}
+    return {"first": params.get("first"), "last": params.get("last")}
+
+
+def _empty(home: Home, name: str) -> Iterator[str]:
+    """The file without rows: it has the columns that an earlier logprobe did not write."""
+    yield from (pattern(empty_file(home, kind)) for kind in RAW_KINDS if kind in name)

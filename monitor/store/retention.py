@@ -1,0 +1,276 @@
+"""How long raw tokens are kept, and in files of which size. Statistics, metrics and events are never removed.
+
+A file leaves the store in one transaction (or is replaced by a merged one in one) and the disk afterwards, when no read that began
+before needs it any more: queries see every token once or not at all, never twice. Killed in between, the next start of ingest
+removes what is no longer registered.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, remove_files, write_raw
+from logprobe.monitor.store.store import Store
+
+GIB: Final = 1 << 30
+COMPACT_BYTES: Final = 64 << 20  # of a merged file; it is sorted in memory, at two to three times its size
+COMPACT_TOKENS: Final = 8 << 20
+COMPACT_FILES: Final = 16  # fewer small files than this are left alone: a live run would be rewritten all the time
+_SORT_KEYS: Final = {"training": ("step", "segment_id", "row"), "rollout": ("time", "segment_id", "row")}
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """Limits of raw tokens; None: no limit. The oldest go first.
+
+    `max_bytes` is for the whole home, `max_run_bytes` for each run, `max_age` since ingest. Sizes are those of the disk: what an object
+    store holds counts for `max_age` only.
+    """
+
+    max_bytes: int | None = 50 * GIB
+    max_run_bytes: int | None = None
+    max_age: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigurationError` for a negative limit."""
+        limits = {"max_bytes": self.max_bytes, "max_run_bytes": self.max_run_bytes}
+        negative = [name for name, limit in limits.items() if limit is not None and limit < 0]
+        if negative or (self.max_age is not None and self.max_age < timedelta(0)):
+            raise ConfigurationError(f"retention limits must not be negative: {', '.join(negative) or 'max_age'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A registered raw file: a row of ``raw_files``."""
+
+    path: str
+    run: str
+    kind: str
+    min_step: int | None
+    max_step: int | None
+    rows: int
+    tokens: int
+    bytes: int
+    created_at: datetime
+    compacted: bool
+    location: str | None = None  # address in the object store; None: on the disk
+
+
+@dataclass(slots=True)
+class RetentionReport:
+    """What one run did. `raw_bytes`: what is kept on the disk now. `max_…`: the limits it went by; None: no such limit."""
+
+    removed_files: int = 0
+    removed_bytes: int = 0
+    missing_files: int = 0  # registered, but gone from the disk: somebody else has removed them
+    merged_files: int = 0
+    merged_into: int = 0
+    raw_files: int = 0
+    raw_bytes: int = 0
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    max_bytes: int | None = None
+    max_run_bytes: int | None = None
+    max_age_seconds: float | None = None
+
+
+class Retention:
+    """Keeps the raw tokens of a store within a policy, and in few files. Safe to share between threads."""
+
+    def __init__(self, store: Store, policy: RetentionPolicy | None = None) -> None:
+        self._store = store
+        self.policy = policy or RetentionPolicy()
+        self._turn = threading.Lock()  # two that merge the same files would double them
+
+    def run_once(self, *, now: datetime | None = None, compact: bool = True) -> RetentionReport:
+        """Removes what exceeds the policy, then merges small files.
+
+        Raises:
+            StoreError: the store or the disk refused; what was not done is tried again next time.
+        """
+        with self._turn:
+            return self._run(now or datetime.now(UTC), compact=compact)
+
+    def merge(self, files: Iterable[Kept]) -> None:
+        """Merges small files that are still there, however few, because nothing will join them any more. Raises `StoreError`."""
+        with self._turn:
+            there = {file.path for file in self.files() if file.location is None}
+            for group in mergeable([file for file in files if file.path in there], fewest=2):
+                self._merge(group, RetentionReport())
+
+    def _run(self, now: datetime, *, compact: bool) -> RetentionReport:
+        started = time.perf_counter()
+        age = self.policy.max_age
+        report = RetentionReport(
+            max_bytes=self.policy.max_bytes,
+            max_run_bytes=self.policy.max_run_bytes,
+            max_age_seconds=None if age is None else age.total_seconds(),
+        )
+        self._forget_missing(report)
+        self._remove(expired(self.files(), self.policy, now), report)
+        if compact:
+            for group in mergeable(self.files()):
+                self._merge(group, report)
+        files = [file for file in self.files() if file.location is None]
+        report.raw_files, report.raw_bytes = len(files), sum(file.bytes for file in files)
+        report.seconds = time.perf_counter() - started
+        return report
+
+    def files(self) -> list[Kept]:
+        """The registered files, oldest first."""
+        names = [item.name for item in fields(Kept)]
+        return [Kept(**{name: row[name] for name in names}) for row in self._store.read("raw_files").to_pylist()]
+
+    def _forget_missing(self, report: RetentionReport) -> None:
+        on_disk = [file for file in self.files() if file.location is None]
+        missing = [file for file in on_disk if not (self._store.home.path / file.path).exists()]
+        self._unregister(missing)
+        report.missing_files += len(missing)
+
+    def _remove(self, files: Sequence[Kept], report: RetentionReport) -> None:
+        self._unregister(files)
+        self._store.retire(file.path for file in files if file.location is None)
+        report.removed_files += len(files)
+        report.removed_bytes += sum(file.bytes for file in files)
+
+    def _unregister(self, files: Sequence[Kept]) -> None:
+        if not files:
+            return
+        paths = _paths(files)
+        with self._store.transaction() as cursor:
+            for name in (
+                "doom_objects",
+                "forget_raw_kept",
+                "forget_raw_sampled",
+                "forget_raw_places",
+                "unregister_raw_files",
+            ):
+                self._store.execute(cursor, name, paths)
+
+    def _merge(self, files: Sequence[Kept], report: RetentionReport) -> None:
+        try:
+            table = self._sorted_rows(files)
+        except (OSError, pa.ArrowException) as error:
+            report.problems.append(f"raw files of run {files[0].run!r} cannot be merged: {error}")
+            return
+        merged = self._write(files, table)
+        try:
+            with self._store.transaction() as cursor:
+                self._store.execute(cursor, "insert_raw_files", _merged_row(files, merged))
+                self._store.execute(cursor, "move_raw_places", _paths(files), target=merged.path)
+                self._store.execute(cursor, "unregister_raw_files", _paths(files))
+        except BaseException:
+            remove_files(self._store.home, [merged.path])
+            raise
+        self._store.retire(file.path for file in files)
+        report.merged_files += len(files)
+        report.merged_into += 1
+
+    def _sorted_rows(self, files: Sequence[Kept]) -> pa.Table:
+        schema = RAW_SCHEMAS[files[0].kind]
+        tables = [pq.read_table(self._store.home.path / file.path, schema=schema, partitioning=None) for file in files]
+        return pa.concat_tables(tables).sort_by([(key, "ascending") for key in _SORT_KEYS[files[0].kind]])
+
+    def _write(self, files: Sequence[Kept], table: pa.Table) -> RawFile:
+        first = files[0]
+        try:
+            return write_raw(self._store.home, first.run, first.kind, table, sum(file.tokens for file in files))
+        except OSError as error:
+            raise StoreError(
+                f"raw files of run {first.run!r} could not be merged ({error}); they stay unmerged"
+            ) from error
+
+
+def expired(files: Iterable[Kept], policy: RetentionPolicy, now: datetime) -> list[Kept]:
+    """The files that exceed the policy, oldest first. `files`: oldest first."""
+    gone: list[Kept] = []
+    left = list(files)
+    if policy.max_age is not None:
+        oldest = now - policy.max_age
+        gone, left = [f for f in left if f.created_at < oldest], [f for f in left if f.created_at >= oldest]
+    left = [file for file in left if file.location is None]
+    if policy.max_run_bytes is not None:
+        by_run = {run: [f for f in left if f.run == run] for run in {f.run for f in left}}
+        excess = {f.path for own in by_run.values() for f in over(own, policy.max_run_bytes)}
+        gone, left = gone + [f for f in left if f.path in excess], [f for f in left if f.path not in excess]
+    if policy.max_bytes is not None:
+        gone += over(left, policy.max_bytes)
+    return gone
+
+
+def over(files: Sequence[Kept], limit: int) -> list[Kept]:
+    """The oldest files without which the rest fits into `limit` bytes."""
+    excess = sum(file.bytes for file in files) - limit
+    gone = []
+    for file in files:
+        if excess <= 0:
+            break
+        gone.append(file)
+        excess -= file.bytes
+    return gone
+
+
+def mergeable(files: Iterable[Kept], *, fewest: int | None = None) -> Iterator[list[Kept]]:
+    """Groups of small files of one run and kind, neighbours in step, worth merging into one file each.
+
+    `fewest`: files that are worth it even if they are not large enough together; None: the usual number.
+    """
+
+    def owner(file: Kept) -> tuple[str, str]:
+        return file.run, file.kind
+
+    def place(file: Kept) -> tuple[Any, ...]:
+        return *owner(file), -1 if file.min_step is None else file.min_step, file.created_at, file.path
+
+    on_disk = (file for file in files if file.location is None)
+    small = sorted((file for file in on_disk if file.bytes < COMPACT_BYTES // 2), key=place)
+    for _, own in groupby(small, key=owner):
+        yield from (group for group in _grouped(own) if len(group) >= (fewest or COMPACT_FILES) or _is_full(group))
+
+
+def _grouped(files: Iterable[Kept]) -> Iterator[list[Kept]]:
+    group: list[Kept] = []
+    for file in files:
+        group.append(file)
+        if _is_full(group):
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _is_full(group: Sequence[Kept]) -> bool:
+    enough = sum(file.bytes for file in group) >= COMPACT_BYTES // 2
+    return len(group) > 1 and (enough or sum(file.tokens for file in group) >= COMPACT_TOKENS // 2)
+
+
+def _merged_row(files: Sequence[Kept], merged: RawFile) -> pa.Table:
+    first_steps = [file.min_step for file in files if file.min_step is not None]
+    last_steps = [file.max_step for file in files if file.max_step is not None]
+    row = {
+        "path": merged.path,
+        "run": files[0].run,
+        "kind": files[0].kind,
+        "min_step": min(first_steps, default=None),
+        "max_step": max(last_steps, default=None),
+        "rows": sum(file.rows for file in files),
+        "tokens": sum(file.tokens for file in files),
+        "bytes": merged.nbytes,
+        "created_at": max(file.created_at for file in files),  # merging makes nothing younger than its youngest part
+        "compacted": True,
+    }
+    return pa.Table.from_pylist([row])
+
+
+def _paths(files: Sequence[Kept]) -> pa.Table:
+    return pa.table({"path": pa.array([file.path for file in files], pa.string())})

@@ -1,0 +1,494 @@
+"""The store: the one owner of a home's DuckDB file. Other code never sees a connection of its own.
+
+Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot. People's statements never come here: they
+run in processes of their own (`free_sql`), which get rows from a `Store.snapshot`.
+
+DuckDB invalidates its whole instance on a fatal error such as a full disk; what was committed survives. The store notices,
+reopens the file, and raises `StoreError` for the transaction that was lost, so that its caller can try again later.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from logprobe.collectors.errors import QueryError, StoreError
+from logprobe.monitor.free_sql.limits import GIB, MIB, store_memory
+from logprobe.monitor.free_sql.snapshot import Snapshot
+from logprobe.monitor.free_sql.validation import validated
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import raw_places, views
+from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate
+from logprobe.monitor.store.queries import beginning, limited, one_line
+from logprobe.monitor.store.raw_files import empty_file, write_empty_files
+from logprobe.monitor.store.retired_files import RetiredFiles
+from logprobe.monitor.store.sql_files import migrations, statement
+
+if TYPE_CHECKING:
+    from logprobe.monitor.objects.store import ObjectStore
+
+T = TypeVar("T")
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+
+# DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out.
+_STORAGE: Final = {"storage_compatibility_version": "v1.5.0"}
+_SPILL: Final = 8 * GIB  # on the disk, instead of DuckDB's 90 % of what is free
+
+_READ_ATTEMPTS: Final = 5
+_FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be computed in vain
+_WATCH_SECONDS: Final = 0.1
+
+
+class Store:
+    """All reads and writes of one home's store. Safe to share between threads; each thread gets cursors of its own."""
+
+    def __init__(self, home: Home, *, read_only: bool, settings: Mapping[str, Any]) -> None:
+        """Use `Store.open`."""
+        self.home = home
+        self.read_only = read_only
+        self._settings = dict(settings)
+        self._writing = threading.RLock()  # one writer at a time: DuckDB would make the second one fail, not wait
+        self._state = threading.Lock()
+        self._local = threading.local()
+        self._generation = 0
+        self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+        self._files = RetiredFiles(home)
+        self._closed = False
+        self._object_store: ObjectStore | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
+
+    @classmethod
+    def open(
+        cls, home: Home, *, read_only: bool = False, memory_limit: str | None = None, threads: int | None = None
+    ) -> Self:
+        """Opens a home's store, creating or upgrading it unless `read_only`.
+
+        Args:
+            home: which home; its owner's lock is the caller's business.
+            read_only: nothing is created or upgraded, and no service may be running.
+            memory_limit: of DuckDB, as in ``"4GB"``; None: `limits.store_memory`.
+            threads: of DuckDB; None: one per core.
+
+        Raises:
+            StoreError: the file is missing (`read_only`), in use, damaged, or written by a newer logprobe.
+        """
+        given = {
+            "memory_limit": memory_limit or f"{store_memory() // MIB}MiB",
+            "max_temp_directory_size": f"{_SPILL // MIB}MiB",
+            "threads": threads,
+        }
+        settings = {name: value for name, value in given.items() if value is not None}
+        store = cls(home, read_only=read_only, settings=settings)
+        if read_only and not store._is_up_to_date():
+            store.close()
+            with suppress(StoreError):  # where nothing may be written, everything but raw tokens can still be read
+                cls(home, read_only=False, settings=settings).close()
+            store = cls(home, read_only=True, settings=settings)
+        return store
+
+    @contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
+
+        One at a time in the process; not to be nested. Errors of DuckDB surface as `StoreError`, nothing of the transaction
+        remains.
+        """
+        if getattr(self._local, "writing", False):
+            raise StoreError("this thread already has an open transaction; transactions do not nest")
+        with self._writing:
+            cursor = self._cursor("writer")
+            self._local.writing = True
+            try:
+                cursor.execute("BEGIN TRANSACTION")
+                yield cursor
+                cursor.execute("COMMIT")
+            except duckdb.Error as error:
+                self._abandon(cursor)
+                raise StoreError(
+                    f"{self.home.database}: write failed and was rolled back ({one_line(error)})"
+                ) from error
+            except BaseException:
+                self._abandon(cursor)
+                raise
+            finally:
+                self._local.writing = False
+
+    def query(
+        self,
+        sql: str,
+        params: Parameters = None,
+        *,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+        first: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> pa.Table:
+        """The rows of one read-only statement (SELECT, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) of our own, seen on one snapshot.
+
+        It runs in this process, with its rights and its memory: nothing that people typed may come here, see `free_sql.service`.
+
+        Args:
+            sql: one statement. Any other kind is refused, however it is dressed up.
+            params: a sequence for ``?``, a mapping for ``$name``.
+            timeout: seconds after which the statement is interrupted.
+            max_rows: a result with more rows raises instead of filling the memory.
+            first: only so many rows, see `queries.beginning`.
+            stop: interrupts the statement as soon as somebody sets it.
+
+        Raises:
+            QueryError: refused or failed; the message is one line.
+            StoreError: the store itself is unusable.
+        """
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+            return _fetch(cursor, validated(cursor, sql), params, max_rows, first)
+
+        return self._read(work, timeout, stop)
+
+    def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
+        """The rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
+
+        `params` fill its ``$name`` places; a statement may join with the Arrow table `incoming` under that name. One that reads raw
+        tokens of a run is told here which files may hold them, unless `params` names them.
+        """
+        sql = statement(name)
+        wanted = raw_places.wanted(sql, params)
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+            files = raw_places.files_of(cursor, self.home, wanted, params) if wanted else {}
+            given = {**params, **files}
+            if any(raw_places.has_objects(value) for value in given.values()):
+                self._reach_objects(cursor)
+            if incoming is None:
+                return _fetch(cursor, sql, given or None)
+            with _registered(cursor, incoming):
+                return _fetch(cursor, sql, given or None)
+
+        return self._read(work)
+
+    def raw_places(self, kind: str, names: Iterable[str]) -> list[str]:
+        """Registered raw files (named relative to the home) as statements name them, and the one without rows.
+
+        That one has the columns that an earlier logprobe did not write. Inside `holding_files` they can be read until its end.
+        """
+        found = self.read("raw_locations", pa.table({"path": pa.array(list(names), pa.string())})).to_pylist()
+        places = [raw_places.place(self.home, row["path"], row["location"]) for row in found]
+        return [raw_places.pattern(empty_file(self.home, kind)), *places]
+
+    def execute(
+        self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
+    ) -> None:
+        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`."""
+        sql = statement(name)
+        if incoming is None:
+            cursor.execute(sql, params or None)
+            return
+        with _registered(cursor, incoming):
+            cursor.execute(sql, params or None)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The tables of this moment, for rows to be read from; no raw file is removed meanwhile. Raises `QueryError`."""
+        with self._files.reading():
+            cursor = self._own_cursor()
+            try:
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                yield Snapshot(cursor, self.home, lambda: self._reach_objects(cursor))
+            except duckdb.Error as error:
+                self._recover(cursor)
+                raise QueryError(one_line(error)) from None
+            finally:
+                _rollback(cursor)
+                self._cursors.discard(cursor)
+                cursor.close()
+
+    @contextmanager
+    def holding_files(self) -> Iterator[None]:
+        """While the block runs, no raw file is removed: what was looked up can still be read."""
+        with self._files.reading():
+            yield
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Where ``storage.yaml`` says that objects are, as it is now. Raises `ConfigurationError`."""
+        from logprobe.monitor.objects.settings import load  # noqa: PLC0415 - see `_reach_objects`
+        from logprobe.monitor.objects.store import ObjectStore  # noqa: PLC0415
+
+        settings = load(self.home)
+        if self._object_store is None or self._object_store.settings != settings:
+            self._object_store = ObjectStore(settings)
+        return self._object_store
+
+    def refresh_steps_view(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Gives the ``steps`` view a column for every metric and scalar there is by now; inside a `transaction`."""
+        views.refresh_steps(cursor)
+
+    def oldest_read(self) -> float | None:
+        """When the oldest read under way began (`time.time`); None: there is none."""
+        return self._files.oldest()
+
+    def retire(self, paths: Iterable[str]) -> None:
+        """Removes raw files (named relative to the home) as soon as no read that may still need them is running.
+
+        To be called after the transaction that took them out of ``raw_files``.
+        """
+        self._files.retire(list(paths))
+
+    def checkpoint(self) -> None:
+        """Moves the write-ahead log into the database file. Raises `StoreError`."""
+        with self._writing:
+            cursor = self._cursor("writer")
+            try:
+                cursor.execute("CHECKPOINT")
+            except duckdb.Error as error:
+                self._recover(cursor)
+                raise StoreError(f"{self.home.database}: checkpoint failed ({one_line(error)})") from error
+
+    def interrupt(self) -> None:
+        """Stops the reads that are running now; they raise `QueryError`. Nobody else may be writing."""
+        for cursor in list(self._cursors):
+            cursor.interrupt()
+
+    def close(self) -> None:
+        """Closes the file. Running reads fail; what is committed is safe."""
+        with self._writing, self._state:
+            self._closed = True
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _is_up_to_date(self) -> bool:
+        """Whether schema and views are this version's, and the views look for raw files where the home is now: it may have been moved."""
+        version = self.query("SELECT coalesce(max(version), 0) AS version FROM schema_versions")["version"][0].as_py()
+        if version < migrations()[-1].version:
+            return False
+        return bool(self.query(views.MARK)["comment"].to_pylist() == [views.mark(self.home)])
+
+    def _read(
+        self,
+        work: Callable[[duckdb.DuckDBPyConnection], T],
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> T:
+        """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
+        with self._files.reading():
+            for _ in range(_READ_ATTEMPTS - 1):
+                with suppress(_MovedError):
+                    return self._attempt(work, timeout, stop)
+            return self._attempt(work, timeout, stop)
+
+    def _attempt(
+        self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None, stop: threading.Event | None
+    ) -> T:
+        cursor = self._cursor("reader")
+        with _ended_by(cursor, timeout, stop) as why:
+            try:
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                return work(cursor)
+            except duckdb.Error as error:
+                if why:
+                    raise QueryError(f"the query {why[0]}") from None
+                if self._recover(cursor) or _is_file_gone(error):
+                    raise _MovedError(one_line(error)) from None
+                raise QueryError(one_line(error)) from None
+            finally:
+                _rollback(cursor)
+
+    def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
+        """This thread's cursor for `role`. Readers and writers differ: a read inside a transaction must not join it."""
+        with self._state:
+            kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(self._local, role, None)
+            if kept is not None and kept[0] == self._generation:
+                return kept[1]
+            cursor = self._new_cursor()
+            setattr(self._local, role, (self._generation, cursor))
+            return cursor
+
+    def _own_cursor(self) -> duckdb.DuckDBPyConnection:
+        """One that belongs to the caller, not to a thread."""
+        with self._state:
+            return self._new_cursor()
+
+    def _new_cursor(self) -> duckdb.DuckDBPyConnection:
+        if self._closed:
+            raise StoreError(f"{self.home.database} is closed")
+        if self._connection is None:  # an earlier attempt to reopen it has failed
+            self._connection = self._connect(first=False)
+        cursor = self._connection.cursor()
+        self._cursors.add(cursor)
+        return cursor
+
+    def _reach_objects(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Lets DuckDB open objects. Later than at the start, because few homes have any and the libraries take a while to load."""
+        from logprobe.monitor.objects.files import PROTOCOL, ObjectFiles  # noqa: PLC0415
+
+        with self._state:
+            if not cursor.filesystem_is_registered(PROTOCOL):
+                cursor.register_filesystem(ObjectFiles(lambda: self.objects))
+
+    def _abandon(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        _rollback(cursor)
+        self._recover(cursor)
+
+    def _recover(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Reopens the file if a fatal error has invalidated the instance. Says whether `cursor` is of no use any more."""
+        with self._state:
+            if cursor not in self._cursors:
+                return True  # another thread has been faster
+            if _usable(cursor):
+                return False
+            self._close()
+            with suppress(StoreError):  # the next use tries again, and says why it cannot
+                self._connection = self._connect(first=False)
+            return True
+
+    def _connect(self, *, first: bool) -> duckdb.DuckDBPyConnection:
+        connection = self._connect_file()
+        try:
+            self._prepare(connection, first=first)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_file(self) -> duckdb.DuckDBPyConnection:
+        path = self.home.database
+        if self.read_only and not path.exists():
+            raise StoreError(f"{path} does not exist; start `logprobe up` or run `logprobe ingest --once` first")
+        try:
+            if not self.read_only:
+                self.home.create()
+                write_empty_files(self.home)
+            return duckdb.connect(str(path), read_only=self.read_only, config=_STORAGE | self._settings)
+        except (duckdb.Error, OSError) as error:
+            raise StoreError(f"cannot open {path}: {one_line(error)}") from error
+
+    def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
+        try:
+            if self.read_only:
+                check_not_newer(current_version(connection), self.home)
+            elif first:  # later, on a full disk, nothing needs to be written
+                migrate(connection, self.home)
+                views.create(connection, self.home)
+            _confine(connection, self.home)
+        except duckdb.Error as error:
+            raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error
+
+    def _close(self) -> None:
+        """Closes every cursor: the instance, and with it the file, is let go only with the last of them."""
+        self._generation += 1
+        for cursor in (*self._cursors, self._connection):
+            if cursor is not None:
+                with suppress(duckdb.Error):  # in use by another thread, which will find out by itself
+                    cursor.close()
+        self._cursors.clear()
+        self._connection = None
+
+
+class _MovedError(QueryError):
+    """A read failed through no fault of its own, and is worth another attempt.
+
+    Either the store had to be reopened, or a raw file that no longer counts, but was still there when the views' pattern was
+    resolved, has been removed since.
+    """
+
+
+@contextmanager
+def _ended_by(
+    cursor: duckdb.DuckDBPyConnection, seconds: float | None, stop: threading.Event | None
+) -> Iterator[list[str]]:
+    """Interrupts what runs on `cursor` after `seconds`, or once `stop` is set; says why in the list, which is empty before."""
+    why: list[str] = []
+    if seconds is None and stop is None:
+        yield why
+        return
+    done = threading.Event()
+    deadline = time.monotonic() + (math.inf if seconds is None else seconds)
+
+    def watch() -> None:
+        while not done.wait(_WATCH_SECONDS):
+            if stop is not None and stop.is_set():
+                why.append("was stopped")
+            elif time.monotonic() >= deadline:
+                why.append(f"took longer than {seconds:g} s and was stopped")
+            if why:  # again and again: a statement that has not begun does not hear the first time
+                cursor.interrupt()
+
+    watcher = threading.Thread(target=watch, name="logprobe-deadline", daemon=True)
+    watcher.start()
+    try:
+        yield why
+    finally:
+        done.set()
+        watcher.join()  # the next statement on this cursor must not be the one that is interrupted
+
+
+def _is_file_gone(error: duckdb.Error) -> bool:
+    return isinstance(error, duckdb.IOException) and "No such file" in str(error)
+
+
+@contextmanager
+def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table) -> Iterator[None]:
+    cursor.register("incoming", incoming)
+    yield
+    cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"
+
+
+def _fetch(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    params: Parameters,
+    max_rows: int | None = None,
+    first: int | None = None,
+) -> pa.Table:
+    relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
+    if first is not None:
+        with relation.to_arrow_reader(batch_size=_FIRST_BATCH) as reader:
+            return beginning(reader, first)
+    with relation.to_arrow_reader() as reader:  # an open result would keep the cursor from being used again
+        return limited(reader, max_rows)
+
+
+def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """From here on SQL reaches no file outside ``raw/`` and its objects, no Python variable and no setting."""
+    # DuckDB compares a pattern with the folders as text, so a home with "[" in its path needs its pattern's spelling, too.
+    folders = sorted({str(home.raw), raw_places.escape_glob(str(home.raw)), str(home.raw.resolve())})
+    objects = [f"{raw_places.PREFIX}{scheme}:" for scheme in raw_places.SCHEMES]
+    allowed = ", ".join(raw_places.literal(folder) for folder in [*folders, *objects])
+    for setting in (
+        "GLOBAL TimeZone = 'UTC'",
+        f"allowed_directories = [{allowed}]",
+        "python_enable_replacements = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+
+
+def _rollback(cursor: duckdb.DuckDBPyConnection) -> None:
+    try:
+        cursor.execute("ROLLBACK")
+    except duckdb.Error:
+        return  # no transaction is left to roll back: a failed COMMIT or a fatal error has ended it
+
+
+def _usable(cursor: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        cursor.execute("SELECT 1").fetchall()
+    except duckdb.FatalException:
+        return False
+    except duckdb.Error as error:
+        return "invalidated" not in str(error)
+    return True

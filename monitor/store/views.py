@@ -1,0 +1,138 @@
+"""The views of the store: what plain SQL sees.
+
+Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, as are expressions with parameters. They are compared at every start, so
+they follow the code and a home that was moved. ``steps`` is wide: it gets a column for every metric and every scalar that the store
+has seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import duckdb
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.moved import JOINED, MOVED
+from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, empty_file
+from logprobe.monitor.store.raw_places import escape_glob, literal, pattern
+from logprobe.monitor.store.sql_files import statement
+
+# In the order of their dependencies.
+VIEWS: Final = ("sequences", "tokens", "metrics", "scalars", "weights", "fingerprints", "rollouts", "events", "runs")
+MACROS: Final = {"steps_on_their_way": ("of_run", "looked_at")}  # views with parameters
+# Expressions with parameters, in the order of their dependencies; views use them.
+_ARGUMENTS: Final = ("spans", "stated", "alignment")
+EXPRESSIONS: Final = ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source")
+# Files, and between which times the rollout records of the sequences were sampled (null: unknown).
+_TOKENS_IN: Final = ("training_files", "rollout_files", "sampled_from", "sampled_to")
+MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
+# What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
+_STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
+
+
+def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to date."""
+    wanted = mark(home)
+    if wanted == _mark(cursor):
+        return
+    cursor.execute("BEGIN TRANSACTION")
+    for definition in _definitions(home):
+        cursor.execute(f"CREATE OR REPLACE {definition}")
+    cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(_steps_columns(cursor))}")
+    cursor.execute(f"COMMENT ON VIEW steps IS {literal(wanted)}")
+    cursor.execute("COMMIT")
+
+
+def mark(home: Home) -> str:
+    """Fingerprint of the views' definitions, which name the folder of the home; the answer to `MARK` if all are up to date."""
+    # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
+    columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
+    return hashlib.sha256("".join([*_definitions(home), statement("view_steps"), *columns]).encode()).hexdigest()
+
+
+def _definitions(home: Home) -> list[str]:
+    """What to create, in the order of dependencies, but for ``steps``, which depends on the data."""
+    return [
+        *(f"MACRO {name}({', '.join(_ARGUMENTS)}) AS ({statement(f'macro_{name}')})" for name in EXPRESSIONS),
+        *(
+            f"TABLE {MOVED[kind]} AS FROM read_parquet({literal(pattern(empty_file(home, kind)))})"
+            for kind in RAW_KINDS
+        ),
+        f"TABLE {JOINED} AS SELECT run, 0::BIGINT AS step, segment_id, row, logprobs, spans FROM {MOVED['rollout']}",  # noqa: S608
+        *(f"VIEW local_{kind} AS {_local_rows(home, kind)}" for kind in RAW_KINDS),
+        *(f"VIEW raw_{kind} AS FROM local_{kind} UNION ALL BY NAME FROM {MOVED[kind]}" for kind in RAW_KINDS),
+        *(f"VIEW {name} AS {statement(f'view_{name}')}" for name in VIEWS),
+        *(f"MACRO {name}({', '.join(given)}) AS TABLE {statement(f'macro_{name}')}" for name, given in MACROS.items()),
+        *(f"MACRO raw_{kind}_in(files) AS TABLE {statement('macro_raw_in')}" for kind in RAW_KINDS),
+        f"MACRO tokens_in({', '.join(_TOKENS_IN)}) AS TABLE {_in_files(statement('view_tokens'))}",
+    ]
+
+
+def _in_files(sql: str) -> str:
+    """A view's statement, reading given files."""
+    rollout = f"({statement('macro_sampled_in')}) AS"
+    return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace("local_rollout AS", rollout)
+
+
+def refresh_steps(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Recreates ``steps`` if metrics or scalars have appeared for which it has no column."""
+    wanted = _steps_columns(cursor)
+    if [*_STEP_COLUMNS, *wanted] != _columns(cursor, "steps"):
+        known = _mark(cursor)
+        cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(wanted)}")
+        cursor.execute(f"COMMENT ON VIEW steps IS {literal(known)}")
+
+
+def _mark(cursor: duckdb.DuckDBPyConnection) -> str:
+    """Fingerprint of the definitions that the store's views were created from; empty: there are none."""
+    rows = cursor.execute(MARK).fetchall()
+    return str(rows[0][0]) if rows else ""
+
+
+def _local_rows(home: Home, kind: str) -> str:
+    files = f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"
+    return (
+        statement("view_raw")
+        .replace("{files}", literal(files))
+        .replace("{home}", literal(f"{home.path}/"))
+        .replace("{kind}", literal(kind))
+    )
+
+
+def _steps_columns(cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Column name → its SQL expression, for every metric and then every scalar, in alphabetical order.
+
+    DuckDB's column names do not tell upper from lower case, hence the renaming of what would collide.
+    """
+    columns: dict[str, str] = {}
+    taken = {name.casefold() for name in _STEP_COLUMNS}
+    sources = {
+        "any_value(m.value) FILTER (m.metric = {key})": "SELECT DISTINCT metric FROM step_metrics ORDER BY 1",
+        "any_value(c.scalars[{key}])": "SELECT DISTINCT unnest(map_keys(scalars)) FROM step_records ORDER BY 1",
+    }
+    for expression, keys in sources.items():
+        for (key,) in cursor.execute(keys).fetchall():
+            name = _free_name(key, taken)
+            taken.add(name.casefold())
+            columns[name] = expression.format(key=literal(key))
+    return columns
+
+
+def _free_name(key: str, taken: set[str]) -> str:
+    name = key
+    while name.casefold() in taken or not name:
+        name = f"step.{name}"
+    return name
+
+
+def _steps_view(columns: dict[str, str]) -> str:
+    listed = "".join(
+        f',\n    {expression} AS "{name.replace(chr(34), chr(34) * 2)}"' for name, expression in columns.items()
+    )
+    return statement("view_steps").replace("{columns}", listed)
+
+
+def _columns(cursor: duckdb.DuckDBPyConnection, view: str) -> list[str]:
+    sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = ? AND schema_name = 'main' ORDER BY column_index"
+    return [name for (name,) in cursor.execute(sql, [view]).fetchall()]

@@ -1,0 +1,56 @@
+"""YAML of people's settings, with limits: aliases can make 258 bytes mean millions of values."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits
+
+_DEEP: Final = "nested too deeply"
+
+
+def composed(text: str, file: str) -> yaml.Node | None:
+    """The one document of `text`, not yet turned into values; None: it is empty.
+
+    Raises:
+        ConfigurationError: it is too large, means too many values, or is nested too deeply.
+        yaml.YAMLError: it is invalid YAML.
+    """
+    if len(text) > limits.SETTINGS.value:
+        raise limits.SETTINGS.exceeded(f"{file} has {len(text):,} characters")
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        values = 0 if node is None else _values(node, {})
+    except RecursionError:
+        raise ConfigurationError(f"{file}: {_DEEP}") from None
+    if values > limits.SETTINGS_VALUES.value:
+        raise limits.SETTINGS_VALUES.exceeded(f"{file} has {values:,} values after expanding aliases")
+    return node
+
+
+def plain(text: str, file: str) -> Any:
+    """What `text` means, as `yaml.safe_load` has it. Raises as `composed`."""
+    node = composed(text, file)
+    return None if node is None else yaml.SafeLoader("").construct_document(node)
+
+
+def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
+    """How many values a node means; each node is looked at once, however many aliases name it."""
+    if id(node) in known:
+        found = known[id(node)]
+        if found is None:  # it is part of itself
+            raise RecursionError
+        return found
+    known[id(node)] = None
+    count = 1 + sum(_values(child, known) for child in _children(node))
+    known[id(node)] = count
+    return count
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []

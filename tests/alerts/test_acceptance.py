@@ -1,0 +1,254 @@
+"""Findings that people live with: accepted by command or policy, stored, audited, visible, and back when they grow."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import threading
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logprobe.alerts.acceptance import policy_file
+from logprobe.alerts.acceptance.actions import ACCEPT, acceptance_part, follow
+from logprobe.alerts.acceptance.policy_file import Accepted
+from logprobe.alerts.rules.evaluation import Alert, Context, notify
+from logprobe.alerts.rules.rule_file import load
+from logprobe.alerts.rules.run_status import RunStatus, lived_with
+from logprobe.alerts.rules.states import Phase, State
+from logprobe.app import cli
+from logprobe.collectors import Recorder
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.diagnosis.accepted import accepted, expectation
+from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
+
+RUN = "prod-7"
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ENGINE = {"model": "m", "dtype": "bfloat16"}
+
+
+def record(home: Path, run: str, *, spread: float = 0.03, setup: dict[str, str] = ENGINE) -> None:
+    """A short run whose log-ratios spread by `spread`; K3 is about half its square."""
+    rng = np.random.default_rng(0)
+    with Recorder(home, run) as recorder:
+        recorder.config(setup, kind="engine_config")
+        for step in range(6):
+            rollout = [-rng.exponential(1.0, 50).astype(np.float32) - 0.2 for _ in range(8)]
+            recorder.training(
+                step=step,
+                sample_ids=[f"s{step}-{index}" for index in range(8)],
+                token_ids=[np.arange(50)] * 8,
+                trainer_logprobs=[r + rng.normal(0, spread, 50).astype(np.float32) for r in rollout],
+                rollout_logprobs=rollout,
+            )
+        assert recorder.flush()
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        StepJob(store).run_once()
+        DiagnosisJob(store, accepted=lambda name: accepted(store, name)).run_once()
+
+
+def command(home: Path, *words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cli.main(["accept", "--home", str(home), *words])
+    return code, out.getvalue(), err.getvalue()
+
+
+def audit(home: Path) -> list[tuple[str, str, str]]:
+    with Store.open(Home(home)) as store:
+        rows = store.read("alert_audit", count=20).to_pylist()
+    return [(row["author"], row["action"], row["subject"]) for row in rows]
+
+
+def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
+    record(home, RUN)
+    because = ("--because", "bf16 by choice", "--by", "ann")
+    code, _, said = command(home, RUN, "low_precision", *because, "--up-to", "3e-3")
+    assert (code, "up to a K3 of 0.003" in said) == (0, True)
+    assert command(home, RUN, "low_precision", *because, "--up-to", "3e-3")[0] == 0  # twice is once
+    _, shown, _ = command(home, RUN)
+    assert "bf16 by choice" in shown
+    (entry,) = json.loads(command(home, RUN, "--json")[1])["accepted"]
+    assert (entry["cause"], entry["up_to"], entry["by"], entry["source"]) == ("low_precision", 3e-3, "ann", "command")
+    assert command(home, RUN, "low_precision", "--withdraw", "--by", "bob")[0] == 0
+    assert "no accepted findings" in command(home, RUN)[1]
+    subject = f"{RUN}/low_precision"
+    assert audit(home) == [("bob", "acceptance withdrawn", subject), ("ann", "finding accepted", subject)]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((RUN, "low_precison", "--because", "b", "--up-to", "1"), "did you mean 'low_precision'"),
+        ((RUN, "low_precision"), "--because"),
+        ((RUN, "misaligned_tokens", "--because", "b"), "--up-to 3e-3"),
+        (("nowhere", "low_precision", "--because", "b", "--up-to", "1"), "no run 'nowhere'"),
+        ((RUN, "low_precision", "--withdraw"), "is not accepted"),
+        ((RUN, "--because", "b"), "which finding"),
+        ((RUN, "low_precision", "--because", "b", "--like", "nowhere"), "no K3 was measured in a run 'nowhere'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(home: Path, words: tuple[str, ...], says: str) -> None:
+    record(home, RUN)
+    code, _, said = command(home, *words)
+    assert code == 1
+    assert says in said
+
+
+def test_accepting_makes_the_run_due_for_a_diagnosis(home: Path) -> None:
+    record(home, RUN)
+    with Store.open(Home(home)) as store:
+        assert store.read("diagnosis_due").num_rows == 0
+    command(home, RUN, "low_precision", "--because", "b", "--up-to", "1e-2")
+    with Store.open(Home(home)) as store:
+        assert store.read("diagnosis_due")["run"].to_pylist() == [RUN]
+        DiagnosisJob(store, accepted=lambda name: accepted(store, name)).run_once()
+        assert store.read("diagnosis_due").num_rows == 0
+
+
+def test_whoever_accepts_does_not_wait_for_the_next_turn(home: Path) -> None:
+    record(home, RUN)
+    command(home, RUN, "low_precision", "--because", "b", "--up-to", "1e-2")
+    seconds = itertools.count()
+    with Store.open(Home(home)) as store:
+        job = DiagnosisJob(store, accepted=lambda name: accepted(store, name), clock=lambda: float(next(seconds)))
+        assert job.run_once().runs == 1  # and now it rests
+        request = {"run": RUN, "cause": "staleness", "because": "b", "up_to": 1e-3, "author": "ann"}
+        acceptance_part(store, threading.Event()).actions[ACCEPT].run(request)
+        assert job.run_once().runs == 1
+        assert job.run_once().runs == 0
+
+
+def test_an_earlier_run_of_the_same_setup_is_proposed(home: Path) -> None:
+    record(home, "first", spread=0.02)
+    record(home, "other", spread=0.2, setup={"model": "m", "dtype": "float32"})
+    record(home, RUN)
+    with Store.open(Home(home)) as store:
+        found = expectation(store, RUN)
+        named = expectation(store, RUN, "other")
+        assert expectation(store, "first") is None  # nothing was before it
+    assert found is not None
+    assert (found.run, found.steps, found.same_setup) == ("first", 6, True)
+    assert found.k3 == pytest.approx(0.02**2 / 2, rel=0.3)
+    assert "run first of the same set-up had K3" in found.words
+    assert named is not None
+    assert (named.run, named.same_setup) == ("other", False)
+    assert "run first of the same set-up had K3" in command(home, RUN)[1]
+    command(home, RUN, "low_precision", "--because", "as before", "--like", "first")
+    (entry,) = json.loads(command(home, RUN, "--json")[1])["accepted"]
+    assert entry["up_to"] == pytest.approx(2 * found.k3)
+
+
+def test_a_policy_accepts_for_patterns_of_runs(home: Path) -> None:
+    record(home, RUN)
+    record(home, "ablation-1")
+    entries = policy_file.parse(
+        "accepted:\n  - {match: 'prod-*', cause: low_precision, because: bf16 by choice, up_to: 3e-3}\n", "f"
+    )
+    with Store.open(Home(home)) as store:
+        assert follow(store, entries, NOW) == {"accepted": 1, "withdrawn": 0}
+        assert follow(store, entries, NOW) == {"accepted": 0, "withdrawn": 0}
+        (acceptance,) = accepted(store, RUN)
+        assert (acceptance.cause, acceptance.up_to, acceptance.source) == ("low_precision", 3e-3, "policy")
+        assert accepted(store, "ablation-1") == ()
+        assert follow(store, (Accepted("prod-*", "low_precision", "b", 1e-3),), NOW) == {"accepted": 1, "withdrawn": 1}
+        assert accepted(store, RUN)[0].up_to == 1e-3
+    code, _, said = command(home, RUN, "low_precision", "--withdraw")
+    assert (code, "accepted.yaml; change it there" in said) == (1, True)
+    command(home, RUN, "low_precision", "--because", "less", "--up-to", "5e-4")
+    with Store.open(Home(home)) as store:
+        assert accepted(store, RUN)[0].up_to == 5e-4  # a person's word counts before the policy's
+        follow(store, (), NOW)
+        assert [each.because for each in accepted(store, RUN)] == ["less"]
+
+
+def test_the_file_is_read_again_and_a_mistake_changes_nothing(home: Path) -> None:
+    record(home, RUN)
+    file = home / policy_file.FILE
+    entry = "accepted:\n  - {match: '*', cause: low_precision, because: b, up_to: %s}\n"
+    with Store.open(Home(home)) as store:
+        part = acceptance_part(store, threading.Event())
+        (job,) = part.jobs
+        assert job.run_now() == {"accepted": 0, "withdrawn": 0}
+        file.write_text(entry % "3e-3")
+        assert job.run_now()["accepted"] == 1
+        file.write_text(entry % "many")
+        assert "accepted.yaml:2" in job.run_now()["problem"]
+        assert accepted(store, RUN)[0].up_to == 3e-3
+        assert part.actions[ACCEPT].run(
+            {"run": RUN, "cause": "staleness", "because": "b", "up_to": 1e-3, "author": "ann"}
+        )
+        file.unlink()
+        assert job.run_now() == {"accepted": 0, "withdrawn": 1}
+        assert [each.cause for each in accepted(store, RUN)] == ["staleness"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("accept: []", "f:1: unknown key 'accept'"),
+        (
+            "accepted:\n  - {match: x, cause: low_precison, because: b}",
+            "f:2: unknown cause 'low_precison'; did you mean",
+        ),
+        ("accepted:\n  - {match: x, cause: staleness}", "f:2: an entry of `accepted` needs `because`"),
+        (
+            "accepted:\n  - {match: x, cause: staleness, because: b, upto: 1}",
+            "f:2: unknown key 'upto'; did you mean 'up_to'",
+        ),
+        ("accepted:\n  - {match: x, cause: staleness, because: b, up_to: -1}", "f:2: `up_to`: -1 is not a K3"),
+        ("accepted:\n  - {match: x, cause: staleness, because: b, up_to: .inf}", "is not a K3"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        policy_file.parse(text, "f")
+    assert says in str(caught.value)
+
+
+def found(layer: str, *, share: float, said: str | None = None, urgency: str = "act") -> dict[str, object]:
+    accepted = None if said is None else {"because": said}
+    return {
+        "cause": f"a {layer} cause",
+        "layer": layer,
+        "share": {"now": share},
+        "accepted": accepted,
+        "urgency": urgency,
+    }
+
+
+@pytest.mark.parametrize(
+    ("findings", "quiet"),
+    [
+        ([found("semantic", share=0.4, said="known")], {"diagnosis-semantic"}),
+        ([found("semantic", share=0.9, said="known")], {"diagnosis-semantic", "gap-large"}),
+        ([found("semantic", share=0.4, said="known"), found("semantic", share=0.5)], set()),
+        ([found("semantic", share=0.9)], set()),
+        ([found("semantic", share=0.9, urgency="informational")], set()),
+        ([found("inference_path", share=0.8, said="fp8")], {"gap-large"}),
+        ([found("inference_path", share=0.5, said="fp8"), found("objective", share=0.4)], set()),
+        (None, set()),
+    ],
+)
+def test_rules_on_metrics_know_what_was_accepted(findings: list[dict[str, object]] | None, quiet: set[str]) -> None:
+    known = lived_with(RunStatus(pulse=None, findings=findings))  # type: ignore[arg-type]
+    assert set(known) == quiet
+    assert all("known" in words or "fp8" in words for words in known.values())
+
+
+def test_an_alert_whose_cause_is_accepted_fires_and_tells_nobody() -> None:
+    (rule,) = (rule for rule in load().rules if rule.name == "gap-large")
+    firing = Alert(rule, state=State(Phase.FIRING, started_step=1, started_at=NOW))
+    for accepted_causes, words in (({}, ["firing"]), ({"gap-large": "accepted: fp8"}, [])):
+        after, messages = notify([firing], Context(RUN, NOW, accepted=accepted_causes), step=5, at=NOW)
+        assert [message.word for message in messages] == words
+        assert after[0].muted == accepted_causes.get("gap-large")

@@ -1,0 +1,152 @@
+"""Names and texts that somebody recorded reach neither a terminal's controls nor a spreadsheet's formulas; `--raw` and JSON are exact."""
+
+import base64
+import csv
+import json
+import logging
+import re
+
+import pytest
+from importing_files import generic_row, write_lines
+
+from logprobe.app.cli import main
+from logprobe.app.terminal import log_to_stderr
+from logprobe.monitor.exporters.table_files import _csv_table
+from logprobe.monitor.plain_text import csv_cell
+
+RUN = '=HYPERLINK("http://x")\x1b]0;owned\x07'
+METRIC = "@SUM(1)\x1b[2J\x9b1A\u202eevil"
+TAG = "+cmd|' /C calc'!A0"
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CELLS = {
+    "=1+1": "'=1+1",
+    "@SUM(1)": "'@SUM(1)",
+    "-cmd": "'-cmd",
+    "+1+1": "'+1+1",
+    "  =x": "'  =x",
+    "\u00a0=x": "'\u00a0=x",
+    "\uff1dx": "'\uff1dx",
+    "\tx": "'\tx",
+    "\r=x": "'\ufffd=x",
+    "\n": "'\n",
+    "-1.5": "-1.5",
+    "+2e-3": "+2e-3",
+    "-.5": "-.5",
+    "-1.5.2": "'-1.5.2",
+    "a=b": "a=b",
+    "a\x1b[2Jb": "a\ufffd[2Jb",
+    "a\x9bb\u202ec": "a\ufffdb\ufffdc",
+    "": "",
+    "ok": "ok",
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder, source = tmp_path_factory.mktemp("h") / "home", tmp_path_factory.mktemp("s")
+    write_lines(source / "a.jsonl", [{**generic_row(1, "=1+1"), "tags": {"dataset": TAG}}])
+    write_lines(source / "b.jsonl", [{"step": 1, METRIC: -1.5}])
+    for form, name in (("jsonl", "a"), ("scalars", "b")):
+        assert main(["import", form, str(source / f"{name}.jsonl"), "--run", RUN, "--home", str(folder)]) == 0
+    return folder
+
+
+COMMANDS = [
+    ["runs"],
+    ["runs", "--json"],
+    ["status", RUN],
+    ["status", RUN, "--json"],
+    ["metrics", RUN],
+    ["metrics", RUN, "--slice", "dataset"],
+    ["diagnose", RUN],
+    ["alerts", "list"],
+    ["alerts", "list", "--json"],
+    ["mis", RUN],
+    ["sql", "SELECT * FROM scalars"],
+    ["sql", "SELECT * FROM scalars", "--json"],
+    ["sql", "SELECT * FROM scalars", "--csv"],
+    ["sql", "SELECT * FROM no_such\x1b[2Jtable"],
+    ["status", "no such \x1b[2J run"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command).encode("unicode_escape").decode())
+def test_no_command_steers_the_terminal(home, capsys, command):
+    main([*command, "--home", str(home)])
+    said = capsys.readouterr()
+    assert said.out or said.err
+    assert not STEERING.search(said.out + said.err)
+
+
+def test_json_is_exact(home, capsys):
+    main(["sql", "SELECT run, name, value FROM scalars", "--json", "--home", str(home)])
+    assert json.loads(capsys.readouterr().out) == [{"run": RUN, "name": METRIC, "value": -1.5}]
+    main(["runs", "--json", "--home", str(home)])
+    assert json.loads(capsys.readouterr().out)[0]["run"] == RUN
+
+
+def test_csv_of_a_query_runs_nothing_and_raw_is_exact(home, capsys):
+    sql = "SELECT run, name, value, '-2.5' AS text, value * 2 AS \"=twice\" FROM scalars"
+    main(["sql", sql, "--csv", "--home", str(home)])
+    header, cells = csv.reader(capsys.readouterr().out.splitlines())
+    assert header == ["run", "name", "value", "text", "'=twice"]
+    assert cells == [csv_cell(RUN), csv_cell(METRIC), "-1.5", "-2.5", "-3.0"]
+    assert [cell[0] for cell in cells[:2]] == ["'", "'"]
+    main(["sql", sql, "--csv", "--raw", "--home", str(home)])
+    header, cells = csv.reader(capsys.readouterr().out.splitlines())
+    assert (header[4], cells[:3]) == ("=twice", [RUN, METRIC, "-1.5"])
+
+
+def test_an_exported_csv_runs_nothing_and_raw_is_exact(home, tmp_path):
+    for name, *more in (("plain",), ("raw", "--raw")):
+        assert main(["export", RUN, str(tmp_path / f"{name}.csv"), "--home", str(home), *more]) == 0
+        arguments = ["export", RUN, str(tmp_path / f"t{name}.csv"), "--what", "tokens", "--home", str(home), *more]
+        assert main(arguments) == 0
+    plain, raw = ((tmp_path / f"{name}.csv").read_text() for name in ("plain", "raw"))
+    tokens, raw_tokens = ((tmp_path / f"t{name}.csv").read_text() for name in ("plain", "raw"))
+    assert not STEERING.search(plain + tokens)
+    assert METRIC in raw
+    assert METRIC not in plain
+    for text in (plain, tokens):
+        cells = [cell for line in csv.reader(text.splitlines()) for cell in line]
+        assert not [cell for cell in cells if re.match(r"[=+@]|-\D", cell)]
+    assert "'=1+1" in tokens
+    assert '"=1+1"' in raw_tokens
+
+
+def test_one_rule_for_cells_in_python_and_arrow():
+    import pyarrow as pa
+
+    assert {text: csv_cell(text) for text in CELLS} == CELLS
+    table = _csv_table(pa.table({"=a": list(CELLS), "n": [-1.5] * len(CELLS), "null": [None] * len(CELLS)}))
+    assert table.column_names == ["'=a", "n", "null"]
+    assert table["'=a"].to_pylist() == list(CELLS.values())
+    assert set(table["n"].to_pylist()) == {-1.5}
+
+
+@pytest.mark.browser
+def test_the_same_rule_for_cells_in_the_browser(chromium, repository):
+    from playwright.sync_api import sync_playwright
+
+    code = base64.b64encode((repository / "app/dashboard/browser/dom.js").read_bytes()).decode()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        script = "async ([code, texts]) => { const { harmless } = await import(`data:text/javascript;base64,${code}`); return texts.map(harmless); }"
+        found = browser.new_page().evaluate(script, [code, list(CELLS)])
+        browser.close()
+    assert found == list(CELLS.values())
+
+
+def test_a_log_line_is_one_line(capfd):
+    root = logging.getLogger()
+    kept, level = root.handlers[:], root.level
+    root.handlers[:] = []
+    try:
+        log_to_stderr()
+        logging.getLogger("logprobe.test").error("run %s", "\x1b[2Jx\n2026-01-01 forged line")
+    finally:
+        root.handlers[:] = kept
+        root.setLevel(level)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert not STEERING.search(said)

@@ -1,0 +1,131 @@
+"""What is lost, or was never recorded, is said by doctor and status."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from segments import RUN, records, sampled
+
+from logprobe.app.cli import main
+from logprobe.app.doctor import examine
+from logprobe.collectors import Recorder
+from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
+
+
+def train(recorder: Recorder, step: int, largest: int = 3) -> None:
+    tokens = np.array([0, 1, largest])
+    logprobs = [np.full(3, -1.0)]
+    recorder.training(
+        step=step, sample_ids=[f"s{step}"], token_ids=[tokens], trainer_logprobs=logprobs, rollout_logprobs=logprobs
+    )
+    recorder.flush()
+
+
+def said(home: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+    """Problems and notes of doctor about runs, and the text of status, once everything is ingested."""
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+    main(["status", RUN, "--home", str(home)])
+    return [
+        f"{each.level}: {each.text}" for each in examine(str(home)) if each.section == "runs"
+    ], capsys.readouterr().out
+
+
+def test_a_spool_that_somebody_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder(home, RUN, rank=0)
+    train(recorder, 1)
+    shutil.rmtree(spool_dir(home))
+    train(recorder, 2)
+    recorder.close()
+    doctor, status = said(home, capsys)
+    words = "1 of 2 sequences that collectors wrote are neither stored nor in the spool: it was removed or lost"
+    assert f"problem: {RUN}: {words}" in doctor
+    assert words in status
+
+
+def test_what_waits_in_the_spool_is_not_lost(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder(home, RUN, rank=0)
+    train(recorder, 1)
+    recorder.close()
+    segments = sorted(spool_dir(home).rglob("*.training.*"))
+    content = {path: path.read_bytes() for path in segments}
+    for path in segments:
+        path.unlink()
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+    for path, data in content.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    assert not [each.text for each in examine(str(home)) if "neither stored" in each.text]
+    _, status = said(home, capsys)
+    assert "neither stored" not in status
+
+
+def test_dropped_tokens(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder(home, RUN, rank=0)
+    train(recorder, 1)
+    train(recorder, 2, largest=1 << 40)  # no token id
+    recorder.close()
+    doctor, status = said(home, capsys)
+    words = "trainer lost 1 sequences, 3 tokens (bad_input)"
+    assert any(words in line and line.startswith("problem") for line in doctor), doctor
+    assert words in status
+
+
+def test_a_second_record_of_one_sample_id(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [sampled("0/0"), sampled("0/0", token_ids=[9, 8, 7, 6])]
+    SpoolWriter(home, RUN, "engine").write("rollout", records("rollout", *rows))
+    doctor, status = said(home, capsys)
+    words = "1 sample ids have several rollout records of different tokens; each is joined by its tokens"
+    assert f"note: {RUN}: {words}" in doctor
+    assert words in status
+
+
+RANK = """
+import os, signal, sys
+import numpy as np
+from logprobe.collectors import Recorder
+
+rank, steps = int(sys.argv[2]), int(sys.argv[3])
+recorder = Recorder(sys.argv[1], "run", rank=rank)
+for step in range(1, steps + 1):
+    tokens, logprobs = [np.arange(3)], [np.full(3, -1.0)]
+    recorder.training(
+        step=step, sample_ids=[f"{rank}-{step}"], token_ids=tokens, trainer_logprobs=logprobs, rollout_logprobs=logprobs
+    )
+    recorder.flush()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+recorder.close()
+"""
+
+
+def test_a_rank_that_is_killed(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one, after which step, and what of it may be missing; the rank that closed is not named."""
+    assert RUN == "run"
+    command = [sys.executable, "-c", RANK, str(home)]
+    ranks = [subprocess.Popen([*command, str(rank), str(steps)]) for rank, steps in ((0, 5), (1, 2))]
+    assert [process.wait(timeout=120) for process in ranks] == [0, -signal.SIGKILL]
+
+    def after(seconds: float) -> tuple[list[str], str]:
+        for module in ("doctor", "commands.status"):
+            monkeypatch.setattr(f"logprobe.app.{module}.SILENT_SECONDS", seconds)
+        return said(home, capsys)
+
+    assert "without closing" not in after(1e9)[1], "a rank that gave a sign a moment ago may be alive"
+    doctor, status = after(0)
+    (ended,) = [line for line in doctor if "without closing" in line]
+    assert ended.startswith(f"problem: {RUN}: trainer of rank 1 (")
+    words = "ended without closing after step 2; what it recorded in the last 1 s may be lost; 3 later steps have no sequences of this rank"
+    assert words in ended
+    assert words in status
+    assert status.count("without closing") == 1

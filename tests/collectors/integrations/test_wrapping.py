@@ -1,0 +1,78 @@
+"""What adapters share: looking at a framework's methods without the framework noticing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from spool_contents import health_events
+
+from logprobe.collectors import Recorder
+from logprobe.collectors.integrations import ms_swift
+from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods
+
+
+class Host:
+    def double(self, number: int, *, times: int = 1) -> int:
+        if number < 0:
+            raise ValueError("negative")
+        return 2 * number * times
+
+
+def test_what_fails_in_our_part_is_counted_and_the_host_goes_on(home: Path) -> None:
+    host = Host()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("ours")
+
+    with Recorder(home, "run") as recorder:
+        wrapper = Wrapper(recorder, "host")
+        wrapper.after(host, "double", fail)
+        wrapper.around(host, "double", fail, fail)
+        assert host.double(3, times=2) == 12
+        with pytest.raises(ValueError, match="negative"):
+            host.double(-1)
+        assert recorder.health["dropped"]["internal_error"]["calls"] == 4
+
+
+def test_arguments_by_name_reach_the_host_once(home: Path) -> None:
+    """A wrapper that names other arguments must not hand one over twice, however the framework passed it."""
+    host = Host()
+    with Recorder(home, "run") as recorder:
+        Wrapper(recorder, "host").around(host, "double", lambda number: (number + 1,), lambda *_: None)
+        assert host.double(3) == host.double(number=3) == 8
+        assert host.double(number=3, times=2) == 16
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (SimpleNamespace(padding_free=True, sequence_parallel_size=1), "padding_free"),
+        (SimpleNamespace(padding_free=False, sequence_parallel_size=2), "sequence parallelism"),
+    ],
+)
+def test_ms_swifts_other_layouts_are_left_alone_and_said(home: Path, template: Any, words: str) -> None:
+    """A stand-in with ms-swift's method names; `make test-frameworks` trains with ms-swift itself."""
+    trainer = SimpleNamespace(
+        template=template,
+        args=SimpleNamespace(output_dir="/runs/stand-in"),
+        accelerator=SimpleNamespace(process_index=0),
+        _prepare_batch_inputs=lambda samples: None,
+        _score_completions=lambda samples: None,
+        _compute_loss_and_metrics=lambda model, model_inputs, grpo_batch: None,
+        _get_per_token_logps_and_entropies=lambda model, model_inputs, grpo_batch: None,
+        log=lambda logs, start_time=None: None,
+    )
+    before = dict(vars(trainer))
+    ms_swift.watch(trainer, home=home).close()
+    assert vars(trainer) == before
+    (report,) = health_events(home)["self_test"]
+    assert words in report["message"]
+
+
+def test_an_unknown_signature_is_named() -> None:
+    assert unknown_methods(Host(), {"double": ("number",)}) == []
+    assert unknown_methods(Host(), {"double": ("batch",)}) == ["Host.double has no parameter batch"]
+    assert unknown_methods(Host(), {"halve": ()}) == ["Host has no method halve"]

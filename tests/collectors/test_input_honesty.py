@@ -1,0 +1,150 @@
+"""Input that is no measurement and must not pass for one: refused at the call where that can be seen, else counted and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from spool_contents import by_sample
+
+from logprobe.app.gaps import faults_of, measured
+from logprobe.collectors import Recorder
+from logprobe.collectors.kernel.statistics import BLANK_TOKENS, BROKEN, COLUMN_SPECS, empty, merge, sequence_statistics
+from logprobe.monitor.analysis import identity
+from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.store.store import Store
+
+LONG = BLANK_TOKENS
+
+
+@pytest.fixture
+def recorder(home: Path) -> Any:
+    with Recorder(home, "run", flush_interval=60) as opened:
+        yield opened
+
+
+def padded(mask: Any, names: Any = ("a", "b")) -> dict[str, Any]:
+    ones = -np.ones((2, 4), np.float32)
+    content = {"token_ids": np.ones((2, 4), int), "trainer_logprobs": ones, "rollout_logprobs": ones}
+    return {"step": 1, "sample_ids": list(names), "mask": mask, **content}
+
+
+def with_nan(dtype: Any) -> np.ndarray:
+    mask = np.ones((2, 4), dtype)
+    mask[1, 2] = np.nan
+    return mask
+
+
+def torch_mask() -> Any:
+    import torch
+
+    mask = torch.ones((2, 4), dtype=torch.bfloat16)
+    mask[0, 0] = float("nan")
+    return mask
+
+
+MASKS = {
+    "float16": lambda: with_nan(np.float16),
+    "float32": lambda: with_nan(np.float32),
+    "float64": lambda: with_nan(np.float64),
+    "bfloat16 tensor": torch_mask,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_nan_in_a_mask_is_refused_at_the_call(recorder: Recorder, home: Path, name: str):
+    assert recorder.training(**padded(MASKS[name]())) is False
+    assert recorder.health["dropped"]["bad_input"]["calls"] == 1
+    assert "mask: contains NaN" in recorder.health["last_error"]
+    assert recorder.training(**padded(np.ones((2, 4), np.float32))) is True
+    assert recorder.flush()
+    assert len(by_sample(home, "training")) == 2
+
+
+@pytest.mark.parametrize("mask", [[[1, None], [1, 1]], [[1.0, float("nan")], [1, 1]], [[1, 1], None]])
+def test_none_and_nan_in_a_list_of_masks_are_refused_at_the_call(recorder: Recorder, mask: Any):
+    lists = [[-1.0, -2.0], [-1.0, -2.0]]
+    call = {"token_ids": [[1, 2], [3, 4]], "trainer_logprobs": lists, "rollout_logprobs": lists, "mask": mask}
+    assert recorder.training(step=1, sample_ids=["a", "b"], **call) is False
+    assert recorder.health["dropped"]["bad_input"]["calls"] == 1
+
+
+@pytest.mark.parametrize("names", [[None, "b"], ["a", None], (None, None), np.array(["a", None], object)])
+def test_a_sequence_without_a_name_is_refused_at_the_call(recorder: Recorder, names: Any):
+    assert recorder.training(**{**padded(np.ones((2, 4), bool)), "sample_ids": names}) is False
+    assert recorder.rollout(sample_ids=names, token_ids=[[1], [2]], logprobs=[[-1.0], [-1.0]]) is False
+    assert recorder.health["dropped"]["bad_input"]["calls"] == 2
+    assert "is None" in recorder.health["last_error"]
+
+
+def zeros_and(*lengths: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros(sum(lengths), np.float32), np.concatenate([[0], np.cumsum(lengths)])
+
+
+def test_a_sequence_of_exact_zeros_on_both_sides_is_broken_and_no_perfect_match():
+    values, offsets = zeros_and(LONG, LONG - 1)
+    found = sequence_statistics(values, values, None, offsets)
+    assert found["n"].tolist() == [0, LONG - 1]
+    assert found["n_zero_behaviour"].tolist() == [LONG, 0]
+    assert found["n_expected"].tolist() == [LONG, LONG - 1]
+    nothing = empty(1)
+    kept = {"n_expected", *BROKEN}
+    assert all(found[c.name][0] == nothing[c.name][0] for c in COLUMN_SPECS if c.name not in kept)
+    assert merge(found, empty(2)).keys() == found.keys()
+
+
+def test_single_certain_tokens_are_healthy():
+    values, offsets = zeros_and(4 * LONG)
+    values[LONG] = -1e-7
+    found = sequence_statistics(values, values, None, offsets)
+    assert (found["n"][0], found["n_zero_d"][0], found["n_zero_behaviour"][0]) == (4 * LONG, 4 * LONG, 0)
+
+
+def test_torch_counts_sequences_of_zeros_as_numpy_does():
+    import torch
+
+    values, offsets = zeros_and(LONG, 3)
+    by_numpy = sequence_statistics(values, values, None, offsets)
+    by_torch = sequence_statistics(values, torch.from_numpy(values), None, offsets)
+    for name, column in by_numpy.items():
+        np.testing.assert_array_equal(by_torch[name], column, name)
+
+
+def stored(home: Path, tokens: int) -> tuple[dict[str, Any], identity.Identity, dict[str, Any]]:
+    """Two steps of nothing but zeros, seen at engine and trainer, through ingest, join and the step metrics."""
+    zeros = np.zeros((4, tokens), np.float32)
+    with Recorder(home, "run", rank=0, flush_interval=60) as recorder:
+        for step in range(2):
+            names = [f"{step}/{row}" for row in range(4)]
+            content = {"sample_ids": names, "token_ids": np.ones((4, tokens), int)}
+            assert recorder.rollout(**content, logprobs=zeros, lengths=[tokens] * 4)
+            assert recorder.training(step=step, **content, trainer_logprobs=zeros, mask=np.ones((4, tokens), bool))
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        Joiner(store).run_once()
+        StepJob(store).run_once()
+        (gaps,) = store.read("cli_gaps", run="run").to_pylist()
+        judged = identity.judge(identity.facts_of(store.read("slice_identity", run="run", first=None, last=None)))
+        metrics = store.query("SELECT metric, value FROM step_metrics WHERE step = 1").to_pylist()
+    return gaps, judged, {row["metric"]: row["value"] for row in metrics}
+
+
+def test_steps_of_zeros_are_shown_as_broken(home: Path):
+    gaps, judged, metrics = stored(home, LONG)
+    assert metrics["backend.k3_kl"] is None
+    assert metrics["backend.coverage"] == 0
+    assert metrics["backend.impossible_tokens"] == 4 * LONG
+    assert judged.verdict == "not measured"
+    assert "impossible" in measured(gaps)
+
+
+def test_steps_of_short_sequences_of_zeros_are_not_called_identical(home: Path):
+    gaps, judged, _ = stored(home, 3)
+    assert (judged.verdict, judged.reason[:24]) == ("not measured", "every log-prob of step 1")
+    assert any("exactly 0 on both sides" in words for words, _ in faults_of(gaps))
+    assert measured(gaps).endswith("24 in sequences of exact zeros on both sides")

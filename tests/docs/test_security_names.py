@@ -1,0 +1,41 @@
+"""Every test that docs/security.md names as a proof exists, and every limit and switch it names is one."""
+
+import re
+from pathlib import Path
+
+from logprobe.app.parser import build
+from logprobe.monitor import limits
+
+
+def page(repository: Path) -> str:
+    return (repository / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def test_every_boundary_names_a_test_that_exists(repository):
+    table = page(repository).partition("## Boundaries and their tests")[2]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| boundary")]
+    assert len(rows) >= 15
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`", row)
+        assert named, f"no test in: {row}"
+        for file, name in named:
+            text = (repository / file).read_text(encoding="utf-8")
+            assert re.search(rf"^def {name}\(" if name else "^def test_", text, re.MULTILINE), f"{file}::{name}"
+
+
+def test_every_limit_is_listed_with_its_default(repository):
+    listed = dict(re.findall(r"^\| `(LOGPROBE_\w+)` \| ([\d,]+ ?\w*) \|", page(repository), re.MULTILINE))
+    assert listed == {limit.variable: str(limit) for limit in limits.ALL}
+
+
+def test_the_switch_for_exact_text_is_there():
+    parser = build()
+    assert parser.parse_args(["sql", "SELECT 1", "--csv", "--raw"]).raw
+    assert parser.parse_args(["export", "r", "r.csv", "--raw"]).raw
+
+
+def test_the_policy_says_how_to_report_and_where_the_proofs_are(repository):
+    policy = (repository / "SECURITY.md").read_text(encoding="utf-8")
+    for heading in ("## Reporting a vulnerability", "## Who is trusted", "## Guarantees", "## Not covered"):
+        assert heading in policy
+    assert "docs/security.md" in policy

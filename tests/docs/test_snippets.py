@@ -1,0 +1,83 @@
+"""What the documentation shows can be done: commands parse, imports resolve, Python and YAML are valid, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from logprobe.app.parser import build
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+# Not a whole command: alternatives, optional parts or an ellipsis are for people.
+FOR_PEOPLE = re.compile(r"[\[\]…|]|\.\.\.")
+
+
+def blocks(text: str, language: str) -> Iterator[str]:
+    for found in re.finditer(rf"^( *)```{language}\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
+        yield re.sub(rf"^{found[1]}", "", found[2], flags=re.MULTILINE)
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """`logprobe …` in indented lines, without comments; a line that ends in a backslash goes on in the next one."""
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        found = re.match(r"\s{4}(?:LOGPROBE_\S+ )*logprobe (.*)", line)
+        if found and not FOR_PEOPLE.search(without_comment := re.split(r"\s{4,}(?=\S)|\s+#", found[1])[0]):
+            yield shlex.split(without_comment)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_commands_are_understood(page: Path) -> None:
+    for words in commands(page.read_text(encoding="utf-8")):
+        build().parse_args(words)  # exits when it does not understand
+
+
+def test_there_are_commands_to_check() -> None:
+    assert sum(len(list(commands(page.read_text(encoding="utf-8")))) for page in PAGES) > 40
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_python_is_valid_and_its_imports_resolve(page: Path) -> None:
+    for block in blocks(page.read_text(encoding="utf-8"), "python"):
+        tree = ast.parse(block)
+        for node in ast.walk(tree):
+            ours = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("logprobe")
+            if ours or (isinstance(node, ast.Import) and node.names[0].name.startswith("logprobe")):
+                exec(compile(ast.Module([node], []), str(page), "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_yaml_is_valid(page: Path) -> None:
+    for block in blocks(page.read_text(encoding="utf-8"), "ya?ml"):
+        assert yaml.safe_load(block) is not None
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_prose_fits_120_columns(page: Path) -> None:
+    """Tables, code and links that cannot be broken may be wider."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    wide = [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "    ", "!["))]
+    assert not wide

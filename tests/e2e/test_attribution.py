@@ -1,0 +1,243 @@
+"""Whose weights sampled a token, on real engines: a version is right, or it is unknown."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_process import run_scenario, spooled
+from processes import logprobe
+
+from logprobe.app.gaps import SILENT_SECONDS, sudden_end
+from logprobe.monitor.diagnosis.gather import gather
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.store import Store
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]  # several processes that import torch, beside others
+RUN = "a run"
+
+
+def attributed(
+    scenario: str, models: Path, folder: Path, *, timeout: float = 800, **environment: str
+) -> tuple[Path, Any]:
+    """Runs a scenario of `attribution_scenarios`; the home, and what the scenario returned."""
+    home = folder / "home"
+    settings = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN, **environment}
+    return home, run_scenario(scenario, models, script="attribution_scenarios", timeout=timeout, **settings)
+
+
+def versions(home: Path) -> dict[str, list[str | None]]:
+    """Sample id → the versions of its spans."""
+    return {row["sample_id"]: [span["version"] for span in row["spans"]] for row in spooled(home, RUN, "rollout")}
+
+
+def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
+    return [(span["start"], span["end"], span["version"]) for span in row["spans"]]
+
+
+# --- Loads nobody marked ---
+
+
+def test_after_a_load_nobody_marked_versions_are_unknown(models: Path, tmp_path: Path) -> None:
+    home, told = attributed("loads", models, tmp_path, LOGPROBE_VLLM_HARMLESS="get_model, get_nothing")
+    assert told["flushed"]
+    seen = versions(home)
+    wrong = {}
+    for name, (version, before, after) in told["found"].items():
+        expected = [[version], [version if name in told["harmless"] else None]]
+        if [seen[before], seen[after]] != expected:
+            wrong[name] = [seen[before], seen[after], "expected", *expected]
+    assert wrong == {}
+    [problem, *_] = [row for row in spooled(home, RUN, "health") if row["event"] == "weights_unknown"]
+    assert "LOGPROBE_VLLM_HARMLESS" in problem["message"]
+
+
+# --- Trajectories of several requests ---
+
+
+@pytest.fixture(scope="module")
+def trajectories(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """Three trained sequences of two or three requests each, with an update between them, through the whole pipeline."""
+    home, told = attributed("trajectories", models, tmp_path_factory.mktemp("trajectories"))
+    assert told["flushed"]
+    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    return home, told
+
+
+def test_trajectories_are_measured_as_what_their_requests_sampled(trajectories: tuple[Path, Any]) -> None:
+    home, told = trajectories
+    [step] = json.loads(logprobe("metrics", RUN, "--json", "--home", home).stdout)["steps"]
+    metrics = step["metrics"]
+    assert metrics["backend.coverage"] == 1
+    assert metrics["length_mismatch_frac"] == metrics["token_mismatch_frac"] == metrics["unknown_version_frac"] == 0
+    assert metrics["mixed_version_frac"] == 1
+    assert math.isclose(metrics["weight_lag_mean"], told["lag"], rel_tol=1e-12)
+    assert math.isclose(metrics["backend.k3_kl"], told["k3"], rel_tol=1e-6)
+    assert told["k3"] > 1e-6, "the update must be visible"
+
+
+def test_parts_of_trajectories_are_listed(trajectories: tuple[Path, Any]) -> None:
+    home, told = trajectories
+    query = "SELECT sample_id, joined_by, spans, parts FROM sequences"
+    rows = {row["sample_id"]: row for row in json.loads(logprobe("sql", query, "--json", "--home", home).stdout)}
+    assert {name: row["joined_by"] for name, row in rows.items()} == dict.fromkeys(told["parts"], "parts")
+    for name, expected in told["parts"].items():
+        found = [[part["sample_id"], part["end"] - part["start"]] for part in rows[name]["parts"]]
+        assert found == expected
+    assert {part["replica"] for row in rows.values() for part in row["parts"]} == {None}, (
+        "an engine alone is no replica"
+    )
+    cached = [part["cached_prefix_tokens"] for part in rows["turns-0/0…turns-2/0"]["parts"]]
+    assert cached[0] == 0
+    assert cached[2] > 0, "the last turn must take the first ones from the cache"
+
+
+def test_healthy_trajectories_are_not_diagnosed_as_missing(trajectories: tuple[Path, Any]) -> None:
+    home, _ = trajectories
+    diagnosis = logprobe("diagnose", RUN, "--json", "--home", home).stdout
+    assert "missing_logprobs" not in json.dumps(json.loads(diagnosis)["findings"])
+
+
+# --- Marks that come late, and clocks that are set ---
+
+
+def test_late_marks_and_clocks_that_are_set_do_not_matter(models: Path, tmp_path: Path) -> None:
+    home, told = attributed("late", models, tmp_path)
+    assert told["flushed"]
+    assert versions(home)["late/0"] == ["0"], "the mark must be late"
+    jumps = [row["message"] for row in spooled(home, RUN, "health") if row["event"] == "clock_jump"]
+    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    rows = json.loads(logprobe("sql", "SELECT sample_id, spans FROM rollouts", "--json", "--home", home).stdout)
+    assert {row["sample_id"]: spans(row) for row in rows} == {
+        "before/0": [(0, 16, "0")],
+        "late/0": [(0, 6, "0"), (6, 16, "1")],
+        "after/0": [(0, 16, "1")],
+        "set-back/0": [(0, 5, "1"), (5, 16, "2")],
+        "later/0": [(0, 16, "2")],
+    }
+    assert " by -3600." in jumps[0] or " by -3599." in jumps[0]
+    [step] = json.loads(logprobe("metrics", RUN, "--json", "--home", home).stdout)["steps"]
+    lags = [2] * 16 + [2] * 6 + [1] * 10 + [1] * 16 + [1] * 5 + [0] * 11 + [0] * 16
+    assert math.isclose(step["metrics"]["weight_lag_mean"], sum(lags) / len(lags), rel_tol=1e-12)
+
+
+# --- LoRA ---
+
+
+def test_adapters_have_names_and_versions_of_their_own(models: Path, tmp_path: Path) -> None:
+    home, told = attributed("adapters", models, tmp_path)
+    rows = {row["sample_id"]: row for row in spooled(home, RUN, "rollout")}
+    found = {
+        name: (rows[sample]["adapter"], rows[sample]["adapter_id"], [s["version"] for s in rows[sample]["spans"]])
+        for name, sample in told["names"].items()
+    }
+    assert found == {
+        "base": (None, None, ["0"]),
+        "marked before its first use": ("red", 1, ["red-1"]),
+        "never marked": ("blue", 2, [None]),
+        "marked": ("blue", 2, ["blue-1"]),
+        "replaced without a mark": ("red", 3, [None]),
+        "replaced and marked": ("red", 3, ["red-2"]),
+        "added as it was": ("red", 3, ["red-2"]),
+        "removed and added": ("red", 3, [None]),
+        "the other one still": ("blue", 2, ["blue-1"]),
+        "base still": (None, None, ["0"]),
+        "below it the weights changed": ("blue", 2, [None]),
+        "only the weights were marked": ("blue", 2, [None]),
+        "base marked": (None, None, ["1"]),
+    }
+
+
+# --- An engine that is killed ---
+
+
+def test_what_a_killed_engine_cost_was_said_before(models: Path, tmp_path: Path) -> None:
+    home, told = attributed("killed", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    lost = told["answered"] - len(spooled(home, RUN, "rollout"))
+    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    with Store.open(Home(home), read_only=True) as store:
+        later = datetime.now(UTC) + timedelta(minutes=1)
+        [row] = store.read("cli_ends", run=RUN, now=later, silent=SILENT_SECONDS).to_pylist()
+        assert store.read("cli_ends", run=RUN, now=row["last_sign"], silent=SILENT_SECONDS).num_rows == 0
+    # 32 requests were open; a bound that grew between two looks is set a fifth too large.
+    assert lost <= row["sequences"] <= 32 + 32 // 5
+    assert lost * 200 <= row["tokens"]
+    assert "ended without closing" in sudden_end(row)
+
+
+# --- All of it, at random ---
+
+
+def test_versions_are_right_or_unknown(models: Path, tmp_path: Path) -> None:
+    settings = {"LOGPROBE_HOME": str(tmp_path / "home"), "LOGPROBE_RUN": RUN}
+    told = run_scenario("schedule", models, script="schedule_scenario", timeout=800, **settings)
+    counts = told["wrong"]
+    assert told["flushed"]
+    assert counts["wrong"] == 0
+    assert sum(counts[name] for name in ("right", "wrong", "unknown")) >= 20_000, (
+        "aborted requests sample less than they may"
+    )
+    assert counts["decisive"] > 0.9 * counts["right"] > 8_000, "checkpoints must be told apart"
+    assert counts["unknown"] > 100
+    assert counts["of adapters"] > 500
+    assert {"load marked", "load unmarked", "load labelled", "interrupt", "pause keep", "load while running"} <= told[
+        "events"
+    ].keys()
+    assert {"swap marked", "swap unmarked"} <= told["events"].keys()
+
+
+# --- Replicas in processes of their own ---
+
+
+def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, tmp_path: Path) -> None:
+    home, _ = attributed("replicas", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    rows = {row["sample_id"]: row for row in spooled(home, RUN, "rollout")}
+    assert {name: row["replica"] for name, row in rows.items()} == {"first/0": "dp0", "second/0": "dp1"}
+    assert versions(home) == {"first/0": ["0"], "second/0": ["1"]}
+    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    report = logprobe("doctor", "--home", home).stdout
+    assert "1 weight marks for replica 'dp7' match no engine; the run has dp0, dp1" in report
+    assert "dp7" in logprobe("status", RUN, "--home", home).stdout
+
+
+# --- Fingerprints of weights ---
+
+
+def test_an_engine_is_checked_to_have_the_trainers_weights(models: Path, tmp_path: Path) -> None:
+    home, told = attributed("fingerprints", models, tmp_path)
+    assert told["flushed"] == [True, True]
+    assert not list((home / "readings").rglob("*.jsonl")), "an engine that ended leaves no files of its own"
+    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    with Store.open(Home(home), read_only=True) as store:
+        readings = gather(store, RUN).readings
+    engine = {row.version: row.tensors for row in readings.rows if row.source == "worker"}
+    trainer = {row.version: row.tensors for row in readings.rows if row.source == "trainer"}
+    assert len(engine["0"]) == told["tensors"], "every tensor of the checkpoint, fused ones apart"
+    assert {name: trainer["0"][name] for name in engine["0"]} == engine["0"]
+    assert {name: trainer["1"][name] for name in engine["1"]} == engine["1"]
+    found = readings.mismatch
+    assert found is not None
+    assert (found.version, found.held, found.compared) == ("2", "1", told["tensors"])
+    assert readings.unannounced == 1
+    [finding] = json.loads(logprobe("diagnose", RUN, "--json", "--home", home).stdout)["findings"][:1]
+    assert (finding["cause"], finding["confidence"]) == ("missed_weight_sync", 0.99)
+    assert any(row["event"] == "weights_changed_unannounced" for row in unspooled(home))
+
+
+def unspooled(home: Path) -> list[dict[str, Any]]:
+    return json.loads(
+        logprobe("sql", "SELECT event FROM events WHERE kind = 'health'", "--json", "--home", home).stdout
+    )
+
+
+def test_a_replica_that_an_update_did_not_reach_is_certain(models: Path, tmp_path: Path) -> None:
+    home, _ = attributed("diverging", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    findings = json.loads(logprobe("diagnose", RUN, "--json", "--home", home).stdout)["findings"]
+    assert (findings[0]["cause"], findings[0]["confidence"]) == ("replica_divergence", 0.99)
+    assert findings[0]["evidence"]["different"] == ["dp1"]
+    assert findings[0]["since_step"] == 1

@@ -1,0 +1,142 @@
+"""A disk that is slow or refuses, for real processes: calls of the C library are delayed and failed by a preloaded shim.
+
+    disk = FaultyDisk(tmp_path / "faults")
+    disk.rule("fsync", within=home, delay=0.1)
+    failing = disk.rule("fsync", within=home, error=errno.EIO, only="directories", times=3)
+    subprocess.Popen(command, env=disk.environment())
+    failing.stop()
+    assert failing.injected == 3
+
+Rules live in a file that all processes map, so they can be made, changed and counted while these run. The first rule that
+matches a call and is drawn for it decides; put what fails seldom before what is always slow.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final, Literal
+
+Operation = Literal["fsync", "open", "read", "write", "rename", "unlink", "stat", "list", "mkdir", "map"]
+Only = Literal["anything", "files", "directories"]
+
+SOURCE: Final = Path(__file__).with_name("shim.c")
+_OPERATIONS: Final = {
+    name: 1 << bit
+    for bit, name in enumerate(("fsync", "open", "read", "write", "rename", "unlink", "stat", "list", "mkdir", "map"))
+}
+_ONLY: Final = ("anything", "files", "directories")
+_RULES: Final = 16
+# The layout of `Rule` in shim.c: active, operations, number, only; delay, chance, seed, skip, times; seen, matched, injected; done; place.
+_HEAD: Final = struct.Struct("=IIiI5Q3QII232s")
+_COUNTERS: Final = struct.Struct("=3Q")
+_COUNTERS_AT: Final = struct.calcsize("=IIiI5Q")
+_EVER: Final = (1 << 64) - 1
+
+
+@functools.cache
+def library() -> Path:
+    """The shim, compiled once per process of the tests; needs gcc."""
+    folder = tempfile.mkdtemp(prefix="faultfs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = Path(folder) / "shim.so"
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", target, SOURCE, "-ldl"]
+    subprocess.run(command, check=True)
+    return target
+
+
+class Rule:
+    """One rule of a disk; its counters are those of all processes together."""
+
+    def __init__(self, memory: mmap.mmap, at: int) -> None:
+        self._memory = memory
+        self._at = at
+
+    def stop(self) -> None:
+        """From now on the rule does nothing; its counters stay."""
+        self._memory[self._at : self._at + 4] = struct.pack("=I", 0)
+
+    def start(self) -> None:
+        """The rule holds again."""
+        self._memory[self._at : self._at + 4] = struct.pack("=I", 1)
+
+    @property
+    def calls(self) -> int:
+        """Calls that the rule was asked about: right operation, right place."""
+        return self._counters()[0]
+
+    @property
+    def injected(self) -> int:
+        """Calls that it failed or delayed."""
+        return self._counters()[2]
+
+    def _counters(self) -> tuple[int, int, int]:
+        seen, matched, injected = _COUNTERS.unpack_from(self._memory, self._at + _COUNTERS_AT)
+        return seen, matched, injected
+
+
+class FaultyDisk:
+    """Rules for the processes that are started with `environment`."""
+
+    def __init__(self, control: Path) -> None:
+        """`control`: the file of the rules; made here."""
+        control.parent.mkdir(parents=True, exist_ok=True)
+        control.write_bytes(bytes(_HEAD.size * _RULES))
+        self._control = control
+        with control.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+        self._used = 0
+
+    def rule(
+        self,
+        *operations: Operation,
+        within: str | Path = "",
+        error: int = 0,
+        delay: float = 0.0,
+        only: Only = "anything",
+        chance: float = 1.0,
+        seed: int = 0,
+        skip: int = 0,
+        times: int | None = None,
+        done: bool = False,
+        active: bool = True,
+    ) -> Rule:
+        """Add a rule.
+
+        Args:
+            *operations: kinds of calls.
+            within: a text that the path must contain: a folder, ".arrow", a kind of segment.
+            error: the errno to fail with; 0: none.
+            delay: seconds that the call takes longer.
+            only: regular files or directories.
+            chance: share of the calls, drawn by `seed` and the number of the call.
+            seed: of these draws.
+            skip: the first so many calls are left alone.
+            times: at most so many calls are failed or delayed; None: all.
+            done: the call is carried out, and after the delay said to have failed, as by a network file system whose answer was lost.
+            active: whether it holds from now on, or from `Rule.start`.
+        """
+        at = self._used * _HEAD.size
+        self._used += 1
+        place = os.fsencode(within)
+        assert self._used <= _RULES
+        assert len(place) < 232, "the shim knows shorter places only"
+        bits = sum(_OPERATIONS[name] for name in operations)
+        limits = (int(delay * 1e6), int(chance * 2**32), seed, skip, _EVER if times is None else times)
+        rule = _HEAD.pack(0, bits, error, _ONLY.index(only), *limits, 0, 0, 0, done, 0, place)
+        self._memory[at : at + _HEAD.size] = rule
+        made = Rule(self._memory, at)
+        if active:
+            made.start()
+        return made
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """For a process that is to have this disk."""
+        return {**os.environ, "LD_PRELOAD": str(library()), "FAULTFS": str(self._control), **more}

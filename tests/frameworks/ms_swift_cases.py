@@ -1,0 +1,108 @@
+"""ms-swift as it is, trained for a few steps with a real engine, recorded by its external plugin: `make test-frameworks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training import Trained, agree
+from training import train as train_with
+
+PROGRAM = Path(__file__).with_name("ms_swift_program.py")
+SAME = {
+    "entropy/mean": "entropy",
+    "reward": "reward",
+    "clip_ratio/region_mean": "update.pg_clip_fraction",
+    **{
+        f"rollout_correction/{name}": f"backend.{name}"
+        for name in (
+            "kl",
+            "k3_kl",
+            "training_log_ppl",
+            "rollout_log_ppl",
+            "log_ppl_diff",
+            "log_ppl_abs_diff",
+            "log_ppl_diff_max",
+            "log_ppl_diff_min",
+            "ppl_ratio",
+            "chi2_token",
+            "chi2_seq",
+        )
+    },
+}
+PERPLEXITIES = {f"rollout_correction/{name}": f"backend.{name}" for name in ("training_ppl", "rollout_ppl")}
+
+
+@pytest.fixture
+def train(model: Path, tmp_path: Path) -> Any:
+    """Trains; a run that is healthy but for what `options` say."""
+
+    def run(name: str, **options: Any) -> Trained:
+        return train_with(PROGRAM, tmp_path, model, name, **options)
+
+    return run
+
+
+def test_every_number_that_ms_swift_logs(train: Any, capsys: Any) -> None:
+    bf16 = {"engine": "bfloat16", "arguments": {"num_iterations": 2}, "steps": 4}
+    bare = train("bare", plugin=False, watch=False, **bf16)
+    seen = train("seen", **bf16)
+    losses = [[step.get("loss") for step in result["history"]] for result in (bare, seen)]
+    assert losses[0] == losses[1]
+    assert bare["random_state"] == seen["random_state"]
+    ours = seen.steps(capsys)
+    assert sorted(ours) == [1, 2, 3, 4]
+    assert agree(ours, seen["history"], SAME) >= 50
+    assert agree(ours, seen["history"], PERPLEXITIES) >= 8
+    for values in ours.values():
+        assert values["backend.coverage"] == 1
+        assert values["weight_lag_mean"] == 0
+        assert values["backend.k3_kl"] > 1e-7
+    assert ours[2]["update.k3_kl"] > 0
+
+
+def test_a_reference_model(train: Any, capsys: Any) -> None:
+    """Transformers samples here: nothing of an engine is made up."""
+    settings = {"beta": 0.05, "use_vllm": "false", "vllm_mode": None, "log_rollout_offpolicy_metrics": "false"}
+    seen = train("reference", arguments=settings)
+    ours = seen.steps(capsys)
+    assert agree(ours, seen["history"], {"kl": "reference.k3_kl"}) == 3
+    assert ours[3]["reference.k3_kl"] > 1e-6
+    for values in ours.values():
+        assert values["backend.k3_kl"] is None
+        assert values["weight_lag_mean"] == 0
+
+
+def test_a_sync_that_never_arrives(train: Any, capsys: Any) -> None:
+    """The engine keeps its first weights: what the adapter records is enough to see it."""
+    seen = train("unsynced", steps=12, syncs=1)
+    ours = seen.steps(capsys)
+    assert ours[12]["backend.k3_kl"] > 100 * ours[1]["backend.k3_kl"]
+    found = seen.diagnosed(capsys)
+    assert found["layer"] != "none"
+    assert found["correction"]["advice"] == "do_not_enable"
+
+
+def test_a_forgotten_temperature(train: Any, capsys: Any) -> None:
+    seen = train("temperature", steps=8, engine_temperature=0.7)
+    seen.steps(capsys)
+    assert seen.causes(capsys)[:1] == ["temperature_mismatch"]
+    assert seen.diagnosed(capsys)["correction"]["advice"] == "do_not_enable"
+
+
+def test_a_bf16_engine_is_found(train: Any, capsys: Any) -> None:
+    seen = train("bf16", steps=12, engine="bfloat16", arguments={"learning_rate": 1e-4})
+    seen.steps(capsys)
+    assert seen.causes(capsys)[:1] == ["low_precision"]
+
+
+def test_a_cache_that_updates_do_not_clear(train: Any, capsys: Any) -> None:
+    """Prompts of several blocks come again and again; a healthy run on the same prompts has no finding."""
+    common = {"steps": 24, "prompt_words": 60, "prompts": 4}
+    stale = train("stale", clears_cache=False, **common)
+    healthy = train("healthy", **common)
+    for run in (stale, healthy):
+        run.steps(capsys)
+    assert stale.causes(capsys)[:1] == ["stale_prefix_cache"]
+    assert healthy.diagnosed(capsys)["layer"] == "none"

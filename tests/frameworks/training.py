@@ -1,0 +1,138 @@
+"""What the frameworks' cases share: a program that trains, and the comparison of its log with logprobe's numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from marked_page import write_between
+
+from logprobe.app.cli import main
+
+TOLERANCE = 1e-6
+_BEGIN, _END = "<!-- agreement: made by the test -->", "<!-- end of agreement -->"
+_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+class Trained(dict[str, Any]):
+    """What the program wrote, with the home it recorded to, the run's name and what it said."""
+
+    def logprobe(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+        """Output of a command on the run's home."""
+        capsys.readouterr()
+        assert main([*arguments, "--home", str(self["home"])]) == 0
+        return capsys.readouterr().out
+
+    def steps(self, capsys: pytest.CaptureFixture[str]) -> dict[int, dict[str, Any]]:
+        """Step → what `logprobe metrics` says of it."""
+        self.logprobe(capsys, "ingest", "--once")
+        found = json.loads(self.logprobe(capsys, "metrics", self["run"], "--json"))["steps"]
+        return {
+            step["step"]: {**step["metrics"], "sequences": step["sequences"], "tokens": step["tokens"]}
+            for step in found
+        }
+
+    def peer(self, capsys: pytest.CaptureFixture[str], name: str) -> dict[int, dict[str, Any]]:
+        """Step → what `logprobe metrics --as` says another framework logs; after `steps`."""
+        found = json.loads(self.logprobe(capsys, "metrics", self["run"], "--as", name, "--json"))["steps"]
+        return {step["step"]: step["metrics"] for step in found}
+
+    def diagnosed(self, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+        return json.loads(self.logprobe(capsys, "diagnose", self["run"], "--json"))
+
+    def causes(self, capsys: pytest.CaptureFixture[str]) -> list[str]:
+        """Causes that the diagnosis names, the first one first; after `steps`."""
+        return [finding["cause"] for finding in self.diagnosed(capsys)["findings"]]
+
+
+def train(
+    program: Path, folder: Path, model: Path, name: str, *, ranks: int = 1, plugin: bool = True, **options: Any
+) -> Trained:
+    """Trains in a process of its own, `ranks` of them."""
+    done = start(program, folder, model, name, ranks=ranks, plugin=plugin, **options)
+    assert done.returncode == 0, done.stderr[-4000:]
+    result = json.loads((folder / name / "result.json").read_text())
+    return Trained({**result, "home": folder / "home", "run": name, "said": done.stderr})
+
+
+def start(
+    program: Path, folder: Path, model: Path, name: str, *, ranks: int = 1, plugin: bool = True, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """As `train`, whatever becomes of it."""
+    (folder / name).mkdir()
+    document = json.dumps({"model": str(model), "out": str(folder / name), **options})
+    environment = {**os.environ, **_ENVIRONMENT, "LOGPROBE_RUN": name}
+    if plugin:
+        environment["LOGPROBE_HOME"] = str(folder / "home")
+    launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    command = [sys.executable, *launcher, str(program), document]
+    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=900)
+
+
+class Agreement:
+    """The largest difference of every number that a framework logs and logprobe computes, case by case."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], dict[str, float]] = {}
+
+    def check(
+        self,
+        case: str,
+        ours: Mapping[int, Mapping[str, Any]],
+        history: list[dict[str, Any]],
+        names: Mapping[str, str],
+        *,
+        tolerance: float = TOLERANCE,
+    ) -> int:
+        """Checks every number of `names` (from theirs to ours) that the framework logged; → how many."""
+        compared = 0
+        for logged in history:
+            for theirs, mine in names.items():
+                if theirs in logged and logged["step"] in ours:
+                    value = ours[logged["step"]][mine]
+                    expected = pytest.approx(logged[theirs], rel=tolerance, abs=tolerance)
+                    assert value == expected, (logged["step"], theirs)
+                    cell = self._found.setdefault((theirs, mine), {})
+                    cell[case] = max(cell.get(case, 0.0), abs(value - logged[theirs]))
+                    compared += 1
+        return compared
+
+    def table(self) -> str:
+        """Markdown: a row per number, a column per case, each cell the largest absolute difference of all steps."""
+        cases = sorted({case for cells in self._found.values() for case in cells})
+        head = ["logged as", "metric", *cases]
+        rows = [
+            [f"`{theirs}`", f"`{mine}`", *(_cell(cells.get(case)) for case in cases)]
+            for (theirs, mine), cells in sorted(self._found.items())
+        ]
+        lines = [head, ["---"] * len(head), *rows]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def write(self, page: Path) -> None:
+        """Replaces the table between the markers of a page."""
+        write_between(page, _BEGIN, _END, [self.table().rstrip("\n")])
+
+
+def _cell(difference: float | None) -> str:
+    return "" if difference is None else "0" if difference == 0 else f"{difference:.0e}"
+
+
+def agree(
+    ours: Mapping[int, Mapping[str, Any]],
+    history: list[dict[str, Any]],
+    names: Mapping[str, str],
+    tolerance: float = TOLERANCE,
+) -> int:
+    """As `Agreement.check`, for a case that is in no table."""
+    return Agreement().check("", ours, history, names, tolerance=tolerance)

@@ -1,0 +1,250 @@
+"""TRL as it is, trained for a few steps with a real engine, watched by two lines: `make test-frameworks`.
+
+Every number that TRL logs and logprobe computes must agree; training must not notice; faults must be found through the adapter alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training import Agreement, Trained, agree, start
+from training import train as train_with
+
+from logprobe.app.cli import main
+
+PROGRAM = Path(__file__).with_name("trl_program.py")
+# TRL's name → ours, where both average over the same tokens.
+SAME = {
+    "sampling/sampling_logp_difference/mean": "backend.logprob_abs_diff_mean",
+    "sampling/sampling_logp_difference/max": "backend.logprob_abs_diff_max",
+    "entropy": "entropy",
+    "reward": "reward",
+}
+RATIOS = {
+    "sampling/importance_sampling_ratio/min": "backend.ratio_min",
+    "sampling/importance_sampling_ratio/mean": "backend.ratio_mean",
+    "sampling/importance_sampling_ratio/max": "backend.ratio_max",
+}
+CLIPPED = {"clip_ratio/region_mean": "update.pg_clip_fraction"}
+
+
+@pytest.fixture(scope="module")
+def agreement() -> Iterator[Agreement]:
+    """All that is compared; `LOGPROBE_WRITE_TABLES=1` writes it into docs/trl.md."""
+    found = Agreement()
+    yield found
+    if os.environ.get("LOGPROBE_WRITE_TABLES"):
+        found.write(Path(__file__).parents[2] / "docs" / "trl.md")
+
+
+@pytest.fixture
+def train(model: Path, tmp_path: Path) -> Any:
+    """Trains; `watch` is told the home, also where the plugin is not."""
+
+    def run(name: str, **options: Any) -> Trained:
+        watching = {"home": str(tmp_path / "home"), **options.pop("watching", {})}
+        return train_with(PROGRAM, tmp_path, model, name, watching=watching, **options)
+
+    return run
+
+
+def test_two_iterations_on_each_batch(train: Any, capsys: Any, agreement: Agreement) -> None:
+    settings = {"num_iterations": 2, "vllm_importance_sampling_mode": "token_truncate"}
+    bare = train("bare", watch=False, plugin=False, config=settings)
+    seen = train("seen", config=settings)
+    losses = [[step.get("loss") for step in result["history"]] for result in (bare, seen)]
+    assert losses[0] == losses[1]
+    assert (bare["weights"], bare["random_state"]) == (seen["weights"], seen["random_state"])
+    ours = seen.steps(capsys)
+    assert sorted(ours) == [1, 2, 3, 4]
+    assert agreement.check("num_iterations=2", ours, seen["history"], SAME | RATIOS | CLIPPED) >= 20
+    for values in ours.values():
+        assert values["backend.coverage"] == 1
+        assert values["weight_lag_mean"] == 0
+        assert values["unknown_version_frac"] == 0
+        assert values["backend.k3_kl"] < 1e-9
+    assert ours[1]["update.k3_kl"] == 0
+    assert ours[2]["update.k3_kl"] > 0
+    assert seen.diagnosed(capsys)["layer"] == "none"
+
+
+def test_a_bf16_engine_without_the_plugin(train: Any, capsys: Any, agreement: Agreement) -> None:
+    """The adapter alone: the engine's side is what TRL received."""
+    settings = {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 1e9}
+    seen = train("bf16", plugin=False, engine="bfloat16", config=settings)
+    ours = seen.steps(capsys)
+    assert agreement.check("bfloat16 engine", ours, seen["history"], SAME | RATIOS) >= 20
+    for values in ours.values():
+        assert values["backend.k3_kl"] > 1e-7
+        assert values["backend.coverage"] == 1
+        assert values["weight_lag_mean"] == 0
+
+
+def test_without_an_engine(train: Any, capsys: Any, agreement: Agreement) -> None:
+    """Transformers generates: there are no log-probs of an engine, and nothing is made up."""
+    seen = train("transformers", engine="", config={"num_iterations": 2})
+    ours = seen.steps(capsys)
+    names = {"entropy": "entropy", "reward": "reward"} | CLIPPED
+    assert agreement.check("no engine", ours, seen["history"], names) >= 10
+    assert all(values["backend.k3_kl"] is None for values in ours.values())
+
+
+def test_two_ranks_that_accumulate(train: Any, capsys: Any, agreement: Agreement) -> None:
+    """TRL averages means of micro-batches and ranks, which is a token mean only where all sequences have one length."""
+    seen = train(
+        "ranks", ranks=2, config={"gradient_accumulation_steps": 2, "vllm_importance_sampling_mode": "token_truncate"}
+    )
+    ours = seen.steps(capsys)
+    case, names = "2 ranks, 2 micro-batches", {name: mine for name, mine in SAME.items() if mine != "entropy"}
+    assert agreement.check(case, ours, seen["history"], names) >= 12
+    assert agreement.check(case, ours, seen["history"], {"entropy": "entropy"}, tolerance=0.01) >= 4
+    assert {values["sequences"] for values in ours.values()} == {16}
+
+
+def test_a_rank_that_is_killed(model: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under torchrun, which then ends the other one: which rank is missing, its last step, and what of it may be lost. No sequence is there twice."""
+    home = tmp_path / "home"
+    options = {"engine": "", "steps": 6, "dies": {"rank": 1, "step": 3}, "watching": {"home": str(home)}}
+    done = start(PROGRAM, tmp_path, model, "killed", ranks=2, **options)
+    assert done.returncode != 0
+    assert "SIGKILL" in done.stderr
+    for module in ("doctor", "commands.status"):
+        monkeypatch.setattr(f"logprobe.app.{module}.SILENT_SECONDS", 0.0)
+    seen = Trained({"home": home, "run": "killed"})
+    ours = seen.steps(capsys)
+    main(["doctor", "--home", str(home)])
+    doctor, status = capsys.readouterr().out, seen.logprobe(capsys, "status", "killed")
+    words = r"trainer of rank 1 \(.*?\)\s+ended\s+without\s+closing\s+after\s+step\s+(\d);\s+what\s+it\s+recorded\s+in\s+the\s+last\s+1\s+s\s+may\s+be\s+lost"
+    named = [re.search(words, text) for text in (doctor, status)]
+    assert all(named), doctor + status
+    assert {int(found[1]) for found in named if found} <= {1, 2, 3}
+    assert ours[1]["sequences"] == 8
+    assert all(values["sequences"] <= 8 for values in ours.values())  # 4 of each rank, none twice
+
+
+def test_rloo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreement: Agreement) -> None:
+    """RLOO asks the engine for no log-probs: the plugin computes them, and they are joined by the engine's own names."""
+    monkeypatch.setenv("LOGPROBE_VLLM_INJECT", "1")
+    seen = train("rloo", trainer="RLOOTrainer")
+    ours = seen.steps(capsys)
+    assert agreement.check("RLOO", ours, seen["history"], {"entropy": "entropy", "reward": "reward"}) >= 8
+    for values in ours.values():
+        assert values["backend.coverage"] == 1
+        assert values["backend.k3_kl"] < 1e-9
+
+
+def test_online_dpo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreement: Agreement) -> None:
+    """TRL asks the engine for no log-probs, as for RLOO."""
+    monkeypatch.setenv("LOGPROBE_VLLM_INJECT", "1")
+    seen = train("dpo", trainer="OnlineDPOTrainer")
+    ours = seen.steps(capsys)
+    assert agreement.check("online DPO", ours, seen["history"], {"objective/scores": "reward"}) == 4
+    for values in ours.values():
+        assert values["sequences"] == 8
+        assert values["backend.coverage"] == 1
+        assert values["backend.k3_kl"] < 1e-9
+
+
+def test_online_dpo_without_an_engine(train: Any, capsys: Any) -> None:
+    bare = train("bare", trainer="OnlineDPOTrainer", engine="", watch=False, plugin=False)
+    seen = train("dpo", trainer="OnlineDPOTrainer", engine="")
+    losses = [[step.get("loss") for step in result["history"]] for result in (bare, seen)]
+    assert losses[0] == losses[1]
+    assert (bare["weights"], bare["random_state"]) == (seen["weights"], seen["random_state"])
+    ours = seen.steps(capsys)
+    assert sorted(ours) == [1, 2, 3, 4]
+    for values in ours.values():
+        assert values["sequences"] == 8
+        assert values["weight_lag_mean"] == 0
+        assert values["backend.k3_kl"] is None
+    assert agree(ours, seen["history"], {"objective/scores": "reward"}) == 4
+    assert ours[4]["reference.k3_kl"] > 0
+
+
+@pytest.mark.parametrize(("trainer", "metric"), [("GRPOTrainer", "reference.k3_kl"), ("RLOOTrainer", "reference.kl")])
+def test_a_reference_model(train: Any, capsys: Any, agreement: Agreement, trainer: str, metric: str) -> None:
+    """`kl` as either logs it: GRPO's of the current log-probs, RLOO's of the old ones; one pass over each batch makes them the same."""
+    seen = train(f"reference-{trainer}", trainer=trainer, engine="", config={"beta": 0.05})
+    ours = seen.steps(capsys)
+    case = "reference model" if trainer == "GRPOTrainer" else "RLOO, reference model"
+    names = {"kl": metric, "entropy": "entropy", "reward": "reward"}
+    assert agreement.check(case, ours, seen["history"], names) == 12
+    assert ours[4]["reference.k3_kl"] > 1e-5
+    assert {values["weight_lag_mean"] for values in ours.values()} == {0}
+
+
+def test_averages_of_trl_are_those_of_its_view(train: Any, capsys: Any, agreement: Agreement) -> None:
+    """What TRL averages in ways of its own: sequence weights, and the KL of a second pass, by `--as trl`."""
+    seen = train("view", engine="bfloat16", config={"num_iterations": 2, "beta": 0.05})
+    ours = seen.steps(capsys)
+    view = seen.peer(capsys, "trl")
+    names = {name: name for name in (*RATIOS, "kl", "sampling/sampling_logp_difference/mean")}
+    assert agreement.check("`--as trl`", view, seen["history"], names) >= 12
+    assert ours[2]["update.k3_kl"] > 0
+
+
+def test_tokens_of_a_tool_count_nowhere(train: Any, capsys: Any, agreement: Agreement) -> None:
+    """Two turns with a tool's answer between, in TRL's own `rollout_func`; the adapter alone, as the engine knows only turns."""
+    seen = train("tools", tool=True, plugin=False, engine="bfloat16")
+    ours = seen.steps(capsys)
+    assert agreement.check("tool masks", ours, seen["history"], SAME) >= 12
+    for values in ours.values():
+        assert values["backend.coverage"] == 1
+        assert values["tokens"] == 4 * seen["sampled"]
+
+
+def test_a_sync_that_never_arrives(train: Any, capsys: Any) -> None:
+    """The engine keeps its first weights: what the adapter records is enough to see it."""
+    seen = train("unsynced", steps=12, syncs=1)
+    ours = seen.steps(capsys)
+    assert ours[12]["backend.k3_kl"] > 100 * ours[1]["backend.k3_kl"]
+    found = seen.diagnosed(capsys)
+    assert found["layer"] != "none"
+    assert found["correction"]["advice"] == "do_not_enable"
+
+
+def test_a_forgotten_temperature(train: Any, capsys: Any) -> None:
+    seen = train("temperature", steps=8, engine_temperature=0.7)
+    seen.steps(capsys)
+    found = seen.diagnosed(capsys)
+    assert found["findings"][0]["cause"] == "temperature_mismatch"
+    assert found["correction"]["advice"] == "do_not_enable"
+
+
+def test_a_bf16_engine_is_found(train: Any, capsys: Any) -> None:
+    seen = train("bf16", steps=12, engine="bfloat16", config={"learning_rate": 1e-4})
+    seen.steps(capsys)
+    assert seen.causes(capsys)[:1] == ["low_precision"]
+
+
+def test_a_cache_that_updates_do_not_clear(train: Any, capsys: Any) -> None:
+    """Prompts of several blocks come again and again; a healthy run on the same prompts has no finding."""
+    common = {"steps": 24, "prompt_words": 60}
+    stale = train("stale", clears_cache=False, **common)
+    healthy = train("healthy", **common)
+    for run in (stale, healthy):
+        run.steps(capsys)
+    assert stale.causes(capsys)[:1] == ["stale_prefix_cache"]
+    assert healthy.diagnosed(capsys)["layer"] == "none"
+
+
+def test_an_unknown_trainer_is_left_alone(train: Any, capsys: Any) -> None:
+    bare = train("bare", watch=False, plugin=False)
+    seen = train("unknown", hide="_score_everything")
+    assert bare["weights"] == seen["weights"]
+    assert "has no method _score_everything" in seen["said"]
+    seen.logprobe(capsys, "ingest", "--once")
+    assert "nothing is recorded" in seen.logprobe(capsys, "doctor")
+
+
+def test_the_switch_sets_the_weights_of_trl(train: Any, capsys: Any) -> None:
+    """A directive for MIS replaces TRL's ratio, and is acknowledged with its report."""
+    seen = train("corrected", engine="bfloat16", directive=2, watching={"correction": True})
+    ours = seen.steps(capsys)
+    assert ours[1]["is_weight_mean"] is None
+    assert ours[2]["is_weight_mean"] is not None

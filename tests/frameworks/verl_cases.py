@@ -1,0 +1,148 @@
+"""verl's own loops, v0 and v1, recorded through its entry point alone: `make test-verl`.
+
+Ray, the TransferQueue, data loading, advantages, losses and logging are verl's; its GPU workers are replaced (see `verl_program.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training import Trained, agree, train
+
+from logprobe.app.commands.run import environment
+
+PROGRAM = Path(__file__).with_name("verl_program.py")
+SAME = {
+    "actor/entropy": "entropy",
+    "critic/score/mean": "reward",
+    "rollout_corr/chi2_seq": "backend.chi2_seq_product",
+    **{
+        f"rollout_corr/{name}": f"backend.{name}"
+        for name in (
+            "kl", "k3_kl", "training_log_ppl", "rollout_log_ppl", "log_ppl_diff", "log_ppl_abs_diff", "log_ppl_diff_max",
+            "log_ppl_diff_min", "ppl_ratio", "chi2_token",
+        )
+    },
+}  # fmt: skip
+TRAINERS = pytest.mark.parametrize("trainer", ["v0", "v1"])
+
+
+def trained(folder: Path, model: Path, name: str, trainer: str, **options: Any) -> Trained:
+    return train(PROGRAM, folder, model, name, trainer=trainer, **options)
+
+
+@TRAINERS
+def test_every_number_that_verl_logs(tmp_path: Path, model: Path, capsys: Any, trainer: str) -> None:
+    bare = trained(tmp_path, model, "bare", trainer, plugin=False)
+    seen = trained(tmp_path, model, "seen", trainer)
+    timed = ("timing", "perf/")
+    plain = [
+        [{k: v for k, v in step.items() if not k.startswith(timed)} for step in result["history"]]
+        for result in (bare, seen)
+    ]
+    assert plain[0] == plain[1]
+    assert bare["weights"] == seen["weights"]
+    ours = seen.steps(capsys)
+    assert sorted(ours) == [1, 2, 3]
+    assert agree(ours, seen["history"], SAME, 2e-6) >= 36
+    for values in ours.values():
+        assert values["sequences"] == 16
+        assert values["backend.coverage"] == 1
+        assert values["weight_lag_mean"] == 0
+        assert values["backend.k3_kl"] > 1e-6
+    assert "is recorded" in seen.logprobe(capsys, "doctor")
+
+
+def test_logprobe_run_reaches_workers_of_ray(
+    tmp_path: Path, model: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without verl's entry point: hooks come with the environment that `logprobe run` makes."""
+    monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
+    for name, value in environment(os.environ, str(tmp_path / "home"), None).items():
+        monkeypatch.setenv(name, value)
+    seen = trained(tmp_path, model, "hooked", "v1", steps=2)
+    assert sorted(seen.steps(capsys)) == [1, 2]
+
+
+def test_an_engine_that_missed_updates_is_found(tmp_path: Path, model: Path, capsys: Any) -> None:
+    healthy = trained(tmp_path, model, "healthy", "v1", engine="float32", steps=12)
+    stale = trained(tmp_path, model, "stale", "v1", engine="float32", steps=12, syncs=1)
+    assert max(values["backend.k3_kl"] for values in healthy.steps(capsys).values()) < 1e-9
+    assert healthy.diagnosed(capsys)["layer"] == "none"
+    ours = stale.steps(capsys)
+    assert ours[1]["backend.k3_kl"] < 1e-9
+    assert ours[12]["backend.k3_kl"] > 1e-4
+    found = stale.diagnosed(capsys)
+    assert found["layer"] != "none"
+    assert found["correction"]["advice"] == "do_not_enable"
+
+
+@TRAINERS
+def test_updates_that_never_arrive(tmp_path: Path, model: Path, capsys: Any, trainer: str) -> None:
+    healthy = trained(tmp_path, model, "healthy", trainer, engine="float32", steps=6)
+    stale = trained(tmp_path, model, "stale", trainer, engine="float32", steps=6, syncs=2)
+    assert max(values["backend.k3_kl"] for values in healthy.steps(capsys).values()) < 1e-9
+    ours = stale.steps(capsys)
+    assert ours[1]["backend.k3_kl"] < 1e-9
+    assert ours[6]["backend.k3_kl"] > 1e-4
+
+
+@TRAINERS
+def test_a_forgotten_temperature(tmp_path: Path, model: Path, capsys: Any, trainer: str) -> None:
+    seen = trained(tmp_path, model, "temperature", trainer, engine="float32", steps=8, engine_temperature=0.7)
+    seen.steps(capsys)
+    assert seen.causes(capsys)[:1] == ["temperature_mismatch"]
+    assert seen.diagnosed(capsys)["correction"]["advice"] == "do_not_enable"
+
+
+def test_a_bf16_engine_is_found(tmp_path: Path, model: Path, capsys: Any) -> None:
+    seen = trained(tmp_path, model, "bf16", "v1", engine="bfloat16", steps=12, learning_rate=1e-3)
+    seen.steps(capsys)
+    assert seen.causes(capsys)[:1] == ["low_precision"]
+
+
+def test_a_cache_that_updates_do_not_clear(tmp_path: Path, model: Path, capsys: Any) -> None:
+    """verl's batches do not hold how much of a prompt was cached: the gap is seen, and no correction is advised; its cause is not named."""
+    seen = trained(tmp_path, model, "cached", "v1", engine="float32", steps=12, clears_cache=False)
+    ours = seen.steps(capsys)
+    assert ours[12]["backend.k3_kl"] > 100 * max(ours[1]["backend.k3_kl"], 1e-9)
+    found = seen.diagnosed(capsys)
+    assert found["layer"] != "none"
+    assert found["correction"]["advice"] == "do_not_enable"
+
+
+@TRAINERS
+def test_tokens_that_verl_rejects_still_count(tmp_path: Path, model: Path, capsys: Any, trainer: str) -> None:
+    """Rejection takes the worst tokens out of verl's mask; a gap measured on what is left would look healthier than it is."""
+    rejection = {
+        "algorithm.rollout_correction.rollout_rs": "token_k3",
+        "algorithm.rollout_correction.rollout_rs_threshold": 1e-5,
+    }
+    seen = trained(tmp_path, model, "rejecting", trainer, config=rejection)
+    assert agree(seen.steps(capsys), seen["history"], {"rollout_corr/k3_kl": "backend.k3_kl"}, 2e-6) == 3
+
+
+@TRAINERS
+def test_bypass_mode_is_not_a_perfect_match(tmp_path: Path, model: Path, capsys: Any, trainer: str) -> None:
+    seen = trained(tmp_path, model, "bypass", trainer, config={"algorithm.rollout_correction.bypass_mode": "true"})
+    ours = seen.steps(capsys)
+    assert all(values.get("backend.k3_kl") is None for values in ours.values())
+    assert "bypass mode" in seen.logprobe(capsys, "status", "bypass")
+
+
+@TRAINERS
+def test_the_switch_sets_the_weights_of_verl(
+    tmp_path: Path, model: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    monkeypatch.setenv("LOGPROBE_CORRECTION", "1")
+    seen = trained(tmp_path, model, "corrected", trainer, directive=2)
+    ours = seen.steps(capsys)
+    assert ours[1]["is_weight_mean"] is None
+    assert ours[2]["is_weight_mean"] is not None
+    monkeypatch.delenv("LOGPROBE_CORRECTION")
+    plain = trained(tmp_path, model, "plain", trainer)
+    assert plain["history"][0]["actor/pg_loss"] == seen["history"][0]["actor/pg_loss"]
+    assert plain["history"][1]["actor/pg_loss"] != seen["history"][1]["actor/pg_loss"]

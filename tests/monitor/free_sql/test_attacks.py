@@ -1,0 +1,176 @@
+"""Attacks by SQL on a running service, through the endpoint and the command line: nothing written, nothing else read, the host unharmed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from free_sql_homes import SECRET, contents, plant
+from processes import connected, end, eventually, logprobe, record, start_service
+
+from logprobe.collectors.errors import LogprobeError, QueryError, ServiceUnavailableError
+from logprobe.monitor.reader import FlightReader, connect
+
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+# DuckDB's block comments nest: the first comment ends behind "SELECT 1 -- */", and what is explained, and so run, is the COPY.
+NESTED = (
+    "EXPLAIN ANALYZE /* /* */ SELECT 1 -- */ COPY (SELECT 1 AS forged) TO '{home}/raw/{target}' "
+    "(FORMAT parquet, PER_THREAD_OUTPUT true, OVERWRITE true)"
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, FlightReader, psutil.Process]]:
+    """A service, what it serves, and its process."""
+    home = tmp_path_factory.mktemp("attacked") / "home"
+    record(home, steps=range(3))
+    process = start_service(home)
+    try:
+        with connected(home) as reader:
+            reader.ingest()
+            plant(home)
+            yield home, reader, psutil.Process(process.pid)
+    finally:
+        end(process)
+
+
+@pytest.mark.parametrize("target", ["toy", "toy/training", "forged"])
+def test_a_nested_comment_does_not_hide_a_copy(served, target: str) -> None:
+    home, reader, _ = served
+    before = contents(home, without_service=True)
+    assert any(name.endswith(".parquet") and "toy" in name for name in before)
+    with pytest.raises(QueryError, match="COPY is refused"):
+        reader.query(NESTED.format(home=home, target=target))
+    done = logprobe("sql", NESTED.format(home=home, target=target), "--home", home, code=1)
+    assert "COPY is refused" in done.stderr
+    assert contents(home, without_service=True) == before
+    assert reader.query("SELECT count(*) AS n FROM tokens")["n"].to_pylist() == [3 * 4 * 16]
+
+
+def test_nor_does_it_without_a_service(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    record(home, steps=range(2))
+    logprobe("ingest", "--once", "--home", home)
+    before = contents(home)
+    done = logprobe("sql", NESTED.format(home=home, target="toy"), "--home", home, code=1)
+    assert "COPY is refused" in done.stderr
+    assert contents(home) == before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "read_text('{home}/token')",
+        "read_blob('{home}/service.json')",
+        "read_csv('{home}/channels.yaml')",
+        "read_text('{home}/raw/link')",
+        "read_text('{home}/raw/up/token')",
+        "read_text('{home}/raw/../token')",
+        "glob('{home}/*')",
+        "read_csv('{outside}')",
+        "'{outside}'",
+        "read_text('/proc/self/environ')",
+        "sniff_csv('{outside}')",
+        "query('FROM read_text(''{outside}'')')",
+    ],
+)
+def test_nothing_else_is_read(served, source: str) -> None:
+    home, reader, _ = served
+    try:
+        rows = reader.query(
+            f"SELECT * FROM {source.format(home=home, outside=home.parent / 'outside.csv')}"
+        ).to_pylist()
+    except QueryError as refusal:
+        rows = str(refusal)
+    assert SECRET not in str(rows)
+    assert "token" not in str(rows).replace("/token", "")
+    assert not isinstance(rows, list)
+
+
+def test_a_query_that_asks_for_gibibytes_takes_neither_the_service_nor_the_host(served) -> None:
+    _, reader, process = served
+    before = process.memory_info().rss
+    most, over = [0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            most[0] = max(most[0], process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(QueryError, match="logprobe up --memory-limit") as refusal:
+            reader.query("SELECT repeat('x', 1000000) FROM range(2048)")
+    finally:
+        over.set()
+        watcher.join()
+    assert "\n" not in str(refusal.value)
+    assert most[0] - before < 256 << 20
+    assert reader.query("SELECT 1 AS n")["n"].to_pylist() == [1]
+
+
+def test_many_slow_queries_delay_neither_ingest_nor_the_pages_nor_others(served) -> None:
+    home, _, _ = served
+    refusals: list[str] = []
+
+    def ask(reader: FlightReader, number: int) -> None:
+        try:
+            reader.query(ENDLESS, label=f"slow{number}")
+        except (QueryError, ServiceUnavailableError) as error:
+            refusals.append(str(error))
+
+    with connect(home) as greedy, connect(home) as other:
+        threads = [threading.Thread(target=ask, args=(greedy, number), daemon=True) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        record(home, "beside", steps=range(2))
+        eventually(lambda: other.read("cli_metrics", run="beside", first=0, last=1).num_rows, "ingest goes on", 90)
+        assert other.query("SELECT count(DISTINCT step) AS n FROM sequences WHERE run = 'beside'")["n"].to_pylist() == [
+            2
+        ]
+        assert refusals == []  # all twelve still run or wait, and another client has had its turn
+        for number in range(12):
+            eventually(lambda number=number: other.stop(f"slow{number}"), "each can be stopped")
+        for thread in threads:
+            thread.join(90)
+    assert refusals == ["the query was stopped"] * 12
+
+
+def test_a_query_that_kills_its_process_harms_nobody(served) -> None:
+    _, reader, process = served
+    for child in process.children():
+        child.kill()
+        eventually(lambda child=child: _is_dead(child), "it is dead")
+    assert reader.query("SELECT 1 AS n")["n"].to_pylist() == [1]
+
+
+def test_workers_end_with_a_service_that_is_killed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    record(home, steps=range(1))
+    process = start_service(home)
+    with connected(home) as reader:
+        reader.query("SELECT 1")
+        asking = threading.Thread(target=_ask_in_vain, args=(reader,), daemon=True)
+        asking.start()
+        workers = eventually(lambda: psutil.Process(process.pid).children(), "there are workers")
+        time.sleep(0.5)
+        process.kill()
+        end(process)
+        eventually(lambda: not any(worker.is_running() for worker in workers), "they end, too", 90)
+        asking.join(60)
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    """With all of its threads: its first one may be dead before the others are."""
+    tasks = Path(f"/proc/{process.pid}/task")
+    return not tasks.exists() or (process.status() == psutil.STATUS_ZOMBIE and len(list(tasks.iterdir())) <= 1)
+
+
+def _ask_in_vain(reader: FlightReader) -> None:
+    with pytest.raises(LogprobeError):
+        reader.query(ENDLESS)

@@ -1,0 +1,325 @@
+"""Raw tokens in an S3 server: the same digits as on the disk, and what happens when it is away, refuses, or is killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from object_server import BUCKET, ObjectServer, serving
+from segments import at, records, sampled, trained
+from store_contents import raw_paths, rows, value
+
+from logprobe.collectors.errors import ConfigurationError, QueryError
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.profile_job import ProfileJob
+from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.free_sql.limits import Limits
+from logprobe.monitor.free_sql.service import Question, SqlService
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.objects import amazon
+from logprobe.monitor.objects import store as object_store
+from logprobe.monitor.objects.moving import Mover, MovingReport
+from logprobe.monitor.store import raw_files
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
+
+STEPS = 6
+TOKENS = 40  # of a sequence
+LONG = 200_000  # of one that weighs more than footers and what DuckDB reads ahead
+ALL = "SELECT * EXCLUDE (segment_id) FROM tokens WHERE run = 'run' ORDER BY step, sample_id, position"
+OF_A_STEP = (
+    "SELECT position, rollout_logprob, trainer_logprob FROM tokens WHERE run = 'run' AND step = 2 ORDER BY position"
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    for cached in (object_store._connected, amazon._client):
+        cached.cache_clear()
+    with serving(tmp_path / "server", monkeypatch) as running:
+        yield running
+
+
+def write(store: Store, first: int, last: int, tokens: int = TOKENS) -> None:
+    """Steps of which the trainer did not receive r: it comes from the engine's records."""
+    writer = SpoolWriter(store.home.path, "run", f"w{first}")
+    ingester, random = Ingester(store), np.random.default_rng(first)
+    for step in range(first, last):
+        ids = random.integers(0, 50_000, tokens).tolist()
+        r = (-random.random(tokens, np.float32)).tolist()
+        trained_on = trained(
+            f"s{step}", step, tokens, token_ids=ids, received=False, trainer_logprobs=[x - 0.001 for x in r]
+        )
+        writer.write("training", records("training", trained_on))
+        writer.write(
+            "rollout", records("rollout", sampled(f"s{step}", tokens, token_ids=ids, logprobs=r, time=at(step)))
+        )
+        ingester.run_once()
+    Joiner(store).run_once()
+    StepJob(store).run_once()
+
+
+def filled(folder: Path) -> Store:
+    store = Store.open(Home(folder))
+    write(store, 0, STEPS)
+    return store
+
+
+@pytest.fixture
+def home_with_steps(home: Path) -> Iterator[Store]:
+    with filled(home) as store:
+        yield store
+
+
+def move(store: Store, policy: RetentionPolicy | None = None) -> MovingReport:
+    return Mover(store, Retention(store, policy), threading.Event()).run_once()
+
+
+Ask = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def ask(home_with_steps: Store) -> Iterator[Ask]:
+    """Free SQL, whose process reaches no network."""
+    with SqlService(home_with_steps.home, home_with_steps.snapshot, Limits()) as service:
+        yield lambda sql: service.answer(Question(sql)).table().to_pylist()
+
+
+def tokens_of(store: Store, *steps: int) -> int:
+    """How many tokens of these steps can be read; all have both sides."""
+    found = [row for step in steps for row in store.read("export_tokens", run="run", step=step).to_pylist()]
+    assert all(row["rollout_logprob"] is not None for row in found)
+    return len(found)
+
+
+def everything(store: Store, ask: Ask) -> dict[str, Any]:
+    """What statements, free SQL and jobs say of raw tokens."""
+    ((segment, row),) = [
+        (found["segment_id"], found["row"])
+        for found in rows(store, "SELECT segment_id, row FROM training_sequences WHERE step = 2")
+    ]
+    segments = [found["segment_id"] for found in rows(store, "SELECT DISTINCT segment_id FROM training_sequences")]
+    return {
+        "one sequence": store.read("app_tokens_sequence", run="run", step=2, segment=segment, row=row).to_pylist(),
+        "worst": store.read("slice_worst_tokens", run="run", first=1, last=4, count=3).to_pylist(),
+        "export": store.read("export_tokens", run="run", step=3).to_pylist(),
+        "records": store.read("export_training", run="run", segments=segments).to_pylist(),
+        "peers": store.read("peer_tokens", run="run", first=0, last=STEPS).to_pylist(),
+        "switches": store.read("event_study_switch", run="run", first=None, last=None, reach=4).to_pylist(),
+        "all": ask(ALL),
+        "a step": ask(OF_A_STEP),
+        "rollouts": ask("SELECT sample_id, logprobs FROM raw_rollout ORDER BY sample_id"),
+    }
+
+
+def test_the_same_tokens_from_the_object_store(home_with_steps: Store, server: ObjectServer, ask: Ask) -> None:
+    store = home_with_steps
+    before = everything(store, ask)
+    assert len(before["all"]) == STEPS * TOKENS
+    assert before["all"][0]["rollout_logprob"] is not None
+    server.settings(store.home.path)
+    report = move(store)
+    assert (report.problem, report.moved_files, report.waiting_files, report.to_remove) == (None, 2, 0, 0)
+    assert raw_paths(store) == []
+    assert len(server.objects()) == 2, "one file of each kind: small ones are merged on their way"
+    assert everything(store, ask) == before
+
+
+def test_steps_on_the_disk_and_in_the_object_store_are_one_run(
+    home_with_steps: Store, server: ObjectServer, ask: Ask
+) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    move(store)
+    write(store, STEPS, STEPS + 2)
+    assert len(raw_paths(store)) == 4
+    tokens = ask(ALL)
+    assert [row["step"] for row in tokens[::TOKENS]] == list(range(STEPS + 2))
+    assert all(row["rollout_logprob"] is not None for row in tokens)
+    profiled = ProfileJob(store).run_once()
+    assert (profiled.problem, profiled.tokens) == (None, (STEPS + 2) * TOKENS), "the job reads both places"
+
+
+def test_a_step_costs_its_own_part_of_a_file(home: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_files, "_ROW_GROUP_TOKENS", LONG)
+    with Store.open(Home(home)) as store:
+        write(store, 0, STEPS, LONG)
+        server.settings(home)
+        report = move(store)
+        assert report.stored_files == 2
+        before = server.proxy.passed
+        assert store.read("export_tokens", run="run", step=2).num_rows == LONG
+        assert server.proxy.passed - before < 0.5 * report.moved_bytes
+        before = server.proxy.passed
+        store.read("raw_files")
+        assert store.read("export_tokens", run="run", step=STEPS).num_rows == 0
+        assert server.proxy.passed == before, "the ledger knows that the file has no such step"
+
+
+def test_a_server_that_is_away_holds_up_nothing_but_its_own_steps(
+    home_with_steps: Store, server: ObjectServer, ask: Ask
+) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    move(store)
+    write(store, STEPS, STEPS + 1)
+    server.kill()
+    with pytest.raises(
+        QueryError, match=rf"^raw tokens in the object store cannot be read: s3://{BUCKET} does not answer \([^\n]*\)"
+    ):
+        store.read("export_tokens", run="run", step=2)
+    with pytest.raises(QueryError, match="does not answer"):
+        ask(OF_A_STEP)
+    assert store.read("export_tokens", run="run", step=STEPS).num_rows == TOKENS
+    assert len(ask(f"SELECT position FROM tokens WHERE run = 'run' AND step = {STEPS}")) == TOKENS
+    report = move(store)
+    assert "does not answer" in report.problem
+    assert report.waiting_files == 2
+    assert report.to_remove >= 1, "the upload that failed is known"
+    server.start()
+    report = move(store)
+    assert (report.problem, report.waiting_files) == (None, 0)
+    move(store)
+    assert tokens_of(store, *range(STEPS + 1)) == (STEPS + 1) * TOKENS
+    assert len(server.objects()) == value(store, "SELECT count(*) FROM raw_files")
+
+
+def test_an_upload_that_was_cut_off_leaves_nothing(home_with_steps: Store, server: ObjectServer) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    server.proxy.cut_after = 2_000
+    assert move(store).problem is not None
+    server.proxy.cut_after = None
+    server.proxy.cut()
+    assert tokens_of(store, *range(STEPS)) == STEPS * TOKENS, "the files are still on the disk"
+    assert move(store).problem is None
+    move(store)
+    assert len(server.objects()) == value(store, "SELECT count(location) FROM raw_files") == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("credentials", "refuses the credentials"), ("bucket", "has no such bucket"), ("endpoint", "does not answer")],
+)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_lost(
+    home_with_steps: Store, server: ObjectServer, monkeypatch: pytest.MonkeyPatch, fault: str, words: str
+) -> None:
+    store = home_with_steps
+    if fault == "credentials":
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+    wrong = {"bucket": {"raw": "s3://nowhere/home"}, "endpoint": {"endpoint": "http://127.0.0.1:9"}}.get(fault, {})
+    server.settings(store.home.path, **wrong)
+    report = move(store)
+    assert words in report.problem
+    assert "\n" not in report.problem
+    assert report.waiting_files == 2
+    assert tokens_of(store, *range(STEPS)) == STEPS * TOKENS
+
+
+def test_a_bucket_that_is_gone(home_with_steps: Store, server: ObjectServer) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    move(store)
+    (server.folder / BUCKET).rename(server.folder / "elsewhere")
+    with pytest.raises(QueryError, match=rf"^raw tokens in the object store cannot be read: s3://{BUCKET}"):
+        store.read("export_tokens", run="run", step=2)
+    (server.folder / "elsewhere").rename(server.folder / BUCKET)
+    assert store.read("export_tokens", run="run", step=2).num_rows == TOKENS
+
+
+def test_retention_removes_objects_and_waits_for_a_server_that_is_away(
+    home_with_steps: Store, server: ObjectServer
+) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    move(store)
+    Retention(store, RetentionPolicy(max_bytes=0)).run_once()
+    assert len(server.objects()) == 2, "the disk's budget is no limit of the object store"
+    server.kill()
+    Retention(store, RetentionPolicy(max_age=timedelta(0))).run_once()
+    assert tokens_of(store, *range(STEPS)) == 0
+    assert "does not answer" in move(store).problem
+    server.start()
+    report = move(store)
+    assert (report.problem, report.removed_objects, server.objects()) == (None, 2, [])
+
+
+def test_an_object_stays_while_a_read_that_may_need_it_runs(home_with_steps: Store, server: ObjectServer) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    move(store)
+    with store.holding_files():
+        Retention(store, RetentionPolicy(max_age=timedelta(0))).run_once()
+        assert move(store).removed_objects == 0
+        assert len(server.objects()) == 2
+    assert move(store).removed_objects == 2
+
+
+def test_a_file_that_goes_while_it_is_sent_leaves_no_object(home_with_steps: Store, server: ObjectServer) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    retention = Retention(store, RetentionPolicy(max_age=timedelta(0)))
+    put = store.objects.put
+
+    def removed_meanwhile(path: Path, url: str) -> None:
+        put(path, url)
+        retention.run_once(compact=False)
+
+    store.objects.put = removed_meanwhile  # type: ignore[method-assign]
+    Mover(store, Retention(store), threading.Event()).run_once()
+    move(store)
+    assert server.objects() == []
+    assert value(store, "SELECT count(*) FROM raw_files") == 0
+
+
+def test_a_copy_that_a_killed_service_left_on_the_disk_counts_once(
+    home_with_steps: Store, server: ObjectServer, ask: Ask
+) -> None:
+    store = home_with_steps
+    server.settings(store.home.path)
+    Retention(store).merge(Retention(store).files())
+    store.retire = lambda paths: None  # type: ignore[method-assign]  # killed between commit and removal
+    assert move(store).moved_files == len(raw_paths(store)) == 2
+    assert len(ask(ALL)) == STEPS * TOKENS, "a token that lies in both places counts once"
+    Ingester(store)
+    assert raw_paths(store) == []
+
+
+def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServer, tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    share.mkdir()
+    with Store.open(Home(home)) as store:
+        SpoolWriter(home, "../../evil run", "w").write("training", records("training", trained("a", 0)))
+        Ingester(store).run_once()
+        (home / "storage.yaml").write_text(f"raw: file://{share}/tokens\nafter: 0\n")
+        assert move(store).problem is None
+        assert [path.relative_to(share).parts[0] for path in share.rglob("*.parquet")] == ["tokens"]
+        assert store.read("export_tokens", run="../../evil run", step=0).num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raw: http://bucket/x", "raw: .*begins with none of s3://"),
+        ("raw: s3://key:secret@bucket/x", "raw: .*credentials"),
+        ("raw: s3://bucket/x?secret_key=1", "raw: .*credentials"),
+        ("raw: s3:///x", "raw: .*names no bucket"),
+        ("raw: file:///mnt/../etc", "raw: .*no place"),
+        ("endpoint: minio:9000", "endpoint: .*is not an address like"),
+        ("after: -1", "after: "),
+        ("secret_key: x", "secret_key: "),
+    ],
+)
+def test_a_wrong_setting_is_named(home: Path, text: str, words: str) -> None:
+    with Store.open(Home(home)) as store:
+        (home / "storage.yaml").write_text(text + "\n")
+        with pytest.raises(ConfigurationError, match=rf"storage\.yaml: {words}"):
+            move(store)

@@ -1,0 +1,128 @@
+"""The search for settings, on sides whose arms are computed: what is found, in which order, and at which price."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.proof.bisecting import Bench, Change, Measured, Search, judged
+from logprobe.monitor.proof.knobs import KNOBS
+
+SEQUENCES, TOKENS = 24, 30
+
+
+class Side:
+    """A side whose error is a sum of noises, one per faulty setting; a safe setting takes its noise away."""
+
+    def __init__(self, sizes: dict[str, float], *, missing: tuple[str, ...] = ()) -> None:
+        rng = np.random.default_rng(4)
+        self.noise = {name: size * rng.standard_normal((SEQUENCES, TOKENS)) for name, size in sizes.items()}
+        self.missing = missing
+        self.runs = 0
+        self.target = self._of(frozenset(sizes))
+        names = {"engine": ("dtype", "logprobs_mode", "kv_cache_dtype", "max_num_seqs")}["engine"]
+        knobs = {knob.name: knob for knob in KNOBS if knob.side == "engine"}
+        self.changes = tuple(Change(knobs[name], knobs[name].safe) for name in names)
+
+    def _of(self, safe: frozenset[str]) -> tuple[np.ndarray, ...]:
+        total = sum((noise for name, noise in self.noise.items() if name not in safe), np.zeros((SEQUENCES, TOKENS)))
+        return tuple(-1.0 + row for row in total)
+
+    def measure(self, changes: tuple[Change, ...]) -> Measured:
+        self.runs += 1
+        names = frozenset(change.knob.name for change in changes)
+        if names & set(self.missing):
+            return Measured(error="ValueError: no such device")
+        return Measured(self._of(names), self.target, 100.0)
+
+    def search(self, **more) -> Search:
+        bench = Bench("engine", (self._of(frozenset()), self.target), self.changes, self.measure)
+        return Search(bench, 3e-6, **more)
+
+
+def _by_knob(arms):
+    return {arm.knob: arm for arm in arms}
+
+
+def test_one_fault_is_named_and_nothing_else():
+    side = Side({"logprobs_mode": 0.3})
+    arms, smallest, parity = side.search().run()
+    found = _by_knob(arms)
+    assert (smallest, parity) == (("logprobs_mode",), True)
+    assert found["logprobs_mode"].verdict == "this is it"
+    assert found["logprobs_mode"].removed == 1.0
+    assert {found[name].verdict for name in ("dtype", "kv_cache_dtype", "max_num_seqs")} == {"innocent"}
+    assert side.runs == 4  # each alone; parity is reached, nothing is combined
+
+
+def test_a_small_fault_behind_a_large_one_is_found_once_the_large_one_is_fixed():
+    arms, smallest, parity = Side({"logprobs_mode": 0.3, "dtype": 0.01}).search().run()
+    found = _by_knob(arms)
+    assert (set(smallest), parity) == ({"logprobs_mode", "dtype"}, True)
+    assert found["logprobs_mode"].verdict == "this is it"
+    assert (found["dtype"].verdict, found["dtype"].note) == ("contributes", "with logprobs_mode")
+    assert 0 < found["dtype"].removed < 0.05
+
+
+def test_a_setting_that_does_not_start_is_a_result():
+    arms, smallest, parity = Side({"dtype": 0.1}, missing=("kv_cache_dtype",)).search().run()
+    found = _by_knob(arms)
+    assert found["kv_cache_dtype"].verdict == "not testable here"
+    assert found["kv_cache_dtype"].note == "not supported here: ValueError: no such device"
+    assert (smallest, parity) == (("dtype",), True)
+
+
+def test_a_gap_that_no_setting_makes_has_no_smallest_set():
+    side = Side({"something else": 0.1})
+    arms, smallest, parity = side.search().run()
+    assert (smallest, parity) == ((), False)
+    assert {arm.verdict for arm in arms} == {"innocent"}
+
+
+def test_out_of_time_no_arm_starts_and_the_rest_is_kept():
+    side = Side({"dtype": 0.1})
+    arms, smallest, _ = side.search(out_of_time=lambda: side.runs >= 2).run()
+    assert side.runs == 2
+    assert [arm.verdict for arm in arms] == ["this is it", "innocent", "not testable here", "not testable here"]
+    assert "--minutes" in arms[-1].note
+    assert smallest == ("dtype",)
+
+
+def test_an_arm_that_makes_it_worse_is_innocent():
+    assert judged(-0.5, (-0.9, -0.1)) == "innocent"
+
+
+def test_arms_that_run_at_once_give_what_they_give_in_turn():
+    sizes = {"logprobs_mode": 0.3, "dtype": 0.01}
+    together = Together(sizes, missing=("kv_cache_dtype",))
+    in_turn = Side(sizes, missing=("kv_cache_dtype",)).search().run()
+    assert together.search(at_once=4).run() == in_turn
+
+
+class Together(Side):
+    """Its first four arms wait for each other."""
+
+    def __init__(self, sizes: dict[str, float], **more) -> None:
+        super().__init__(sizes, **more)
+        self.met = threading.Barrier(4)
+        self.begun = itertools.count()
+
+    def measure(self, changes: tuple[Change, ...]) -> Measured:
+        if next(self.begun) < 4:
+            self.met.wait(60)
+        return super().measure(changes)
+
+
+def test_an_arm_that_fails_ends_the_search():
+    side = Side({"dtype": 0.1})
+    bench = Bench("engine", side.search().bench.base, side.changes, _full_disk)
+    with pytest.raises(StoreError):
+        Search(bench, 3e-6, at_once=4).run()
+
+
+def _full_disk(_: tuple[Change, ...]) -> Measured:
+    raise StoreError("cannot write")

@@ -1,0 +1,124 @@
+"""The sample of a recorded run: what can be scored again, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from segments import RUN, records, sampled, trained
+
+from logprobe.collectors import Recorder
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.collectors.weights import mark
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
+from logprobe.monitor.store.store import Store
+
+SPANS = [{"start": 0, "end": 2, "version": "6"}, {"start": 2, "end": 4, "version": "7"}]
+SUMMARY = {
+    "dtype": "bfloat16",
+    "head_dtype": "float32",
+    "logprobs_mode": "raw_logprobs",
+    "quantization": None,
+    "seed": 3,
+}
+ENVIRONMENT = {"VLLM_BATCH_INVARIANT": "1", "VLLM_HOST_IP": "10.0.0.1"}
+
+
+@pytest.fixture
+def store(home: Path):
+    with Store.open(Home(home)) as opened:
+        yield opened
+
+
+def _feed(
+    store: Store, *, prompt: list[int] | None, spans: list[dict] | None = None, version: str | None = "7"
+) -> None:
+    writer = SpoolWriter(store.home.path, RUN, "w")
+    documents = [
+        ("engine", "engine_config", {"summary": SUMMARY, "environment": ENVIRONMENT}),
+        ("warm", "sampling_params", {"temperature": 0.7, "top_p": 0.9, "top_k": -1}),
+    ]
+    rows = [{"fingerprint": name, "kind": kind, "document": json.dumps(text)} for name, kind, text in documents]
+    writer.write("config", records("config", *rows))
+    known = {"prompt_hash": "ab", "sampling_id": "warm", "engine_config_id": "engine"}
+    spans = spans or [{"start": 0, "end": 4, "version": "7"}]
+    answers = [
+        {**sampled(name), **known, "spans": spans, "prompt_token_ids": prompt if name == "a" else None}
+        for name in ("a", "b")
+    ]
+    writer.write("rollout", records("rollout", *answers))
+    writer.write(
+        "training",
+        records("training", *({**trained(n, 3, received=False), "weight_version": version} for n in ("a", "b"))),
+    )
+    Ingester(store).run_once()
+    Joiner(store).run_once()
+
+
+def test_both_answers_to_a_recorded_prompt_are_scored_as_the_engine_was_set_up(store: Store):
+    _feed(store, prompt=[11, 12])
+    found = recorded_sample(store, RUN, versions={"7"}, most=10)
+    first, second = found.sequences
+    assert (first.sample_id, second.sample_id) == ("a", "b")
+    assert first.prompt_ids == second.prompt_ids == (11, 12)
+    assert len(first.response_ids) == 4
+    assert (first.temperature, first.sampling) == (0.7, {"top_p": 0.9})
+    assert (first.rollout_version, first.trainer_version, first.spans) == ("7", "7", ())
+    assert np.isfinite(first.rollout).all()
+    assert np.isfinite(first.trainer).all()
+    assert found.overrides == {
+        "dtype": "bfloat16",
+        "logprobs_mode": "raw_logprobs",
+        "hf_overrides": {"head_dtype": "float32"},
+    }
+    assert found.environment == {"VLLM_BATCH_INVARIANT": "1"}
+    assert len(recorded_sample(store, RUN, versions={"7"}, most=1).sequences) == 1
+
+
+def test_a_response_of_two_versions_keeps_where_they_met(store: Store):
+    _feed(store, prompt=[11, 12], spans=SPANS)
+    (first, _) = recorded_sample(store, RUN, versions={"6", "7"}, most=10).sequences
+    assert first.rollout_version == "7"
+    assert [(span.start, span.end, span.version) for span in first.spans] == [(0, 2, "6"), (2, 4, "7")]
+
+
+def test_without_prompts_it_says_how_to_record_them(store: Store):
+    _feed(store, prompt=None)
+    with pytest.raises(ConfigurationError, match="LOGPROBE_VLLM_PROMPTS"):
+        recorded_sample(store, RUN, versions={"7"}, most=10)
+
+
+@pytest.mark.parametrize(("versions", "given"), [({"9"}, "--model for 9"), ({""}, "a --model without a version")])
+def test_without_the_checkpoint_it_says_which_versions_there_are(store: Store, versions: set[str], given: str):
+    _feed(store, prompt=[11, 12])
+    with pytest.raises(ConfigurationError, match=f"2 sampled by 7 and trained on by 7; {given}"):
+        recorded_sample(store, RUN, versions=versions, most=10)
+
+
+def test_sequences_of_an_unknown_version_are_not_scored_by_some_checkpoint(store: Store):
+    _feed(store, prompt=[11, 12], version=None)
+    with pytest.raises(ConfigurationError, match="an unknown version"):
+        recorded_sample(store, RUN, versions={"7"}, most=10)
+
+
+def test_a_trainer_may_name_the_checkpoint_of_a_version(store: Store, tmp_path: Path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    with Recorder(store.home.path, RUN) as recorder:
+        recorder.weights(7, checkpoint=tmp_path / "first")
+        recorder.weights(8, checkpoint=tmp_path / "gone")
+        recorder.weights(9)
+    Ingester(store).run_once()
+    assert recorded_checkpoints(store, RUN) == {"7": tmp_path / "first"}
+    with Recorder(store.home.path, RUN) as recorder:
+        recorder.weights(7, checkpoint=tmp_path / "second")
+        mark(10, checkpoint=tmp_path / "first", recorder=recorder, home=store.home.path, run=RUN)
+    Ingester(store).run_once()
+    assert recorded_checkpoints(store, RUN) == {"7": tmp_path / "second", "10": tmp_path / "first"}

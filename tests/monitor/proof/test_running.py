@@ -1,0 +1,63 @@
+"""What goes wrong around scorers is said in one line: a full disk, a checkpoint that cannot be loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from segments import on_small_disk
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.proof.experiment import bisect
+from logprobe.monitor.proof.running import ENGINE, FORWARD, Outcome, run_scorer
+from logprobe.monitor.proof.sample import TokenSequence
+from logprobe.monitor.proof.scoring import REFERENCE, Setup, score
+
+SEQUENCE = TokenSequence("a", (1,), (2, 3))
+
+
+def test_a_full_disk_gives_one_clear_line(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, tempfile; from pathlib import Path\n"
+        "from logprobe.collectors.errors import StoreError\n"
+        "from logprobe.monitor.proof.running import FORWARD, run_scorer\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "try: run_scorer(FORWARD, {'sequences': list(range(1000000))}, seconds=60)\n"
+        "except StoreError as error: print(error)\n"
+    )
+    printed = on_small_disk(tmp_path / "disk", 1, script)
+    assert printed == f"cannot write to {tmp_path / 'disk'}: No space left on device; free some space, or set TMPDIR\n"
+
+
+def test_a_disk_that_fills_while_an_arm_runs_is_no_result_of_the_arm(tmp_path: Path):
+    (tmp_path / "ours.py").write_text("def score(sequences, model): raise OSError(28, 'No space left on device')")
+    job = {"model": str(tmp_path), "function": "ours:score", "folder": str(tmp_path), "settings": {}, "sequences": []}
+    outcome = run_scorer(FORWARD, job, seconds=120)
+    assert (outcome.answer, outcome.answered) == (None, False)
+    assert outcome.error == "ended with exit code 1: OSError: [Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize("experiment", [score, bisect])
+def test_a_checkpoint_that_nobody_can_load_gives_one_clear_line(experiment):
+    def broken(module: str, _: dict, **__: object) -> Outcome:
+        who = "engine" if module == ENGINE else "reference"
+        return Outcome(None, f"SafetensorError: {who} cannot read it", 1.0, answered=True)
+
+    with pytest.raises(ConfigurationError) as caught:
+        experiment([SEQUENCE], Setup({"": Path("model")}), run=broken)
+    assert str(caught.value) == (
+        "nothing could be scored: engine: SafetensorError: engine cannot read it; "
+        "reference: SafetensorError: reference cannot read it"
+    )
+
+
+def test_a_truncated_checkpoint_is_named_by_the_reference(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}))
+    (tmp_path / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
+    job = {"model": str(tmp_path), "function": REFERENCE, "settings": {}, "sequences": [SEQUENCE.job()]}
+    outcome = run_scorer(FORWARD, job, seconds=240)
+    assert outcome.answer is None
+    assert "SafetensorError" in str(outcome.error)
+    assert "\n" not in str(outcome.error)

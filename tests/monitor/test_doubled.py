@@ -1,0 +1,177 @@
+"""A sample that is in the store twice is found when its second copy comes, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import record
+from segments import RUN, at, records, sampled, trained
+from training_calls import call
+
+from logprobe.alerts.rules import rule_file, run_status
+from logprobe.app.cli import main
+from logprobe.app.dashboard.pages.data_run import Account, run_blocks
+from logprobe.collectors import Recorder
+from logprobe.collectors.spool.schema import STATISTICS
+from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter, read_segment, spool_dir
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.sequence_rows import reduce_training
+from logprobe.monitor.ingest.soundness import sound_rows
+from logprobe.monitor.store.store import Store
+
+Rows = list[dict[str, Any]]
+
+
+class Filled:
+    """A store into which segments are brought, one or several at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.ingester = Ingester(store)
+
+    def bring(self, *segments: tuple[str, Rows], writer: str = "w") -> None:
+        known = self.store.query("SELECT coalesce(max(sequence), 0) AS n FROM segments WHERE writer = ?", [writer])
+        spool = SpoolWriter(self.store.home.path, RUN, writer, after=known["n"][0].as_py())
+        for kind, rows in segments:
+            spool.write(kind, records(kind, *rows))
+        report = self.ingester.run_once()
+        assert (report.segments, report.duplicates) == (len(segments), 0)
+
+    def doubled(self) -> Rows:
+        return self.store.query(
+            "SELECT kind, sequences, tokens, first_step, last_step FROM doubled ORDER BY ALL"
+        ).to_pylist()
+
+
+@pytest.fixture
+def filled(store: Store) -> Filled:
+    return Filled(store)
+
+
+def reduced(*rows: dict[str, Any]) -> Rows:
+    """What a recorder makes of these training records when it reduces them."""
+    where = SegmentPath(Path("x/y/z"), RUN, "w", 1, "training", 0)
+    table = reduce_training(sound_rows(Segment(where, records("training", *rows), 0, "x", "w", 1)).table)
+    return table.select(STATISTICS.names).to_pylist()
+
+
+A, B, C = trained("a", 1), trained("b", 2), trained("c", 3)
+TWICE = {"kind": "training", "sequences": 2, "tokens": 8, "first_step": 1, "last_step": 2}
+
+
+def test_a_later_segment_with_the_same_rows(filled: Filled):
+    filled.bring(("training", [A, B]))
+    filled.bring(("training", [C, B, A]))
+    assert filled.doubled() == [TWICE]
+
+
+def test_two_segments_of_one_batch_with_the_same_rows(filled: Filled):
+    filled.bring(("training", [A, B]), ("training", [B, A, C]))
+    assert filled.doubled() == [TWICE]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_raw_tokens_and_statistics_of_the_same_sequences(filled: Filled, together: bool):
+    raw, small = ("training", [A, B]), ("statistics", reduced(A, B, C))
+    if together:
+        filled.bring(raw, small)
+    else:
+        filled.bring(raw)
+        filled.bring(small)
+    assert filled.doubled() == [TWICE | {"kind": "statistics"}]
+
+
+def test_an_engines_records(filled: Filled):
+    filled.bring(("rollout", [sampled("a"), sampled("b")]))
+    filled.bring(("rollout", [sampled("b")]))
+    assert filled.doubled() == [{"kind": "rollout", "sequences": 1, "tokens": 4, "first_step": None, "last_step": None}]
+
+
+HEALTHY = {
+    "trained again in a later step": ([A], [trained("a", 2, time=at(1))]),
+    "trained again in a later call": ([A], [trained("a", 1, time=at(1.5))]),
+    "another sample of the same prompt": ([trained("a", 1, group_id="p")], [trained("a'", 1, group_id="p")]),
+    "one name for several samples": ([trained("a", 1, n=4)], [trained("a", 1, n=5)]),
+    "the same name on another rank": ([trained("a", 1, rank=0)], [trained("a", 1, rank=1)]),
+    "no time": ([trained("a", 1, time=None)], [trained("a", 1, time=None)]),
+}
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_silence(filled: Filled, case: str):
+    first, second = HEALTHY[case]
+    filled.bring(("training", first), ("statistics", reduced(*second)))
+    filled.bring(("training", [C]))
+    assert filled.doubled() == []
+
+
+def test_silence_on_recorded_runs(recorded_runs: Path):
+    with Store.open(Home(recorded_runs), read_only=True) as store:
+        assert store.query("SELECT * FROM doubled").num_rows == 0
+
+
+def test_status_the_alert_and_the_data_page_say_so_at_once(filled: Filled, capsys: pytest.CaptureFixture[str]):
+    rules = [rule for rule in rule_file.parse("", "alerts.yaml").for_run(RUN) if rule.name == "counted-twice"]
+
+    def alert() -> tuple[str, str]:
+        seen = run_status.observe(rules, run_status.read(filled.store, RUN), at(0))["counted-twice"]
+        return seen.verdict, seen.words
+
+    filled.bring(("training", [A, B]), ("rollout", [sampled("a")]))
+    assert alert() == ("good", "no sequence is in the store twice")
+    filled.bring(("training", [B]), ("rollout", [sampled("a")]))
+    assert alert() == ("bad", "2 sequences are in the store twice and count twice, from step 2 on")
+    (found,), (gaps,) = (filled.store.read(name, run=RUN).to_pylist() for name in ("cli_doubled", "cli_gaps"))
+    lacks = next(
+        block for block in run_blocks(RUN, Account(gaps, [], [], "", doubled=found), []) if block.get("name") == "lacks"
+    )
+    assert "are in the store twice and count twice" in str(lacks)
+    home = filled.store.home.path
+    filled.store.close()
+    assert main(["status", RUN, "--home", str(home)]) == 0
+    said = capsys.readouterr().out
+    assert "1 sequences and 1 rollouts of step 2 (4 tokens) are in the store twice and count twice" in said
+
+
+def sent_line(home: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+    assert main(["status", "toy", "--home", str(home)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sent")]
+    return line.partition(" ")[2].strip()
+
+
+def training_segments(home: Path) -> list[SegmentPath]:
+    return [SegmentPath.parse(path) for path in spool_dir(home).rglob("*.training.*.arrow")]
+
+
+def test_what_is_stored_is_compared_with_what_the_collectors_sent(home: Path, capsys: pytest.CaptureFixture[str]):
+    record(home)
+    assert sent_line(home, capsys).endswith(
+        "12 sequences with both sides, as reported by 1 collector; each of them stored once"
+    )
+
+
+def test_sampled_sequences_and_the_engines_count_among_those_sent(home: Path, capsys: pytest.CaptureFixture[str]):
+    with Recorder(home, "toy", raw_fraction=0.5, worst_sequences=0) as recorder:
+        assert recorder.training(**call(1))
+        assert recorder.rollout(sample_ids=["x", "y"], token_ids=[[1], [2]], logprobs=[[-1.0], [-2.0]])
+    assert sent_line(home, capsys).startswith("42 sequences with both sides")
+    assert sent_line(home, capsys).endswith("each of them stored once")
+
+
+def test_what_is_stored_more_often_than_it_was_sent_is_said(home: Path, capsys: pytest.CaptureFixture[str]):
+    record(home)
+    for where in training_segments(home):  # as a writer that did not know better would have written it again
+        SpoolWriter(home, "toy", where.writer, after=0).write("training", read_segment(where).table)
+    assert sent_line(home, capsys).endswith("12 more than that are stored")
+
+
+def test_what_was_sent_and_is_not_stored_is_said(home: Path, capsys: pytest.CaptureFixture[str]):
+    record(home)
+    for where in training_segments(home):
+        where.path.write_bytes(where.path.read_bytes()[:-1])
+    assert "12 of them are not stored: quarantined, lost, or still in the spool" in sent_line(home, capsys)

@@ -1,0 +1,144 @@
+"""Sequences whose names do not meet: joined by their tokens, one to one, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from segments import RUN, at, records, sampled, trained
+
+from logprobe.app.cli import main
+from logprobe.app.doctor import examine
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner, JoinReport
+from logprobe.monitor.store.store import Store
+
+LONG = list(range(100, 112))
+OTHER = list(range(300, 312))
+
+
+def ours(
+    name: str, tokens: list[int] = LONG, step: int = 3, time: datetime | None = None, **more: Any
+) -> dict[str, Any]:
+    t = np.full(len(tokens), -0.5)
+    row = trained(name, step, n=len(tokens), received=False, token_ids=tokens, trainer_logprobs=t, **more)
+    return row | {"time": time or at(step * 60 + 30)}
+
+
+def theirs(name: str, tokens: list[int] = LONG, time: datetime | None = None, r: float = -0.75) -> dict[str, Any]:
+    row = sampled(name, n=len(tokens), token_ids=tokens, logprobs=np.full(len(tokens), r))
+    return row | {"time": time or at(180)}
+
+
+class Pipeline:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.writer = SpoolWriter(store.home.path, RUN, "w")
+        self.ingester, self.joiner = Ingester(store), Joiner(store)
+
+    def feed(self, kind: str, *rows: dict[str, Any]) -> JoinReport:
+        self.writer.write(kind, records(kind, *rows))
+        self.ingester.run_once()
+        return self.joiner.run_once()
+
+    def joined(self) -> dict[str, tuple[str | None, str, float | None]]:
+        rows = self.store.query("SELECT sample_id, step, joined_by, rollout_source, sum_d FROM sequences").to_pylist()
+        return {f"{r['sample_id']}@{r['step']}": (r["joined_by"], r["rollout_source"], r["sum_d"]) for r in rows}
+
+
+@pytest.fixture
+def pipeline(home: Path) -> Iterator[Pipeline]:
+    with Store.open(Home(home)) as store:
+        yield Pipeline(store)
+
+
+TOGETHER = ("tokens", "joined", 3.0)  # 12 tokens, each −0.5 against −0.75
+APART = ("ambiguous", "missing", None)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["training", "rollout"])))
+def test_names_that_never_meet_are_joined_by_tokens_in_either_order(pipeline: Pipeline, order: tuple[str, str]) -> None:
+    content = {"training": [ours("t1"), ours("t2", OTHER)], "rollout": [theirs("r1"), theirs("r2", OTHER)]}
+    pipeline.feed(order[0], *content[order[0]])
+    report = pipeline.feed(order[1], *content[order[1]])
+    assert (report.joined, report.ambiguous) == (2, 0)
+    assert pipeline.joined() == {"t1@3": TOGETHER, "t2@3": TOGETHER}
+
+
+def test_ids_come_first(pipeline: Pipeline) -> None:
+    pipeline.feed("rollout", theirs("a"), theirs("lost", OTHER))
+    pipeline.feed("training", ours("a"), ours("b", OTHER))
+    assert pipeline.joined() == {"a@3": ("id", "joined", 3.0), "b@3": (None, "missing", None)}  # ids meet in this run
+
+
+def test_an_id_that_meets_later_replaces_the_join_by_tokens(pipeline: Pipeline) -> None:
+    pipeline.feed("rollout", theirs("r"))
+    pipeline.feed("training", ours("t"))
+    assert pipeline.joined() == {"t@3": TOGETHER}
+    pipeline.feed("rollout", theirs("t", r=-1.0))
+    assert pipeline.joined() == {"t@3": ("id", "joined", 6.0)}
+
+
+def test_what_fits_several_is_left_alone_and_counted(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.feed("rollout", theirs("r1"), theirs("r2"), theirs("r3", OTHER))
+    report = pipeline.feed("training", ours("t1"), ours("t2", OTHER), ours("t3", OTHER))
+    assert (report.joined, report.ambiguous) == (0, 3)
+    assert set(pipeline.joined().values()) == {APART}
+    pipeline.store.close()
+    home = str(pipeline.store.home.path)
+    assert any("all sequences not joined: their tokens fit several" in each.text for each in examine(home))
+    main(["status", RUN, "--home", home])
+    assert "3 sequences, whose tokens fit several records" in capsys.readouterr().out
+
+
+def test_a_second_record_takes_a_join_back(pipeline: Pipeline) -> None:
+    pipeline.feed("training", ours("t"))
+    pipeline.feed("rollout", theirs("r1"))
+    assert pipeline.joined() == {"t@3": TOGETHER}
+    pipeline.feed("rollout", theirs("r2"))
+    assert pipeline.joined() == {"t@3": APART}
+    assert pipeline.store.query("SELECT 1 FROM dirty_steps WHERE step = 3").num_rows
+
+
+def test_a_sample_that_is_trained_on_again_keeps_its_record(pipeline: Pipeline) -> None:
+    pipeline.feed("rollout", theirs("r"))
+    pipeline.feed("training", ours("t", step=3), ours("t", step=4))
+    assert pipeline.joined() == {"t@3": TOGETHER, "t@4": TOGETHER}
+
+
+def test_only_what_was_sampled_before_and_not_long_before_counts(pipeline: Pipeline) -> None:
+    minutes = [at(60 * step) for step in range(30)]
+    after = ours("late", OTHER, step=5, time=minutes[5])
+    pipeline.feed("rollout", theirs("r old", time=minutes[1]), theirs("r new", time=minutes[24]))
+    pipeline.feed("rollout", theirs("r after", OTHER, time=minutes[5] + timedelta(minutes=1)))
+    others = [
+        ours(f"other {step}", list(range(step, step + 20)), step=step, time=minutes[step]) for step in range(4, 25)
+    ]
+    pipeline.feed("training", *others, after, ours("t", step=25, time=minutes[25]))
+    found = pipeline.joined()
+    assert found["t@25"] == TOGETHER
+    assert found["late@5"] == (None, "missing", None)
+
+
+def test_short_answers_are_too_much_alike(pipeline: Pipeline) -> None:
+    pipeline.feed("rollout", theirs("r", LONG[:7]))
+    pipeline.feed("training", ours("t", LONG[:7]))
+    assert pipeline.joined() == {"t@3": (None, "missing", None)}
+
+
+def test_doctor_and_status_say_so(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.feed("rollout", theirs("r"))
+    pipeline.feed("training", ours("t"))
+    pipeline.store.close()
+    home = str(pipeline.store.home.path)
+    words = "all sequences joined by their tokens"
+    assert any(words in each.text for each in examine(home))
+    main(["status", RUN, "--home", home])
+    assert words in capsys.readouterr().out

@@ -1,0 +1,127 @@
+"""KL to a reference policy: from the call to metrics, tokens and what other frameworks would log of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logprobe.collectors import Recorder
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.peers import view
+from logprobe.monitor.store.store import Store
+
+RNG = np.random.default_rng(7)
+TRAINER = [(-RNG.exponential(1.0, n)).astype(np.float32) for n in (9, 30, 4)]
+REFERENCE = [(t - RNG.normal(0.05, 0.3, len(t))).clip(max=0).astype(np.float32) for t in TRAINER]
+CURRENT = [(t + RNG.normal(0.0, 0.05, len(t))).clip(max=0).astype(np.float32) for t in TRAINER]
+CALL: dict[str, Any] = {
+    "sample_ids": ["a", "b", "c"],
+    "token_ids": [np.arange(len(t)) for t in TRAINER],
+    "trainer_logprobs": TRAINER,
+    "rollout_logprobs": TRAINER,
+    "reference_logprobs": REFERENCE,
+}
+
+
+def d_of(reference: list[Any] = REFERENCE, policy: list[Any] = TRAINER) -> np.ndarray:
+    return (np.concatenate(reference).astype(np.float64) - np.concatenate(policy)).astype(np.float64)
+
+
+def recorded(home: Path, **settings: Any) -> Recorder:
+    return Recorder(home, "run", rank=0, **settings)
+
+
+def settled(home: Path, recorder: Recorder) -> dict[str, float | None]:
+    assert recorder.flush()
+    recorder.close()
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        Joiner(store).run_once()
+        StepJob(store).run_once()
+        rows = store.query("SELECT metric, value FROM metrics WHERE metric LIKE 'reference.%'").to_pylist()
+    return {row["metric"].removeprefix("reference."): row["value"] for row in rows}
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.0], ids=["raw tokens", "statistics made at the edge"])
+def test_from_the_call_to_the_metrics(home: Path, fraction: float) -> None:
+    recorder = recorded(home, raw_fraction=fraction, worst_sequences=0)
+    assert recorder.training(step=1, **CALL)
+    values = settled(home, recorder)
+    d = d_of()
+    assert values["kl"] == pytest.approx(-d.mean())
+    assert values["k3_kl"] == pytest.approx((np.exp(d) - d - 1).mean())
+    assert values["logprob_abs_diff_max"] == pytest.approx(np.abs(d).max())
+    assert (values["coverage"], values["impossible_tokens"], values["nonfinite_tokens"]) == (1, 0, 0)
+
+
+def test_a_sequence_without_a_reference_lowers_the_coverage(home: Path) -> None:
+    recorder = recorded(home)
+    assert recorder.training(step=1, **{**CALL, "reference_logprobs": [REFERENCE[0], None, REFERENCE[2]]})
+    values = settled(home, recorder)
+    assert values["coverage"] == pytest.approx(13 / 43)
+    d = d_of([REFERENCE[0], REFERENCE[2]], [TRAINER[0], TRAINER[2]])
+    assert values["k3_kl"] == pytest.approx((np.exp(d) - d - 1).mean())
+
+
+@pytest.mark.parametrize(
+    ("values", "broken"),
+    [
+        (np.nan, "nonfinite_tokens"),
+        (-9999.0, "impossible_tokens"),
+        (0.5, "impossible_tokens"),
+        (0.0, "impossible_tokens"),
+    ],
+)
+def test_an_array_that_nobody_filled_is_broken_and_not_close(home: Path, values: float, broken: str) -> None:
+    recorder = recorded(home)
+    assert recorder.training(step=1, **{**CALL, "reference_logprobs": [np.full(len(t), values) for t in TRAINER]})
+    found = settled(home, recorder)
+    unlikely = int((np.concatenate(TRAINER) < -1).sum()) if values == 0 else 43
+    assert found[broken] == unlikely
+    assert found["coverage"] == pytest.approx(1 - unlikely / 43)
+    assert (found["k3_kl"] is None) == (unlikely == 43)
+
+
+def test_without_one_it_is_null(home: Path) -> None:
+    recorder = recorded(home)
+    assert recorder.training(step=1, **{**CALL, "reference_logprobs": None})
+    assert set(settled(home, recorder).values()) == {None}
+
+
+def test_tokens_and_other_frameworks_numbers(home: Path) -> None:
+    recorder = recorded(home)
+    assert recorder.training(step=1, **CALL, current_logprobs=CURRENT)
+    settled(home, recorder)
+    with Store.open(Home(home)) as store:
+        tokens = store.query("SELECT reference_logprob FROM tokens ORDER BY sample_id, position").to_pydict()
+    assert tokens["reference_logprob"] == np.concatenate(REFERENCE).tolist()
+
+
+def k3(d: np.ndarray) -> np.ndarray:
+    return np.exp(d) - d - 1
+
+
+def test_what_trl_and_verl_would_log() -> None:
+    def seen(peer: str, **options: Any) -> Any:
+        return view(peer, TRAINER, TRAINER, current_logprobs=CURRENT, reference_logprobs=REFERENCE, **options)
+
+    of_current, of_old = d_of(policy=CURRENT), d_of()
+    assert seen("trl", use_bias_correction_kl=False)["kl"] == pytest.approx(k3(of_current).mean(), rel=1e-5)
+    ratio = np.exp(d_of(CURRENT, TRAINER))
+    assert seen("trl")["kl"] == pytest.approx((k3(of_current) * ratio).mean(), rel=1e-5)
+    assert seen("verl")["actor/kl_loss"] == pytest.approx(k3(of_current).mean(), rel=1e-5)
+    sequences = np.split(of_old, [9, 39])
+    by_sequence = np.mean([-d.mean() for d in sequences])
+    assert seen("verl")["actor/reward_kl_penalty"] == pytest.approx(by_sequence, rel=1e-5)
+    squares = np.mean([np.square(d).mean() / 2 for d in sequences])
+    assert seen("verl", kl_penalty="k2")["actor/reward_kl_penalty"] == pytest.approx(squares, rel=1e-5)
+    assert "kl" not in view("trl", TRAINER, TRAINER)
+    with pytest.raises(LogprobeError, match="kl_penalty"):
+        seen("verl", kl_penalty="full")

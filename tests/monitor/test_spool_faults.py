@@ -1,0 +1,241 @@
+"""A spool that cannot be read for a while, and one into which somebody puts what is no segment: a real service, faults of a real disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from faultfs.faultfs import FaultyDisk
+from processes import connected, end, eventually, logprobe
+from segments import records, sampled, trained
+
+from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import FlightReader
+
+PATIENCE = 5.0  # seconds, of /healthz; a service has minutes
+SERVICE = f"""
+import sys
+from logprobe.monitor.ingest import quarantine_actions
+from logprobe.monitor.home import Home
+from logprobe.monitor.service.service import Service
+Service(Home(sys.argv[1]), patience={PATIENCE}, parts=[quarantine_actions.part]).run()
+"""
+
+
+class Served(NamedTuple):
+    """A service on a faulty disk."""
+
+    home: Path
+    disk: FaultyDisk
+    reader: FlightReader
+    pid: int
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One service for all tests of this module: each has runs of its own."""
+    folder = tmp_path_factory.mktemp("faults")
+    home, disk = folder / "home", FaultyDisk(folder / "rules")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVICE, str(home)], env=disk.environment(), stderr=subprocess.PIPE
+    )
+    try:
+        with connected(home) as reader:
+            yield Served(home, disk, reader, process.pid)
+    finally:
+        end(process)
+
+
+def write(home: Path, run: str, sample: str = "a") -> Path:
+    return SpoolWriter(home, run, "w").write("training", records("training", trained(sample))).path
+
+
+def ingested(served: Served, run: str) -> int:
+    sql = "SELECT count(*) AS n FROM training_sequences WHERE run = ?"
+    return int(served.reader.query(sql, [run])["n"][0].as_py())
+
+
+def quarantined(served: Served) -> list[dict[str, Any]]:
+    return served.reader.read("quarantine_list", run=None).to_pylist()
+
+
+def stuck(served: Served) -> dict[str | None, dict[str, Any]]:
+    return {each["run"]: each for each in served.reader.status()["stuck"]["files"]}
+
+
+def healthz(home: Path) -> tuple[int, dict[str, Any]]:
+    connection = HTTPConnection("127.0.0.1", Home(home).service_info().health_port, timeout=10)
+    connection.request("GET", "/healthz")
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+READING = {
+    "eio-open": ("open", errno.EIO),
+    "estale-open": ("open", errno.ESTALE),
+    "emfile-open": ("open", errno.EMFILE),
+    "eacces-open": ("open", errno.EACCES),
+    "eio-read": ("read", errno.EIO),
+    "estale-read": ("read", errno.ESTALE),
+    "eio-list": ("list", errno.EIO),
+    "eacces-list": ("list", errno.EACCES),
+}
+
+
+def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Served) -> None:
+    rules = [served.disk.rule(kind, within=f"spool/{run}/w", error=number) for run, (kind, number) in READING.items()]
+    paths = {run: write(served.home, run) for run in READING}
+    write(served.home, "unconcerned")
+    eventually(lambda: ingested(served, "unconcerned"), "a run without trouble is ingested beside those with")
+    held = eventually(lambda: (found := stuck(served)).keys() >= READING.keys() and found, "all of them show")
+    for run, (_, number) in READING.items():
+        assert errno.errorcode[number] in held[run]["error"]
+        assert str(paths[run]).startswith(held[run]["path"])
+    eventually(lambda: stuck(served)["eio-read"]["attempts"] > 2, "they are tried again")
+    _, document = eventually(lambda: (found := healthz(served.home))[0] == 503 and found, "/healthz says so")
+    assert document["ingest"]["stuck_files"] == len(READING)
+    assert document["ingest"]["lag_seconds"] > PATIENCE / 2
+    assert document["jobs"]["ingest"]["healthy"], "the job itself is well"
+    listed = json.loads(logprobe("quarantine", "list", "--json", "--home", served.home).stdout)
+    assert {each["run"] for each in listed["stuck"]} == READING.keys()
+    shown = json.loads(logprobe("status", "unconcerned", "--json", "--home", served.home).stdout)
+    assert shown["stuck"] == []
+    assert quarantined(served) == []
+    for rule in rules:
+        assert rule.injected > 0
+        rule.stop()
+    for run in READING:
+        eventually(lambda run=run: ingested(served, run) == 1, f"{run} is ingested once it can be read")
+    assert quarantined(served) == []
+    assert eventually(lambda: (found := healthz(served.home))[0] == 200 and found, "well again")[1]["healthy"]
+
+
+def test_one_run_whose_raw_files_cannot_be_written_holds_up_no_other(served: Served) -> None:
+    (served.home / "raw" / "walled").write_text("in the way of a folder")
+    path = write(served.home, "walled")
+    write(served.home, "beside")
+    eventually(lambda: ingested(served, "beside"), "the run beside it is ingested")
+    held = eventually(lambda: stuck(served).get("walled"), "the other shows")
+    assert "raw tokens could not be written" in held["error"]
+    assert path.exists()
+    (served.home / "raw" / "walled").unlink()
+    eventually(lambda: ingested(served, "walled"), "it is ingested once its folder can be made")
+
+
+def hostile_spool(home: Path) -> dict[str, Path]:
+    """One of each kind of file that is no segment, most of them with a segment's name."""
+    folder = spool_dir(home) / "hostile" / "w"
+    folder.mkdir(parents=True)
+    names = {name: folder / f"{number:08d}.training.00000000.arrow" for number, name in enumerate(("fifo", "zero", "sparse", "folder", "device", "socket", "loop"), 1)}  # fmt: skip
+    os.mkfifo(names["fifo"])
+    names["zero"].symlink_to("/dev/zero")
+    with names["sparse"].open("wb") as file:
+        file.truncate(6 << 30)
+    names["folder"].mkdir()
+    (names["folder"] / "inside").write_text("x")
+    os.mknod(names["device"], stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero
+    with socket.socket(socket.AF_UNIX) as listening:
+        os.chdir(folder)  # a socket's path may have 107 bytes
+        listening.bind(names["socket"].name)
+    names["loop"].symlink_to(names["loop"].name)
+    bytes_name = os.fsencode(folder) + b"/\xff\xfe.arrow"
+    Path(os.fsdecode(bytes_name)).write_bytes(b"x")
+    names["not utf-8"] = Path(os.fsdecode(bytes_name))
+    outside = os.fsencode(spool_dir(home)) + b"/run\xff"
+    Path(os.fsdecode(outside)).mkdir()
+    names["run not utf-8"] = Path(os.fsdecode(outside))
+    writer = os.fsencode(spool_dir(home)) + b"/hostile/writer\xff"
+    Path(os.fsdecode(writer)).mkdir()
+    (Path(os.fsdecode(writer)) / "00000001.training.00000000.arrow").write_bytes(b"x")
+    names["writer not utf-8"] = Path(os.fsdecode(writer))
+    (folder / ("x" * 250)).write_bytes(b"x")
+    names["long name"] = folder / ("x" * 250)
+    (folder / "\x1b[31m\n.arrow").write_bytes(b"x")
+    names["control characters"] = folder / "\x1b[31m\n.arrow"
+    return names
+
+
+def memory_peak(pid: int) -> int:
+    """The most memory that a process ever had, in bytes."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) << 10
+
+
+def test_a_hostile_spool_stops_nobody_and_costs_no_memory(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(served.home.parent)  # and back again, after `hostile_spool`
+    before = memory_peak(served.pid)
+    names = hostile_spool(served.home)
+    write(served.home, "ordinary")
+    eventually(lambda: ingested(served, "ordinary"), "an ordinary run is ingested")
+    found = eventually(lambda: len(rows := quarantined(served)) == len(names) and rows, "all are quarantined")
+    assert [str(path) for path in names.values() if os.path.lexists(path)] == []
+    assert memory_peak(served.pid) - before < 256 << 20
+    assert {row["reason"] for row in found} == {"foreign", "too_large"}
+    said = " ".join(row["message"] for row in found)
+    for words in (
+        "a FIFO",
+        "a symbolic link",
+        "a character device",
+        "a socket",
+        "a directory",
+        "6,442,450,944 bytes",
+        "not UTF-8",
+    ):
+        assert words in said
+    assert all(os.path.lexists(served.home / row["path"]) for row in found)
+    assert healthz(served.home)[1]["jobs"]["ingest"]["healthy"]
+    assert served.reader.status()["jobs"]["ingest"]["failures"] == 0
+    listed = logprobe("quarantine", "list", "--home", served.home).stdout
+    assert "\x1b" not in listed
+    dropped = json.loads(logprobe("quarantine", "drop", "--all", "--json", "--home", served.home).stdout)
+    assert {each["status"] for each in dropped} == {"dropped"}
+    assert quarantined(served) == []
+    assert [path for path in (served.home / "quarantine").rglob("*") if not path.is_dir()] == []
+
+
+def test_a_hang_shows_in_healthz(served: Served) -> None:
+    slow = served.disk.rule("read", within="spool/hanging/w", delay=PATIENCE * 4, times=1)
+    write(served.home, "hanging")
+    _, document = eventually(lambda: (found := healthz(served.home))[0] == 503 and found, "503 while ingest hangs")
+    assert document["jobs"]["ingest"]["healthy"] is False
+    assert document["jobs"]["health"]["healthy"] is True
+    eventually(lambda: ingested(served, "hanging"), "it goes on")
+    assert slow.injected == 1
+    eventually(lambda: healthz(served.home)[0] == 200, "and is well again")
+
+
+def test_one_run_whose_raw_tokens_cannot_be_read_keeps_no_other_from_being_joined(served: Served) -> None:
+    writers = {run: SpoolWriter(served.home, run, "w") for run in ("unjoined", "joined")}
+    for writer in writers.values():
+        writer.write("rollout", records("rollout", sampled("a")))
+    sql = "SELECT count(*) AS n FROM rollouts WHERE run IN ('joined', 'unjoined')"
+    eventually(lambda: served.reader.query(sql)["n"][0].as_py() == 2, "the engines' side is there")
+    unreadable = served.disk.rule("open", "read", within="raw/unjoined/rollout", error=errno.EIO)
+    for writer in writers.values():
+        writer.write("training", records("training", trained("a", received=False)))
+
+    def source(run: str) -> str:
+        sql = "SELECT coalesce(any_value(rollout_source), '') AS source FROM sequences WHERE run = ?"
+        return str(served.reader.query(sql, [run])["source"][0].as_py())
+
+    eventually(lambda: source("joined") == "joined", "the run beside it is joined")
+    assert source("unjoined") != "joined"
+    job = eventually(
+        lambda: (found := served.reader.status()["jobs"]["join"])["progress"].get("problem") and found, "it shows"
+    )
+    assert "unjoined: raw tokens cannot be read" in job["progress"]["problem"]
+    eventually(lambda: healthz(served.home)[1]["jobs"]["join"]["healthy"] is False, "/healthz says so")
+    assert unreadable.injected > 0
+    unreadable.stop()
+    eventually(lambda: source("unjoined") == "joined", "it is joined once they can be read", 120)

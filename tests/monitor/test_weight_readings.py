@@ -1,0 +1,139 @@
+"""What fingerprints prove: other weights under one label, a label without its weights; and where they prove nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logprobe.collectors import Recorder
+from logprobe.collectors.fingerprint import Fingerprint
+from logprobe.monitor.diagnosis.gather import gather
+from logprobe.monitor.diagnosis.weight_readings import Reading, Readings
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.store import Store
+
+KEYS = ("q", "k", "norm")
+
+
+def trainer(version: int, *hashes: int) -> Reading:
+    return _reading("trainer", None, version, hashes)
+
+
+def engine(version: int | None, *hashes: int, replica: str | None = None, **more: Any) -> Reading:
+    return _reading("worker", replica, version, hashes, **more)
+
+
+def _reading(
+    source: str,
+    replica: str | None,
+    version: int | None,
+    hashes: tuple[int, ...],
+    worker: str | None = None,
+    layout: str = "same",
+) -> Reading:
+    label = None if version is None else str(version)
+    tensors = dict(zip(KEYS, hashes, strict=True))
+    return Reading(source, replica, worker, label, version, str(hashes), layout, unannounced=False, tensors=tensors)
+
+
+OLD, NEW = (1, 2, 9), (3, 4, 9)
+
+
+def test_replicas_with_one_label_and_other_weights_diverge() -> None:
+    rows = [engine(0, *OLD, replica="a"), engine(0, *OLD, replica="b"), engine(1, *NEW, replica="a")]
+    stale = Readings((*rows, engine(1, *OLD, replica="b"))).divergence
+    assert stale is not None
+    assert (stale.version, stale.replicas, stale.wrong) == ("1", ("a", "b"), ("b",))
+    assert Readings((*rows, engine(1, *NEW, replica="b"))).divergence is None
+    assert Readings(tuple(rows)).divergence is None
+
+
+def test_of_three_replicas_the_one_that_is_alone_is_wrong() -> None:
+    rows = [engine(1, *NEW, replica="a"), engine(1, *NEW, replica="b"), engine(1, 7, 7, 7, replica="c")]
+    found = Readings(tuple(rows)).divergence
+    assert found is not None
+    assert found.wrong == ("c",)
+
+
+def test_the_trainer_decides_which_of_two_replicas_is_wrong() -> None:
+    same = [engine(0, *OLD, replica="a"), engine(0, *OLD, replica="b"), trainer(0, *OLD), trainer(1, *NEW)]
+    found = Readings((*same, engine(1, 5, 5, 9, replica="a"), engine(1, *NEW, replica="b"))).divergence
+    assert found is not None
+    assert found.wrong == ("a",)
+    unknown = Readings((engine(1, 5, 5, 5, replica="a"), engine(1, *NEW, replica="b"))).divergence
+    assert unknown is not None
+    assert unknown.wrong == ()
+
+
+@pytest.mark.parametrize("other", [{"worker": "tp1of2"}, {"layout": "packed"}], ids=["worker", "layout"])
+def test_only_like_is_compared_with_like(other: dict[str, str]) -> None:
+    assert Readings((engine(1, *OLD, replica="a"), engine(1, *NEW, replica="b", **other))).divergence is None
+
+
+def test_what_was_wrong_and_is_mended_is_no_finding() -> None:
+    wrong = [engine(1, *OLD, replica="a"), engine(1, *NEW, replica="b")]
+    assert Readings((*wrong, engine(2, 5, 6, 9, replica="a"), engine(2, 5, 6, 9, replica="b"))).divergence is None
+
+
+def test_an_engine_with_the_weights_of_another_version_is_found() -> None:
+    found = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *NEW), engine(1, *OLD))).mismatch
+    assert found is not None
+    assert (found.version, found.held, found.partial, found.different) == ("1", "0", False, ("q", "k"))
+
+
+def test_an_engine_with_some_tensors_of_a_version_is_found() -> None:
+    found = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *NEW), engine(1, 3, 2, 9))).mismatch
+    assert found is not None
+    assert (found.held, found.partial, found.different) == (None, True, ("k",))
+
+
+def test_without_a_trainer_other_replicas_show_that_versions_differ() -> None:
+    rows = [engine(0, *OLD, replica="a"), engine(0, *OLD, replica="b"), engine(1, *NEW, replica="a")]
+    found = Readings((*rows, engine(1, *OLD, replica="b"))).mismatch
+    assert found is not None
+    assert (found.replica, found.held) == ("b", "0")
+
+
+def test_no_false_alarms() -> None:
+    learning_rate_of_zero = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *OLD), engine(1, *OLD)))
+    never_agreed = Readings((trainer(0, *OLD), engine(0, 7, 7, 7), trainer(1, *NEW), engine(1, 8, 8, 8)))
+    alone = Readings((engine(0, *OLD), engine(1, *OLD)))
+    no_versions = Readings((engine(None, *OLD, replica="a"), engine(None, *NEW, replica="b")))
+    in_step = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *NEW), engine(1, *NEW)))
+    # One that another order of its values keeps apart (q) says nothing; the other one does.
+    packed = Readings((trainer(0, *OLD), engine(0, 70, 2, 9), trainer(1, *NEW), engine(1, 71, 4, 9)))
+    for readings in (learning_rate_of_zero, never_agreed, alone, no_versions, in_step, packed, Readings()):
+        assert readings.divergence is None
+        assert readings.mismatch is None
+
+
+def test_readings_travel_from_recorders_to_the_diagnosis(home: Path) -> None:
+    def fingerprint(*hashes: int) -> Fingerprint:
+        return Fingerprint(KEYS, np.array(hashes, np.uint32))
+
+    with Recorder(home, "run") as recorder:
+        for step, truth in enumerate((OLD, NEW)):
+            recorder.weights(step, step=step, fingerprint=fingerprint(*truth))
+            recorder.weights(step, source="worker", reason="mark", fingerprint=fingerprint(*OLD))
+        recorder.weights(None, source="worker", reason="unannounced", worker="tp0of2", fingerprint=fingerprint(5, 5, 5))
+        recorder.weights(2, step=2, adapter="red", fingerprint=fingerprint(6, 6, 6))
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        readings = gather(store, "run").readings
+        assert [(r.source, r.version, tuple(r.tensors.values()), r.unannounced) for r in readings.rows] == [
+            ("trainer", "0", OLD, False),
+            ("worker", "0", OLD, False),
+            ("trainer", "1", NEW, False),
+            ("worker", "1", OLD, False),
+            ("worker", None, (5, 5, 5), True),
+        ]
+        assert readings.mismatch is not None
+        sources = store.query("SELECT DISTINCT source FROM weights WHERE run = 'run'")["source"].to_pylist()
+        assert sources == ["trainer"], "readings are no updates"
+        rows = store.read("export_weight_records", run="run").to_pylist()
+        assert [row["source"] for row in rows].count("worker") == 3
+        assert sum(row["fingerprint"] is not None for row in rows) == 5

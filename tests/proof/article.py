@@ -1,0 +1,143 @@
+"""The vLLM V0→V1 story from data: `v1-initial` recorded again with its weights kept, and bisected into the settings that made its gap.
+
+`v0-reference` is recorded and bisected beside it: it has to have nothing to find. Both tables, the whole one in docs/proof.md and
+the short one in README.md, are written from the two results, which are kept in `.artifacts/proof/article`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import page
+from engine_process import ENGINE_ENVIRONMENT
+from fault_table import Document, brief, share
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+REFERENCE, INITIAL = "v0-reference", "v1-initial"
+STEPS: Final = 100
+EXPECTED: Final = {"logprobs_mode", "enable_prefix_caching", "in_flight"}
+_LOGPROBE: Final = [sys.executable, "-m", "logprobe.app.cli"]
+_PARTS: Final = {
+    "engine": "a fresh engine with these settings, to the reference",
+    "engine_state": "the engine as it ran, to a fresh one",
+    "policy_age": "weights that sampled, to weights that train",
+    "trainer": "the trainer, to the reference",
+}
+_AT_FAULT: Final = ("this is it", "contributes")
+_SIDES: Final = {
+    "engine": "engine's settings",
+    "engine_state": "engine's state",
+    "policy_age": "age",
+    "trainer": "trainer",
+}
+_REMEDIES: Final = {
+    "logprobs_mode": "`logprobs_mode=processed_logprobs`",
+    "enable_prefix_caching": "clear the prefix cache at weight updates",
+    "in_flight": "abort requests in flight at weight updates, or clear their KV cache",
+}
+
+
+def tell(folder: Path) -> bool:
+    """Records, scores, bisects and writes the tables; whether every setting of the story was found, and no other."""
+    found = {run: _found(folder, run) for run in (REFERENCE, INITIAL)}
+    told = right(found)
+    if told:
+        page.write("article", lines(found))
+        page.write("article", short(found), ROOT / "README.md")
+    print(f"{'ok  ' if told else 'MISS'}  article              {', '.join(found[INITIAL]['bisect']['smallest_set'])}")
+    return told
+
+
+def right(found: Mapping[str, Document]) -> bool:
+    """Nothing is found in the reference run; in the other, by both commands, engine and state, and exactly the story's settings."""
+    reference, initial = (found[run] for run in (REFERENCE, INITIAL))
+    return (
+        {reference[kind]["departs"] for kind in ("score", "bisect")} == {"none"}
+        and all({"engine", "engine_state"} <= {*initial[kind]["departs_all"]} for kind in ("score", "bisect"))
+        and all("trainer" not in initial[kind]["departs_all"] for kind in ("score", "bisect"))
+        and {*initial["bisect"]["smallest_set"]} == EXPECTED
+        and initial["bisect"]["parity"]
+    )
+
+
+def _found(folder: Path, run: str) -> Document:
+    """What both commands say of a run by its name alone: its checkpoints are recorded."""
+    home = folder / "home"
+    if not (folder / "recorded" / run).exists():
+        _record(folder, run)
+    _run([*_LOGPROBE, "ingest", "--once", f"--home={home}"])
+    which = [run, f"--home={home}", "--json"]
+    document = {kind: json.loads(_run([*_LOGPROBE, kind, *which])) for kind in ("score", "bisect")}
+    (folder / f"{run}.json").write_text(json.dumps(document, indent=1))
+    return document
+
+
+def _record(folder: Path, run: str) -> None:
+    where = [f"--home={folder / 'home'}", f"--out={folder / 'recorded'}", f"--policies={folder / 'policies'}"]
+    kept = f"--checkpoints={folder / run}"
+    _run([sys.executable, str(ROOT / "sample_data/record.py"), run, f"--steps={STEPS}", *where, kept])
+
+
+def lines(found: Mapping[str, Document]) -> Iterator[str]:
+    """Each part of the gap, with the arms that remove it."""
+    document = found[INITIAL]["bisect"]
+    yield "| part of the gap | K3 | arm | removes of the part [95 %] |"
+    yield "|---|---|---|---|"
+    for part, k3 in _parts(document):
+        for arm in _arms(document, part) or [None]:
+            yield f"| {_PARTS[part]} | {brief(k3)} | {_words(arm)} | {'–' if arm is None else share(arm)} |"
+    yield ""
+    yield _whole(found)
+
+
+def short(found: Mapping[str, Document]) -> Iterator[str]:
+    """What README shows: a line per setting, in the words of what to do."""
+    document = found[INITIAL]["bisect"]
+    yield "| what to change | part of the gap, K3 | removes |"
+    yield "|---|---|---|"
+    for part, k3 in _parts(document):
+        for arm in _arms(document, part):
+            yield f"| {_REMEDIES[arm['knob']]} | {_SIDES[part]}, {brief(k3)} | {share(arm).split(' [')[0]} |"
+    yield ""
+    yield _whole(found)
+
+
+def _whole(found: Mapping[str, Document]) -> str:
+    before, after = (brief(found[run]["bisect"]["baseline"]["k3"]) for run in (INITIAL, REFERENCE))
+    return f"K3 of `{INITIAL}` was {before}; in `{REFERENCE}` ({after}) there is nothing to find."
+
+
+def _parts(document: Document) -> list[tuple[str, float]]:
+    """Sides with their gaps, the largest first."""
+    legs = [(part, k3) for part, k3 in document["baseline"]["legs"].items() if k3 is not None]
+    return sorted(legs, key=lambda leg: -leg[1])
+
+
+def _arms(document: Document, part: str) -> list[Document]:
+    """The best arm of each setting of the smallest set on one side."""
+    best: dict[str, Document] = {}
+    for arm in document["arms"]:  # the best first
+        if arm["side"] == part and arm["knob"] in document["smallest_set"] and arm["verdict"] in _AT_FAULT:
+            best.setdefault(arm["knob"], arm)
+    return list(best.values())
+
+
+def _words(arm: Document | None) -> str:
+    if arm is None:
+        return "–"
+    note = f" ({arm['note']})" if arm["note"] else ""
+    return f"`{arm['knob']}`: {arm['setting']}{note}"
+
+
+def _run(command: list[str]) -> str:
+    environment = {**os.environ, **ENGINE_ENVIRONMENT, "LOGPROBE_VLLM_PROMPTS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    return done.stdout

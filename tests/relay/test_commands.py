@@ -1,0 +1,82 @@
+"""`logprobe certificate`, `relay-token`, `relay` and `up --relay-port`, as people type them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import eventually, logprobe, record
+from relay_processes import waiting
+
+from logprobe.collectors.relay.arguments import rate
+from logprobe.monitor.home import Home
+
+
+def test_from_nothing_to_a_drained_node_as_the_documentation_says(tmp_path: Path) -> None:
+    home, node = tmp_path / "home", tmp_path / "node"
+    missing = logprobe("up", "--no-app", "--relay-port", "0", "--home", home, code=1)
+    assert "make one: logprobe certificate" in missing.stderr
+    ca = Path(logprobe("certificate", "--host", "localhost", "--home", home).stdout.strip())
+    assert b"BEGIN CERTIFICATE" in ca.read_bytes()
+    assert (ca.parent / "server.key").stat().st_mode & 0o777 == 0o600
+    assert ca.parent.stat().st_mode & 0o777 == 0o700
+    key = tmp_path / "token"
+    key.write_text(logprobe("relay-token", "team-a", "--run", "team-a-*", "--home", home).stdout)
+    port = _free_port()
+    command = [sys.executable, "-m", "logprobe.app.cli", "up", "--no-app", "--home", str(home)]
+    with (tmp_path / "up.log").open("wb") as log:
+        up = subprocess.Popen([*command, "--relay-address", "127.0.0.1", "--relay-port", str(port)], stderr=log)
+    try:
+        eventually(lambda: Home(home).owner(), "the service runs")
+        record(node, "team-a-1")
+        record(node, "team-b-1")
+        send = ["relay", "--drain", "--home", node, "--ca", ca, "--token", key, "--to", f"grpc+tls://localhost:{port}"]
+        key.chmod(0o600)
+        with pytest.raises(subprocess.TimeoutExpired):  # the other team's run stays, and is what keeps it from its end
+            _short(send)
+        assert {path.parent.parent.name for path in waiting(node)} == {"team-b-1"}
+        logprobe("relay-token", "team-a", "--run", "team-*", "--home", home)
+        both = json.loads(logprobe("relay-token", "--json", "--home", home).stdout)
+        assert [(row["name"], row["runs"], row["tokens"]) for row in both] == [("team-a", "team-*", 2)]
+        logprobe(*send)
+        assert not waiting(node)
+        logprobe("relay-token", "team-a", "--revoke", "--home", home)
+        assert "no writers" in logprobe("relay-token", "--home", home).stdout
+        busy = logprobe("relay", "--drain", "--home", home, "--token", key, "--to", "grpc+tls://x:1", code=1)
+        assert "belongs to a running service" in busy.stderr
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.wait(60)
+
+
+def test_what_is_missing_or_wrong_is_said(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    said = {
+        ("certificate", "--home", home): "--host NAME",
+        ("relay-token", "a/b", "--run", "x", "--home", home): "not a valid writer name",
+        ("relay-token", "a", "--home", home): "--run PATTERN",
+        ("relay-token", "a", "--revoke", "--home", home): "no writer 'a'",
+        ("relay", "--home", home): "where to?",
+        ("relay", "--home", home, "--to", "grpc+tls://h:1"): "--token FILE",
+        ("relay", "--home", home, "--to", "grpc://h:1", "--token", "t"): "without TLS nothing is sent",
+        ("relay", "--home", home, "--to", "grpc+tls://h", "--token", "t"): "not an address",
+    }
+    for arguments, words in said.items():
+        assert words in logprobe(*arguments, code=1).stderr, arguments
+    assert rate("1.5MB/s") == 1.5e6
+
+
+def _short(arguments: list[object]) -> None:
+    subprocess.run([sys.executable, "-m", "logprobe.app.cli", *map(str, arguments)], timeout=15, check=False)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

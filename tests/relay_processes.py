@@ -1,0 +1,207 @@
+"""A service that receives, relays that send, and a bad network between them, as real processes and sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.relay import certificate, tokens
+from logprobe.monitor.relay.files import RelayFiles
+
+
+def prepare(home: Path, *, writer: str = "team", runs: tuple[str, ...] = ("*",)) -> Path:
+    """A certificate for this machine and a token; → the token's file."""
+    place = RelayFiles.of(Home(home).create()).create()
+    if not place.certificate.exists():
+        certificate.make(place, ["localhost", "127.0.0.1"], 30, datetime.now(UTC))
+    return token(home, writer, runs)
+
+
+def token(home: Path, writer: str, runs: tuple[str, ...], *, overlap: timedelta = timedelta(hours=1)) -> Path:
+    """A (further) token of a writer, in a file of its own."""
+    place = RelayFiles.of(Home(home))
+    writers, text = tokens.load(place.tokens).grant(writer, runs, datetime.now(UTC), overlap=overlap)
+    tokens.save(place.tokens, writers)
+    file = home.parent / f"{writer}-{len(writers.by_name[writer].secrets)}.token"
+    file.write_text(text)
+    file.chmod(0o600)
+    return file
+
+
+@dataclass
+class Process:
+    """One process that is started, killed and started again."""
+
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Process:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
+            )
+        return self
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    @property
+    def words(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def receiver(home: Path, port: int = 0) -> Process:
+    """The process that receives; not started."""
+    command = [sys.executable, "-m", "logprobe.app.receiver", "--home", str(home), "--port", str(port)]
+    return Process(command, {}, home.parent / "receiver.log")
+
+
+def port_of(process: Process, seconds: float = 60.0) -> int:
+    """Where a started receiver listens."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for line in process.words.splitlines():
+            with suppress(ValueError):
+                return int(json.loads(line)["port"])
+        if process.process is not None and process.process.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise AssertionError(f"the receiver does not listen:\n{process.words}")
+
+
+def relay(node: Path, port: int, service: Path, token_file: Path, *arguments: str, **environment: str) -> Process:
+    """The relay of a node's home; not started."""
+    command = [
+        *(
+            sys.executable,
+            "-m",
+            "logprobe.collectors.relay",
+            "--home",
+            str(node),
+            "--to",
+            f"grpc+tls://localhost:{port}",
+        ),
+        *("--ca", str(RelayFiles.of(Home(service)).authority), "--token", str(token_file), *arguments),
+    ]
+    return Process(command, environment, node.parent / f"{node.name}.log")
+
+
+@contextmanager
+def receiving(home: Path) -> Iterator[int]:
+    """A receiver of `home`; yields its port."""
+    process = receiver(home).start()
+    try:
+        yield port_of(process)
+    finally:
+        process.end()
+
+
+class Proxy:
+    """A network between relays and receiver: cuts, delays and drops connections. `port`: where relays connect to."""
+
+    def __init__(self, target: int, *, seed: int = 0) -> None:
+        self.target = target
+        self.delay = 0.0  # seconds, of every piece
+        self.cut_after: int | None = None  # bytes, of a connection
+        self.open = True
+        self.passed = 0
+        self._random = random.Random(seed)
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if not self.open:
+                    client.close()
+                    continue
+                try:
+                    pair = (client, socket.create_connection(("127.0.0.1", self.target), timeout=5))
+                except OSError:
+                    client.close()
+                    continue
+                self._pairs.append(pair)
+                thread = threading.Thread(target=self._pump, args=pair, daemon=True)
+                thread.start()
+
+    def _pump(self, client: socket.socket, server: socket.socket) -> None:
+        left = self.cut_after
+        with suppress(OSError, ValueError):
+            while True:
+                ready, _, _ = select.select([client, server], [], [], 1.0)
+                for source in ready:
+                    data = source.recv(65536)
+                    if not data:
+                        return self._drop(client, server)
+                    if self.delay:
+                        time.sleep(self.delay * self._random.random() * 2)
+                    (server if source is client else client).sendall(data)
+                    self.passed += len(data)
+                    left = None if left is None else left - len(data)
+                    if left is not None and left < 0:
+                        return self._drop(client, server)
+        return self._drop(client, server)
+
+    def _drop(self, *pair: socket.socket) -> None:
+        for each in pair:
+            with suppress(OSError):
+                each.close()
+
+    def cut(self) -> None:
+        """Drops every connection there is."""
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for each in pair:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.open = False
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+
+def stored(reader: Any, run: str) -> list[str]:
+    """Sample ids in the store, each as often as it is there."""
+    rows = reader.query("SELECT sample_id FROM training_sequences WHERE run = ? ORDER BY ALL", [run])
+    return rows["sample_id"].to_pylist()
+
+
+def waiting(node: Path) -> list[Path]:
+    """Segments in a spool that others take files out of."""
+    return list((node / "spool").rglob("[!.]*.arrow"))

@@ -1,0 +1,342 @@
+"""Rollouts of a made-up run, drawn token by token: contexts, the engine's and the trainer's probabilities, and what was sampled.
+
+Every context has four tokens with probabilities as peaked as a language model's. The engine samples from its own softmax; noise of
+either side is noise on logits, so E[ρ] = 1 holds exactly and certain tokens vary less, as on real engines. Faults act on logits,
+on rows, or on what is reported.
+
+Dimensions: ``S`` sequences, ``L`` tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from logprobe.collectors.kernel.statistics import sequence_statistics
+from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series, Slice, Slices, Weights
+from logprobe.monitor.diagnosis.onset import judge
+from logprobe.monitor.diagnosis.setup import Setup
+from logprobe.monitor.diagnosis.strata import Strata
+from logprobe.monitor.diagnosis.tokens import Tokens
+
+Array = np.ndarray
+TOKENS = 4
+KEPT = 30_000  # raw tokens that a diagnosis gets to see
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How two computations of the same weights differ; fitted to recordings by `zoo.fit`.
+
+    Attributes:
+        level: K3 of it.
+        tail: σ of the logarithm of each token's own scale; 0 is normal, experts have about 1.
+        rerouted: fraction of tokens with ten times the scale (other experts).
+        length: exponent of (1 + place) in the scale.
+        peaked: exponent of 1 − p in the scale: beyond what the softmax does by itself.
+        unrest: σ of log K3 from step to step.
+        memory: of that (AR(1)).
+    """
+
+    level: float = 1e-3
+    tail: float = 0.0
+    rerouted: float = 0.0
+    length: float = 0.0
+    peaked: float = 0.0
+    unrest: float = 0.1
+    memory: float = 0.5
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How K3 goes: from `onset` on policies drift apart, and K3 above the noise grows as level · (2^(k/doubling) − 1)."""
+
+    onset: int | None = None
+    doubling: float = 40.0
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Weight lag: each sequence's is drawn from `versions`; from `onset` on one more every `every` steps. Each version adds `adds` to K3."""
+
+    versions: tuple[int, ...] = (0,)
+    adds: float = 0.0
+    onset: int | None = None
+    every: int = 10
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with the engine: `kind` with K3 `size` among the tokens concerned, from step `since` on."""
+
+    kind: str = ""
+    size: float = 0.0
+    since: int = 0
+    power: float = 1.0  # of growth with the number of updates missed
+
+
+@dataclass(frozen=True)
+class Run:
+    """One made-up run."""
+
+    seed: int = 0
+    steps: int = 400
+    prompts: int = 6
+    answers: int = 4
+    length: int = 16
+    noise: Noise = Noise()
+    trend: Trend = Trend()
+    lag: Lag = Lag()
+    fault: Fault = Fault()
+    setup: Setup = field(default_factory=Setup)
+    weights: Weights = field(default_factory=Weights)
+    cached: bool = True  # of the answers to a prompt, all but the first find it in the cache
+    replicas: int = 2
+    raw: bool = True  # raw tokens are kept
+    spread: float = 2.5  # of the logit of the likeliest token's probability
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """What was sampled [S, L], and what is known of each sequence [S]."""
+
+    run: Run
+    step: Array
+    token: Array
+    r: Array
+    t: Array
+    lag: Array
+    cached: Array
+    in_flight: Array
+    replica: Array
+
+    def evidence(self, last: int | None = None) -> Evidence:
+        """What a diagnosis sees when `last` is the newest step."""
+        return _evidence(self if last is None else self._until(last))
+
+    def _until(self, last: int) -> Rollouts:
+        keep = self.step <= last
+        names = ("step", "token", "r", "t", "lag", "cached", "in_flight", "replica")
+        return replace(self, **{name: getattr(self, name)[keep] for name in names})
+
+
+def rollouts(run: Run) -> Rollouts:
+    """Draws a run."""
+    rng = np.random.default_rng(run.seed)
+    size = run.steps * run.prompts * run.answers
+    step = np.repeat(np.arange(run.steps), run.prompts * run.answers)
+    lag = _lags(run, rng, step)
+    cached = (np.arange(size) % run.answers > 0) & run.cached
+    in_flight = (rng.random(size) < 0.25) & (run.fault.kind == "inflight_stale_kv") & (step > 0)
+    replica = (np.arange(size) // run.answers) % max(run.replicas, 1)
+    z = _logits(run, rng, size)
+    variance = _variance(run, rng, step, lag, cached, in_flight, replica, z)
+    trainer = z + (rng.standard_normal(z.shape, np.float32) * np.sqrt(variance)[..., None]).astype(np.float32)
+    engine, reported, trainer = _semantic(run, z, trainer, step)
+    token = (engine + rng.gumbel(size=z.shape)).argmax(-1)
+    at = np.ogrid[: z.shape[0], : z.shape[1]]
+    r, t = reported[at[0], at[1], token], trainer[at[0], at[1], token]
+    return Rollouts(run, step, token, r.astype(np.float32), t.astype(np.float32), lag, cached, in_flight, replica)
+
+
+def _log_softmax(z: Array) -> Array:
+    z = z - z.max(-1, keepdims=True)
+    return z - np.log(np.exp(z).sum(-1, keepdims=True))
+
+
+def _logits(run: Run, rng: np.random.Generator, size: int) -> Array:
+    """Log-probabilities of each context [S, L, TOKENS]; answers to one prompt start from the same one."""
+    first = np.arange(size) // run.answers * run.answers
+    z = (rng.normal(0, 1.5, (size, run.length, TOKENS))).astype(np.float32)
+    z[..., 0] += rng.normal(2.5, run.spread, (size, run.length))
+    z[:, 0] = z[first, 0]
+    return _log_softmax(z)
+
+
+def _lags(run: Run, rng: np.random.Generator, step: Array) -> Array:
+    lag = rng.choice(run.lag.versions, len(step))
+    if run.lag.onset is not None:
+        lag = lag + np.maximum(step - run.lag.onset + run.lag.every - 1, 0) // run.lag.every
+    return np.minimum(lag, step)
+
+
+def _variance(run: Run, rng: np.random.Generator, step, lag, cached, in_flight, replica, z) -> Array:
+    """Variance of the noise on each logit [S, L]: that of the numerics, of lag, of drift and of an engine's fault."""
+    noise = run.noise
+    sure = 1 - np.exp(z.max(-1))
+    scale = np.maximum(sure, 1e-6) ** noise.peaked * (1 + np.arange(run.length)) ** noise.length
+    scale = scale * np.exp(noise.tail * rng.standard_normal(scale.shape))
+    scale = np.where(rng.random(scale.shape) < noise.rerouted, 10 * scale, scale) ** 2
+    numerics = noise.level * np.exp(_unrest(run, rng))[step][:, None] * scale / _k3_per_variance(rng, z, scale)
+    plain = 1 / _k3_per_variance(rng, z, np.ones_like(scale))
+    extra = run.lag.adds * lag + _drift(run, step) + _faulty(run, step, cached, in_flight, replica)
+    return numerics + extra[:, None] * plain
+
+
+def _k3_per_variance(rng: np.random.Generator, z: Array, variance: Array) -> float:
+    """K3 that noise of (small) variance makes, over that variance's scale: half the variance of d under the softmax."""
+    p = np.exp(z)
+    return float(np.mean((p * (1 - p)).sum(-1) / 2 * variance))
+
+
+def _unrest(run: Run, rng: np.random.Generator) -> Array:
+    shocks = rng.standard_normal(run.steps) * run.noise.unrest
+    level = np.zeros(run.steps)
+    for step in range(1, run.steps):
+        level[step] = run.noise.memory * level[step - 1] + np.sqrt(1 - run.noise.memory**2) * shocks[step]
+    return level
+
+
+def _drift(run: Run, step: Array) -> Array:
+    if run.trend.onset is None:
+        return np.zeros(len(step))
+    return run.noise.level * (2 ** (np.maximum(step - run.trend.onset, 0) / run.trend.doubling) - 1)
+
+
+def _faulty(run: Run, step, cached, in_flight, replica) -> Array:
+    fault = run.fault
+    since = step >= fault.since
+    missed = np.maximum(step - fault.since + 1, 0) ** fault.power
+    return fault.size * {
+        "stale_prefix_cache": since * cached,
+        "inflight_stale_kv": since * in_flight,
+        "replica_divergence": since * (replica == 1),
+        "missed_weight_sync": missed,
+        "partial_weight_sync": missed,
+        "quantized_rollout": since.astype(float),
+    }.get(fault.kind, np.zeros(len(step)))
+
+
+def _semantic(run: Run, engine: Array, trainer: Array, step: Array) -> tuple[Array, Array, Array]:
+    """Log-probs that are sampled from, reported, and the trainer's [S, L, TOKENS]."""
+    kind, size = run.fault.kind, run.fault.size
+    late = (step >= run.fault.since)[:, None, None]
+    z, t = _log_softmax(engine), _log_softmax(trainer)
+    if kind == "offset":
+        return z, np.minimum(z - np.where(late, size, 0.0), 0.0), t
+    if kind == "raw_logprobs":
+        hot, trained = _log_softmax(engine / size), _log_softmax(trainer / size)
+        return np.where(late, hot, z), z, np.where(late, trained, t)
+    if kind == "temperature_mismatch":
+        hot = np.where(late, _log_softmax(engine / size), z)
+        return hot, hot, t
+    if kind == "truncated_support":
+        cut = np.where(late & (engine < np.log(size)), -1e9, engine)
+        return _log_softmax(cut), _log_softmax(cut), t
+    return z, z, t
+
+
+def _evidence(rolled: Rollouts) -> Evidence:
+    run, size = rolled.run, len(rolled.step)
+    offsets = np.arange(size + 1) * run.length
+    s = sequence_statistics(rolled.r.ravel(), rolled.t.ravel(), None, offsets)
+    series = _series(rolled.step, s)
+    raw = _tokens(rolled) if run.raw else None
+    known = size if run.lag.known else 0
+    return Evidence(
+        run="zoo",
+        series=series,
+        slices=_slices(rolled, s),
+        joins=Joins(sequences=size, tokens=rolled.r.size, seen_by_engine=size, versioned=known),
+        setup=run.setup,
+        weights=run.weights,
+        growth=judge(series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()]),
+        tokens=None if raw is None else raw.valid,
+        recorded=raw,
+        strata=_strata(rolled, s),
+    )
+
+
+def _series(step: Array, s: dict[str, Array]) -> Series:
+    n, d, a, q = (s[name].astype(float) for name in ("n", "sum_d", "sum_abs_d", "sum_ratio_m1"))
+    summed = {
+        "sequences": np.ones(len(n)), "compared": np.ones(len(n)), "n_expected": s["n_expected"], "n": n, "n_compared": s["n_expected"],
+        "d": d, "d2": s["sum_d2"], "abs_d": a, "k3": s["sum_k3"], "ratio_m1": q, "t": s["sum_policy"], "r": s["sum_behaviour"],
+        "t2": s["sum_policy2"], "r2": s["sum_behaviour2"], "tr": s["sum_policy_behaviour"], "n_up": s["n_positive_d"],
+        "n_down": s["n_negative_d"], "n_same": s["n_zero_d"], "nonfinite_rollout": s["n_nonfinite_behaviour"],
+        "nonfinite_trainer": s["n_nonfinite_policy"], "sentinel": s["n_sentinel_behaviour"] + s["n_sentinel_policy"],
+        "positive_rollout": s["n_positive_behaviour"], "positive_trainer": s["n_positive_policy"], "zero_rollout": s["n_zero_behaviour"],
+        "c_nn": n * n, "c_dd": d * d, "c_dn": d * n, "c_aa": a * a, "c_an": a * n, "c_qq": q * q, "c_qn": q * n,
+    }  # fmt: skip
+    steps, index = np.unique(step, return_inverse=True)
+    columns: dict[str, Any] = {name: np.bincount(index, values) for name, values in summed.items()}
+    least, most = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
+    np.minimum.at(least, index, s["min_d"])
+    np.maximum.at(most, index, s["max_d"])
+    return Series({"step": steps, **columns, "min_d": least, "max_d": most})
+
+
+def _groups(rolled: Rollouts, *more: Array) -> tuple[Array, Array]:
+    lag = rolled.lag + rolled.in_flight if rolled.run.lag.known else np.full(len(rolled.lag), -99)
+    keys = np.stack([*more, lag, rolled.cached, rolled.in_flight, rolled.replica]).astype(np.int64)
+    rows, index = np.unique(keys, axis=1, return_inverse=True)
+    return rows, index.ravel()
+
+
+def _slices(rolled: Rollouts, s: dict[str, Array]) -> Slices:
+    (lag, cached, in_flight, replica), index = _groups(rolled)
+    n, d, a, k3 = (s[name].astype(float) for name in ("n", "sum_d", "sum_abs_d", "sum_k3"))
+    sums = np.stack([np.bincount(index, v) for v in (np.ones(len(n)), n, d, a, k3, n * n, a * a, a * n)], axis=1)
+    known = rolled.run.lag.known
+    return Slices(
+        tuple(
+            Slice(f"replica-{replica[i]}", bool(cached[i]), bool(in_flight[i]), int(lag[i]) if known else None, int(v[0]), int(v[1]), *v[2:])
+            for i, v in enumerate(sums.tolist())
+        )
+    )  # fmt: skip
+
+
+def _strata(rolled: Rollouts, s: dict[str, Array]) -> Strata:
+    (step, lag, cached, in_flight, replica), index = _groups(rolled, rolled.step)
+    n, a = s["n"].astype(float), s["sum_abs_d"].astype(float)
+    summed = {
+        "sequences": np.ones(len(n)), "tokens": n, "sum_k3": s["sum_k3"], "sum_abs_d": a, "c_nn": n * n, "c_aa": a * a, "c_an": a * n,
+    }  # fmt: skip
+    return Strata(
+        step=step,
+        lag=np.where(lag == -99, np.nan, lag).astype(float),
+        cached=cached,
+        in_flight=in_flight,
+        replica=np.array([f"replica-{code}" for code in replica], object),
+        **{name: np.bincount(index, values) for name, values in summed.items()},
+    )
+
+
+def _tokens(rolled: Rollouts) -> Tokens:
+    """The raw tokens of some prompts of every step."""
+    run, size = rolled.run, len(rolled.step)
+    prompt = np.arange(size) // run.answers
+    parts = max(1, round(rolled.r.size / KEPT))
+    keep = prompt % parts == 0 if parts > 1 else np.ones(size, bool)
+    rows = np.flatnonzero(keep)
+    count, length = len(rows), run.length
+    each = lambda values: np.repeat(np.asarray(values)[rows], length)
+    place = np.tile(np.arange(length), count)
+    r, t = rolled.r[rows].ravel().astype(float), rolled.t[rows].ravel().astype(float)
+    older = each(rolled.in_flight) & (place < length // 2)
+    version = each(rolled.step - rolled.lag) - older
+    known, nothing = run.lag.known, np.full(len(r), np.nan)
+    return Tokens(
+        step=each(rolled.step).astype(np.int64),
+        sequence=np.repeat(np.arange(count), length),
+        place=place,
+        last=place == length - 1,
+        turn_start=np.zeros(len(r), bool),
+        token_id=rolled.token[rows].ravel(),
+        r=r,
+        t=t,
+        d=t - r,
+        broken=np.zeros(len(r), bool),
+        entropy=nothing,
+        advantage=nothing,
+        lag=(each(rolled.lag) + older).astype(float) if known else nothing,
+        version=version if known else np.full(len(r), -1),
+        replica=each(rolled.replica),
+        cached=each(rolled.cached).astype(int),
+        context=np.repeat(prompt[rows], length),
+        sampling=np.full(len(r), -1),
+        length_stop=np.zeros(len(r), bool),
+    )
