@@ -129,7 +129,12 @@ def test_the_same_tokens_from_the_object_store(home_with_steps: Store, server: O
     assert (report.problem, report.moved_files, report.waiting_files, report.to_remove) == (None, 2, 0, 0)
     assert raw_paths(store) == []
     assert len(server.objects()) == 2, "one file of each kind: small ones are merged on their way"
-    assert everything(store, ask) == before
+    after = everything(store, ask)
+    # Means over all tokens: DuckDB adds in the order in which its threads are done, so the last digits differ from query to query.
+    ((means_after,), (means_before,)) = (found.pop("switches") for found in (after, before))
+    assert means_after.pop("distance") is means_before.pop("distance") is None, "no sequence has a switch"
+    assert means_after == pytest.approx(means_before, rel=1e-9)
+    assert after == before
 
 
 def test_steps_on_the_disk_and_in_the_object_store_are_one_run(
