@@ -153,6 +153,8 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                     who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
                 )
                 continue
+            if self._exchanges.is_deleted(run):
+                continue
             runs[run], strange = self._exchanges.answer(run, said["marks"], int(said["cursor"]))
             if strange:
                 self._observations.refused(

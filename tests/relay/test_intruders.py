@@ -151,7 +151,7 @@ def test_without_a_valid_token_nothing_is_taken(target, key):
     with pytest.raises((flight.FlightUnauthenticatedError, flight.FlightError, pa.ArrowException)):
         target.sync({"node": "n", "runs": {}}, key=key)
     assert not target.files
-    if len(key) < 1000:  # a header that long does not even get through HTTP/2
+    if len(key) < 1000 and key.isascii():  # others do not even get through HTTP/2
         assert "token that is missing, wrong" in target.refusals()
 
 
