@@ -59,7 +59,7 @@ class Sweeper:
         self._store = store
         self._stopping = stopping
         self._tombstones = Tombstones(store.home)
-        self._quiet: dict[str, float] = {}  # deletion → since when nothing of it was found (monotonic)
+        self._quiet: dict[str, float] = {}  # deletion → when something of it was found last (monotonic)
         self._looked: float | None = None  # at all of them
 
     def run_once(self) -> dict[str, Any]:

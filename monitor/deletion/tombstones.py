@@ -39,7 +39,7 @@ class Tombstone:
         deleted_at: when somebody asked for it.
         author: who that was, by their own word.
         writers: collectors that recorded it.
-        released_at: since when the name may be used again; None: it may not.
+        released_at: when its name was released; None: it may not be used again.
         late: segments that came after the deletion, and were removed.
         late_at: when the last of them came.
     """
@@ -73,7 +73,7 @@ class Tombstones:
         self._seen: tuple[int, Mapping[str, Tombstone]] | None = None
 
     def all(self) -> Mapping[str, Tombstone]:
-        """By run. Raises `StoreError` when they cannot be told: in doubt nothing is stored."""
+        """By run. Raises `StoreError` when they are unknown: nothing is stored then."""
         try:
             changed = self.folder.stat().st_mtime_ns
         except FileNotFoundError:
