@@ -153,7 +153,8 @@ def test_small_charts_are_downloads(seen: Watched, address: str, tmp_path: Path)
         shares = [float(row["share of tokens"]) for row in csv.DictReader(file) if row["profile"] == "Probability"]
     assert sum(shares) == pytest.approx(1)
     for picture in pictures.values():
-        assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 5_000
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size > 5_000
 
 
 def test_the_reference_policy_where_one_was_recorded(seen: Watched, address: str, artifacts: Path) -> None:
