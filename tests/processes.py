@@ -77,7 +77,7 @@ def logprobe(*arguments: str | Path, code: int = 0, **environment: str) -> subpr
     """Runs the command line in a process of its own; fails unless it exits with `code`."""
     command = [sys.executable, "-m", "logprobe.app.cli", *map(str, arguments)]
     settings = {**os.environ, **environment}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=settings)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS, env=settings)
     assert done.returncode == code, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
