@@ -205,6 +205,17 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(usage_error=parser.error)
 
 
+def _recompute(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="compute on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
 def _diagnose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument(
@@ -353,6 +364,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
         _status,
     ),
     "metrics": ("print the metrics of a run, step by step", _metrics),
+    "recompute": ("compute a run's metrics again from raw tokens, after a definition has changed", _recompute),
     "diagnose": ("show which layer is at fault, since which step, and what to do", _diagnose),
     "score": (
         "score recorded tokens again and say who departs: engine, its state, or trainer",
