@@ -103,6 +103,7 @@ def _up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--relay-port", type=port, metavar="PORT", help="receive from `logprobe relay` on other machines (default: off)"
     )
+    _also(parser, "the Compare page also offers the runs of this home or service (may be repeated; docs/scaling.md)")
     parser.add_argument(
         "--relay-address", metavar="ADDRESS", help="address to bind for --relay-port (default: 0.0.0.0)"
     )
@@ -158,7 +159,12 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _runs(parser: argparse.ArgumentParser) -> None:
+    _also(parser, "also list the runs of this home or service (may be repeated)")
     parser.add_argument("--json", action="store_true", help="a JSON array, one object per run")
+
+
+def _also(parser: argparse.ArgumentParser, words: str) -> None:
+    parser.add_argument("--also", action="append", default=[], metavar="DIR|grpc://HOST:PORT", help=words)
 
 
 def _status(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +261,10 @@ def _parity(parser: argparse.ArgumentParser) -> None:
 
 def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", metavar="RUN", nargs="+", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle"
+        "names",
+        metavar="RUN",
+        nargs="+",
+        help="a run of the home, HOME:RUN, grpc://HOST:PORT/RUN, a recorded run's folder, or a bundle",
     )
     parser.add_argument("--baseline", metavar="RUN", required=True, help="the run to compare with, given the same way")
     parser.add_argument(
@@ -272,7 +281,11 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="RUN", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle")
+    parser.add_argument(
+        "name",
+        metavar="RUN",
+        help="a run of the home, HOME:RUN, grpc://HOST:PORT/RUN, a recorded run's folder, or a bundle",
+    )
     parser.add_argument("--html", metavar="FILE", help="output file (default: RUN.html in the working directory)")
 
 
