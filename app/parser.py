@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
-from logprobe.app import alerts_parser, probe_parser, proof_parser, quarantine_parser
+from logprobe.app import alerts_parser, probe_parser, proof_parser, quarantine_parser, ray_parser
 from logprobe.app.arguments import memory, pace, port, positive, step_range
 from logprobe.collectors.relay.arguments import declare as declare_relay
 
@@ -367,6 +367,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "up": ("run the monitor service and the dashboard", _up),
     "run": ("start a training command with hooks for every framework that logprobe knows", _run),
     "relay": ("send what this machine records to a service on another machine", declare_relay),
+    "ray": ("run a relay on every node of a Ray cluster", ray_parser.declare),
     "certificate": ("make or renew the TLS certificate that the service shows to relays", _certificate),
     "relay-token": ("make, list or revoke the tokens that relays authenticate with", _relay_token),
     "token": ("show the token for making changes from other machines", _token),
