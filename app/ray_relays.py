@@ -139,7 +139,7 @@ class NodeRelay:
 
     def _last_words(self) -> str:
         lines = (self._home / LOG).read_text(errors="replace").splitlines()
-        return lines[-1][-400:] if lines else "it ended without a word"
+        return lines[-1][-400:] if lines else "the relay ended; its log is empty"
 
 
 class Relays:

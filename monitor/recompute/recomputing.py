@@ -1,6 +1,6 @@
 """`logprobe recompute`: the steps of a run, partition by partition, through a pool, into the store.
 
-Whole steps or nothing: a step some of whose raw tokens are gone keeps its statistics and is named. Partitions are read from the store
+A step some of whose raw tokens are gone keeps its statistics and is named. Partitions are read from the store
 while others are computed, and written in the order of steps as they come back, so metrics appear while later steps are still computed.
 """
 
@@ -86,6 +86,7 @@ def writer_of(home: Home) -> Iterator[Writer]:
 class _Served(Writer):
     def __init__(self, home: Home, reader: FlightReader) -> None:
         self._home, self._reader = home, reader
+        writing.sweep(home)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         return self._reader.read(name, **params)
@@ -144,9 +145,9 @@ def recompute(
     progress.of_steps, progress.of_tokens = todo.num_rows, int(pc.sum(todo["tokens"]).as_py() or 0)
     for batches in (_step_batches, *[_single_steps] * _MORE_ROUNDS):
         planned = _partitions(home, writer, run, batches(todo))
-        lost = _round(writer, planned, pool=pool, show=show, progress=progress)
-        todo = todo.filter(pc.is_in(todo["step"], value_set=pa.array(sorted(lost), pa.int64())))
-        if not lost:
+        done = _round(writer, planned, pool=pool, show=show, progress=progress)
+        todo = todo.filter(pc.invert(pc.is_in(todo["step"], value_set=pa.array(sorted(done), pa.int64()))))
+        if not todo.num_rows:
             break
     progress.kept |= dict.fromkeys(todo["step"].to_pylist(), "raw tokens are gone")
     writer.settle()
@@ -156,9 +157,10 @@ def recompute(
 def _round(
     writer: Writer, planned: Iterator[Partition], *, pool: Pool, show: Callable[[Progress], None], progress: Progress
 ) -> set[int]:
-    """Works on partitions; → steps some of whose tokens were not where they had been a moment ago."""
+    """Works on partitions; → steps that are done. Of the others some tokens were not where they had been a moment ago."""
     begun: deque[Partition] = deque()
     lost: set[int] = set()
+    done: set[int] = set()
 
     def noted() -> Iterator[Partition]:
         for partition in planned:
@@ -173,11 +175,12 @@ def _round(
             continue
         steps = [step for step in partition.steps if step not in lost]
         writer.write(computed.table, steps)
+        done.update(steps)
         progress.steps += len(steps)
         progress.sequences += computed.table.num_rows
         progress.tokens += computed.tokens
         show(progress)
-    return lost
+    return done
 
 
 def _refuse(computed: Computed) -> None:
@@ -194,7 +197,8 @@ def _refuse(computed: Computed) -> None:
 def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int]]) -> Iterator[Partition]:
     storage, digits = load(home), arithmetic()
     for steps in batches:
-        records = _placed(home, writer.read("recompute_sequences", run=run, steps=steps))
+        found = writer.read("recompute_sequences", run=run, steps=steps)
+        records = _placed(home, found.filter(pc.invert(found["gone"])))
         step = records["step"].to_numpy()
         for first, last in _row_batches(records):
             ended = set(step[first:last].tolist()) - set(step[last : last + 1].tolist())

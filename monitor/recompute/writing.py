@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +26,7 @@ from logprobe.monitor.store.store import Store
 
 WRITE: Final = "recompute.write"
 _FOLDER: Final = "recomputed"
+_LEFT_SECONDS: Final = 3600.0
 _NAME: Final = re.compile(r"[0-9a-f]{32}\.arrow")
 _SUMS: Final = ("advantage_abs_sum", "entropy_sum", "entropy_n")
 
@@ -41,6 +44,14 @@ def hand_over(home: Home, name: str, table: pa.Table) -> Path:
         writer.write_table(table)
     replace_file(path, sink.getvalue().to_pybytes())
     return path
+
+
+def sweep(home: Home) -> None:
+    """Removes what commands that were killed have left."""
+    for path in (home.path / _FOLDER).glob("*.arrow"):
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                path.unlink()
 
 
 def write(store: Store, table: pa.Table, steps: Sequence[int]) -> int:
