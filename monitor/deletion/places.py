@@ -11,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
+from logprobe.collectors.files import open_no_follow
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.settings import wandb_id
@@ -28,6 +31,7 @@ def places_of(home: Home, run: str) -> list[Path]:
     found.append(home.quarantine / file_name(name))
     found += [path for folder in _LINES for path in _of_lines(home.path / folder, name)]
     found += (home.path / "pushed" / "wandb" / "wandb").glob(f"*run-*-{wandb_id(run)}")
+    found += _recomputed(home, run)
     return [path for path in found if os.path.lexists(path)]
 
 
@@ -77,6 +81,14 @@ def remove_deserted(folder: Path, seconds: float) -> None:
         with suppress(OSError):
             if time.time() - Path(place).stat().st_mtime > seconds:
                 Path(place).rmdir()
+
+
+def _recomputed(home: Home, run: str) -> Iterator[Path]:
+    """Statistics on their way to the service; only what is in a file says of which run."""
+    for path in (home.path / "recomputed").glob("*.arrow"):
+        with suppress(OSError, pa.ArrowException), open_no_follow(path) as file, pa.ipc.open_file(file) as reader:
+            if reader.num_record_batches and run in reader.get_batch(0)["run"].to_pylist()[:1]:
+                yield path
 
 
 def _of_lines(folder: Path, name: str) -> Iterator[Path]:

@@ -146,6 +146,8 @@ class Ingester:
 
     def _without_deleted(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Removes segments of deleted runs, and returns the others."""
+        if not self._late.tombstones.all():  # as almost everywhere
+            return list(waiting)
         kept = []
         for item in waiting:
             if self._late.refused(item.where.run, item.where.writer):

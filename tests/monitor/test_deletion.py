@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import deletion_program
+import pyarrow as pa
 import pytest
 from processes import connected, end, eventually, record, start_service
 from segments import records, trained
@@ -37,6 +38,7 @@ from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers.settings import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.recompute.writing import hand_over
 from logprobe.monitor.relay.marks import Exchanges
 from logprobe.monitor.store.moved import JOINED, MOVED
 from logprobe.monitor.store.store import Store
@@ -101,6 +103,8 @@ def files_of(home: Path, run: str) -> None:
     for folder in (f"readings/{run_dir(home, run).name}/engine-0", f"pushed/wandb/wandb/offline-run-1-{wandb_id(run)}"):
         (home / folder).mkdir(parents=True)
         (home / folder / "file").write_text(run)
+    recomputed = pa.table({"run": [run], "step": [1]})
+    hand_over(Home(home), f"{len(run):032x}", recomputed)
     (home / "proof").mkdir(exist_ok=True)
     (home / "proof" / "arm.json").write_text(run)
 
@@ -186,6 +190,7 @@ def test_no_table_and_no_file_keeps_anything(filled: Path, capsys: pytest.Captur
         assert (audited["author"], audited["action"], audited["subject"]) == ("ada", "run deleted", RUN)
         assert f"rows: {sum(done['rows'].values()):,}" in audited["words"]
     assert run_dir(filled, KEPT).is_dir()
+    assert len(list((filled / "recomputed").iterdir())) == 1
     assert len(MarkFile(filled, KEPT).read_new()) == 1
     (listed,) = json.loads(logprobe(capsys, "delete", "--json", "--home", filled).out)
     assert (listed["run"], listed["author"], listed["released_at"]) == (RUN, "ada", None)
