@@ -166,7 +166,8 @@ def _record(recorder: Recorder, done: _Pass) -> None:
         "reference_logprobs": batch.ref_logprobs if pulled else None,
         "advantages": batch.advantages,
     }
-    rewards = (batch.rewards * mask).sum(1) / mask.sum(1).clamp(min=1)  # all tokens of a sequence have its reward
+    first = batch.attention_mask.argmax(1, keepdim=True)  # all tokens of a sequence have its reward, padding has 0
+    rewards = batch.rewards.gather(1, first)[:, 0]
     if batch.is_packed:
         starts = batch.seq_boundaries.tolist()
         parts = _trained(mask[0].tolist(), starts)

@@ -55,7 +55,7 @@ def batch(tokens: list[list[int]], labels: list[list[int]], **more: Any) -> Any:
     like = torch.zeros(ids.shape)
     fields = {
         "input_ids": ids, "labels": torch.tensor(labels), "old_logprobs": like - 1.5, "ref_logprobs": like, "rewards": like + 0.25,
-        "advantages": like + 2, "sentinel": False, "is_packed": False, "seq_boundaries": None, "model_version": 8,
+        "advantages": like + 2, "attention_mask": torch.ones_like(ids), "sentinel": False, "is_packed": False, "seq_boundaries": None, "model_version": 8,
     }  # fmt: skip
     return SimpleNamespace(**fields | more)
 
@@ -118,14 +118,16 @@ def test_packed_micro_batches(home: Path) -> None:
 
 
 def test_rows_that_are_padded(home: Path) -> None:
-    given = batch([[3, 4, 5, 6], [0, 3, 7, 8]], [[-100, 4, 5, 6], [-100, -100, -100, 8]])
-    given.rewards[1, 0] = 0  # padding
+    labels = [[-100, 4, 5, 6], [-100, -100, -100, 8], [-100] * 4]  # of the last one nothing is trained on
+    given = batch([[3, 4, 5, 6], [0, 3, 7, 8], [0, 0, 3, 9]], labels)
+    given.attention_mask = (given.input_ids != 0).long()
+    given.rewards *= given.attention_mask
     chosen = Trainer(kl_coef=0.1).micro_batch(given, 4)
     closed()
     trained = by_sample(home, "training")
     assert trained["pipelinerl-0-5-0"]["trainer_logprobs"] == chosen[0].tolist()
     assert trained["pipelinerl-0-5-1"]["trainer_logprobs"] == chosen[1, 2:].tolist()
-    assert [row["reward"] for row in trained.values()] == [0.25, 0.25]
+    assert [row["reward"] for row in trained.values()] == [0.25] * 3
     assert trained["pipelinerl-0-5-0"]["reference_logprobs"] == [0.0] * 3
 
 
