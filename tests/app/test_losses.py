@@ -27,7 +27,7 @@ def train(recorder: Recorder, step: int, largest: int = 3) -> None:
     recorder.training(
         step=step, sample_ids=[f"s{step}"], token_ids=[tokens], trainer_logprobs=logprobs, rollout_logprobs=logprobs
     )
-    recorder.flush()
+    recorder.flush(120)
 
 
 def said(home: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
@@ -102,7 +102,7 @@ for step in range(1, steps + 1):
     recorder.training(
         step=step, sample_ids=[f"{rank}-{step}"], token_ids=tokens, trainer_logprobs=logprobs, rollout_logprobs=logprobs
     )
-    recorder.flush()
+    recorder.flush(120)
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 recorder.close()
