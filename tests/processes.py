@@ -6,19 +6,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.collectors.errors import QueryError, ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader, connect
 
 SECONDS = 120.0  # nothing takes long on an idle machine; a busy one may take twenty times as long
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+_TIME_IS_UP = ("took longer than", "no free slot within", "took too long to answer")
 
 
 def eventually(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
@@ -30,6 +33,28 @@ def eventually(condition: Callable[[], Any], what: str, seconds: float = SECONDS
             return value
         time.sleep(0.05)
     raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+def ask_until_stopped(reader: FlightReader, label: str) -> str:
+    """Keeps an endless statement waiting or under way, whatever its time limit; the refusal that ends it."""
+    while True:
+        try:
+            reader.query(ENDLESS, label=label)
+        except (QueryError, ServiceUnavailableError) as error:
+            if not any(words in str(error) for words in _TIME_IS_UP):
+                return str(error)
+
+
+def stop_all(reader: FlightReader, threads: Mapping[str, threading.Thread]) -> None:
+    """Stops the statements with these labels until the threads that ask them have ended."""
+
+    def ended() -> bool:
+        waiting = [label for label, thread in threads.items() if thread.is_alive()]
+        for label in waiting:
+            reader.stop(label)
+        return not waiting
+
+    eventually(ended, "they can be stopped")
 
 
 def connected(home: Path) -> FlightReader:
@@ -77,7 +102,7 @@ def logprobe(*arguments: str | Path, code: int = 0, **environment: str) -> subpr
     """Runs the command line in a process of its own; fails unless it exits with `code`."""
     command = [sys.executable, "-m", "logprobe.app.cli", *map(str, arguments)]
     settings = {**os.environ, **environment}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=settings)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS, env=settings)
     assert done.returncode == code, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

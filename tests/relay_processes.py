@@ -168,8 +168,8 @@ class Proxy:
                         return self._drop(client, server)
                     if self.delay:
                         time.sleep(self.delay * self._random.random() * 2)
+                    self.passed += len(data)  # before they are: whoever has got them finds them counted
                     (server if source is client else client).sendall(data)
-                    self.passed += len(data)
                     left = None if left is None else left - len(data)
                     if left is not None and left < 0:
                         return self._drop(client, server)

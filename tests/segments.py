@@ -56,7 +56,7 @@ def sampled(sample_id: str, n: int = 4, *, version: str | None = "v1", **fields:
     return row | fields
 
 
-def on_small_disk(folder: Path, megabytes: int, script: Path, *, seconds: float = 60.0) -> str:
+def on_small_disk(folder: Path, megabytes: int, script: Path, *, seconds: float = 200.0) -> str:
     """Runs a script with a file system of this size as its argument, and returns what it printed.
 
     The file system is a real one (tmpfs) in a mount namespace of its own, so it needs no root and vanishes with the process.

@@ -77,13 +77,14 @@ def _handle(
     if not rows:
         return {"file": name, "status": "gone"}
     status, words = done
-    try:
-        do(store.home, store.home.path / name, rows[0])
-    except FileNotFoundError:
-        status, words = "gone", "removed from the list: the file no longer exists"
-    except OSError as error:
-        raise StoreError(f"{name}: cannot be moved or removed ({error}); it stays in quarantine") from error
+    # Ingest may set the file aside again at once: its row must come after this one is gone.
     with store.transaction() as cursor:
+        try:
+            do(store.home, store.home.path / name, rows[0])
+        except FileNotFoundError:
+            status, words = "gone", "removed from the list: the file no longer exists"
+        except OSError as error:
+            raise StoreError(f"{name}: cannot be moved or removed ({error}); it stays in quarantine") from error
         cursor.execute(_FORGET, {"path": name})
         about = f"{rows[0]['reason']}, {rows[0]['bytes']:,} bytes: {rows[0]['message']}"
         store.execute(cursor, "alert_audit_write", time=now, author=author, action=words, subject=name, words=about)

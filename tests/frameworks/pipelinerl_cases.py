@@ -56,6 +56,25 @@ def test_every_number_that_pipelinerl_logs(train: Any, capsys: Any) -> None:
     assert "pipelinerl" in seen.logprobe(capsys, "doctor")
 
 
+def test_an_engine_that_missed_updates_is_found(train: Any, capsys: Any) -> None:
+    healthy = train("healthy", steps=12)
+    stale = train("stale", steps=12, syncs=2)
+    assert max(values["backend.k3_kl"] for values in healthy.steps(capsys).values()) < 1e-9
+    assert healthy.diagnosed(capsys)["layer"] == "none"
+    ours = stale.steps(capsys)
+    assert ours[1]["backend.k3_kl"] < 1e-9
+    assert ours[12]["backend.k3_kl"] > 1e-4
+    found = stale.diagnosed(capsys)
+    assert found["layer"] != "none"
+    assert found["correction"]["advice"] == "do_not_enable"
+
+
+def test_a_forgotten_temperature(train: Any, capsys: Any) -> None:
+    seen = train("faulty", steps=12, engine_temperature=0.7)
+    seen.steps(capsys)
+    assert seen.causes(capsys)[:1] == ["temperature_mismatch"]
+
+
 def test_its_launcher_hands_the_hooks_on(tmp_path: Path) -> None:
     """`pipelinerl.launch` replaces `PYTHONPATH` before it starts the trainer: the first thing that its `main` makes brings our folder back."""
     words = (

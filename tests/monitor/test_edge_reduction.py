@@ -103,7 +103,8 @@ def test_the_metrics_are_those_of_all_raw_tokens(homes: Homes, name: str):
     assert {(step, metric) for step in range(STEPS) for metric in ("backend.k3_kl", "weight_lag_mean")} <= measured
     assert {key for key, value in found.items() if value is not None} == measured
     for key in measured:
-        assert found[key] == pytest.approx(expected[key], rel=1e-12, abs=1e-15), key
+        # Sequences arrive in another order, and sums of differences lose some of their digits to it.
+        assert found[key] == pytest.approx(expected[key], rel=1e-10, abs=1e-13), key
     assert expected[0, "backend.coverage"] < 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from http.client import HTTPConnection
 
 import pytest
@@ -17,7 +18,7 @@ from logprobe.monitor.service.jobs import Job
 
 
 def get(port: int, path: str = "/healthz", host: str = "127.0.0.1") -> tuple[int, dict]:
-    connection = HTTPConnection(host, port, timeout=10)
+    connection = HTTPConnection(host, port, timeout=60)
     connection.request("GET", path)
     response = connection.getresponse()
     document = json.loads(response.read())
@@ -45,9 +46,10 @@ def test_a_job_that_hangs_makes_the_service_unwell_and_one_that_goes_on_well_aga
         assert document["jobs"]["alerts"]["healthy"] is False
         go_on.set()
         thread.join()
+        begun = time.monotonic()
         job.run()
-        assert job.unwell_seconds() < 10
-        job.patience = 60.0
+        assert job.unwell_seconds() <= time.monotonic() - begun
+        job.patience = 3600.0
         assert get(server.port)[0] == 200
     finally:
         go_on.set()
@@ -66,7 +68,7 @@ def test_a_job_that_only_fails_is_not_well() -> None:
 def test_a_job_that_takes_long_is_well_as_long_as_it_gets_somewhere() -> None:
     job = Job("ingest", 1.0, dict, patience=0.0)
     assert describe([job])["healthy"] is False
-    job.patience = 60.0
+    job.patience = 3600.0
     job._succeeded = job._advanced = -1e6
     assert describe([job])["jobs"]["ingest"]["healthy"] is False
     job.beat()

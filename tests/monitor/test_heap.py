@@ -46,7 +46,7 @@ print(held, resident() - before, arenas())
 
 def run(how: str) -> tuple[int, int, int]:
     """MiB held after all but 12 of 2,400 blocks were freed, the same after `trim`, and the arenas there are."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True, timeout=120)
     held, left, arenas = map(int, done.stdout.split())
     return held, left, arenas
 

@@ -34,7 +34,7 @@ def test_a_released_home_can_be_taken_again(home: Path):
 
 
 def test_a_killed_owner_holds_nothing(home: Path):
-    code = f"import time; from logprobe.monitor.home import Home; h = Home({str(home)!r}).lock(); print('held', flush=True); time.sleep(60)"
+    code = f"import time; from logprobe.monitor.home import Home; h = Home({str(home)!r}).lock(); print('held', flush=True); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -10,6 +10,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 import pytest
+from processes import eventually
 from second_user import GROUP, MALLORY, SERVICE, TRAINER, as_user
 
 from logprobe.app.dashboard.access import token
@@ -136,8 +137,8 @@ def test_a_forged_directive_changes_no_training(home: Path, mode: int) -> None:
     with pytest.raises(DirectiveError, match=f"belongs to user {MALLORY}"):
         file.read(None)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
+        eventually(lambda: "directive_refused" in switch.health["problems"], "its thread has looked")
         assert switch.current(10) is None
-        assert "directive_refused" in switch.health["problems"]
 
 
 def test_a_directive_that_others_can_change_does_not_count_without_a_signature(home: Path) -> None:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from free_sql_homes import SECRET, contents, plant
-from processes import connected, end, eventually, logprobe, record, start_service
+from processes import (
+    ENDLESS,
+    ask_until_stopped,
+    connected,
+    end,
+    eventually,
+    logprobe,
+    record,
+    start_service,
+    stop_all,
+)
 
-from logprobe.collectors.errors import LogprobeError, QueryError, ServiceUnavailableError
+from logprobe.collectors.errors import LogprobeError, QueryError
 from logprobe.monitor.reader import FlightReader, connect
 
-ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 # DuckDB's block comments nest: the first comment ends behind "SELECT 1 -- */", and what is explained, and so run, is the COPY.
 NESTED = (
     "EXPLAIN ANALYZE /* /* */ SELECT 1 -- */ COPY (SELECT 1 AS forged) TO '{home}/raw/{target}' "
@@ -116,35 +126,30 @@ def test_a_query_that_asks_for_gibibytes_takes_neither_the_service_nor_the_host(
 def test_many_slow_queries_delay_neither_ingest_nor_the_pages_nor_others(served) -> None:
     home, _, _ = served
     refusals: list[str] = []
-
-    def ask(reader: FlightReader, number: int) -> None:
-        try:
-            reader.query(ENDLESS, label=f"slow{number}")
-        except (QueryError, ServiceUnavailableError) as error:
-            refusals.append(str(error))
-
     with connect(home) as greedy, connect(home) as other:
-        threads = [threading.Thread(target=ask, args=(greedy, number), daemon=True) for number in range(12)]
-        for thread in threads:
+
+        def ask(label: str) -> None:
+            refusals.append(ask_until_stopped(greedy, label))
+
+        labels = [f"slow{number}" for number in range(12)]
+        threads = {label: threading.Thread(target=ask, args=(label,), daemon=True) for label in labels}
+        for thread in threads.values():
             thread.start()
         time.sleep(1)
         record(home, "beside", steps=range(2))
-        eventually(lambda: other.read("cli_metrics", run="beside", first=0, last=1).num_rows, "ingest goes on", 90)
-        assert other.query("SELECT count(DISTINCT step) AS n FROM sequences WHERE run = 'beside'")["n"].to_pylist() == [
-            2
-        ]
-        assert refusals == []  # all twelve still run or wait, and another client has had its turn
-        for number in range(12):
-            eventually(lambda number=number: other.stop(f"slow{number}"), "each can be stopped")
-        for thread in threads:
-            thread.join(90)
+        seen = "SELECT count(DISTINCT step) AS n FROM sequences WHERE run = 'beside'"
+        eventually(lambda: other.read("cli_metrics", run="beside", first=0, last=1).num_rows, "ingest goes on")
+        eventually(lambda: other.query(seen)["n"].to_pylist() == [2], "another client has its turn")
+        assert refusals == []  # all twelve still run or wait
+        stop_all(other, threads)
     assert refusals == ["the query was stopped"] * 12
 
 
 def test_a_query_that_kills_its_process_harms_nobody(served) -> None:
     _, reader, process = served
     for child in process.children():
-        child.kill()
+        with suppress(psutil.NoSuchProcess):  # the one before was about to end
+            child.kill()
         eventually(lambda child=child: _is_dead(child), "it is dead")
     assert reader.query("SELECT 1 AS n")["n"].to_pylist() == [1]
 
@@ -161,14 +166,16 @@ def test_workers_end_with_a_service_that_is_killed(tmp_path: Path) -> None:
         time.sleep(0.5)
         process.kill()
         end(process)
-        eventually(lambda: not any(worker.is_running() for worker in workers), "they end, too", 90)
-        asking.join(60)
+        eventually(lambda: all(map(_is_dead, workers)), "they end, too")
+        asking.join(90)
 
 
 def _is_dead(process: psutil.Process) -> bool:
     """With all of its threads: its first one may be dead before the others are."""
-    tasks = Path(f"/proc/{process.pid}/task")
-    return not tasks.exists() or (process.status() == psutil.STATUS_ZOMBIE and len(list(tasks.iterdir())) <= 1)
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _ask_in_vain(reader: FlightReader) -> None:

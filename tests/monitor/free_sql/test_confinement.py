@@ -80,7 +80,7 @@ def attempted(tmp_path: Path, layer: str) -> tuple[list[str], set[str]]:
     outside.write_text("secret")
     (folder / "link").symlink_to(outside)
     command = [sys.executable, "-c", PROGRAM, str(folder), str(outside), layer]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     held, results = json.loads(done.stdout)
     assert (folder / "a").read_text() == "kept"
