@@ -21,12 +21,12 @@ from dashboard_process import Watched, dashboard
 from oidc_provider import CLIENT, SECRET, Provider, provider
 from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
-from ports import quiet_port
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from logprobe.app.stack import free_port
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
@@ -63,7 +63,7 @@ def type_token(page: Page, token: str) -> None:
 def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
     browser: Browser, tmp_path: Path, repository: Path, artifacts: Path
 ) -> None:
-    home, port, outside = tmp_path / "home", quiet_port(), quiet_port()
+    home, port, outside = tmp_path / "home", free_port("127.0.0.1", 0), free_port("127.0.0.1", 0)
     ingest_recorded(home, "v1-initial", before_step=12)
     public = f"http://localhost:{outside}/logprobe"
     server = documented(repository / "docs" / "security.md").replace("listen 443 ssl", f"listen 127.0.0.1:{outside}")
@@ -267,10 +267,10 @@ def _handshake(stream: str, origin: str, headers: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Provider]]:
     """A dashboard that asks for a sign-in: its address, its home, and the provider."""
-    home, port = tmp_path_factory.mktemp("signed") / "home", quiet_port()
+    home, port = tmp_path_factory.mktemp("signed") / "home", free_port("127.0.0.1", 0)
     ingest_recorded(home, "v1-initial", before_step=12)
     address = f"http://localhost:{port}/logprobe"
-    with provider(quiet_port(), f"{address}/oauth2callback") as known:
+    with provider(free_port("127.0.0.1", 0), f"{address}/oauth2callback") as known:
         auth = {
             "redirect_uri": f"{address}/oauth2callback",
             "cookie_secret": "0123456789abcdef" * 4,

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from ports import quiet_port
 from processes import end, eventually, logprobe, record, start_service
 
+from logprobe.app.stack import free_port
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.reader import connect
 
@@ -22,7 +22,7 @@ def test_a_trainer_elsewhere_hears_of_directives_through_the_service(
     monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
     monkeypatch.setenv("LOGPROBE_DIRECTIVE_KEY", "a key that both sides know")
     record(home, RUN, steps=range(10))
-    port = quiet_port()
+    port = free_port("127.0.0.1", 0)
     process = start_service(home, f"--port={port}")
     try:
         eventually(lambda: "toy" in runs(home), "the run is known")
@@ -53,7 +53,7 @@ def test_a_trainer_elsewhere_hears_of_directives_through_the_service(
 def test_without_the_token_or_with_another_key_nothing_is_believed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
     record(home, RUN, steps=range(10))
-    port = quiet_port()
+    port = free_port("127.0.0.1", 0)
     process = start_service(home, f"--port={port}")
     try:
         eventually(lambda: "toy" in runs(home), "the run is known")
