@@ -127,6 +127,7 @@ class Writer:
     def _finish(self) -> None:
         self._segment_writer.hurry()
         self._cycle()
+        self.thread_seconds = time.thread_time()
         self._add_row("health", self._health_row(Problem("closed", "info", "closed cleanly"), self._snapshot()))
         self._write_all(last=True)
         if not self._durable:

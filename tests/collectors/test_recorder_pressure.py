@@ -7,12 +7,13 @@ import logging
 import os
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import full_disk_program
 import numpy as np
 import pytest
+from processes import eventually
 from spool_contents import by_sample, health_events, rows, segments
 
 from logprobe.collectors import Recorder
@@ -31,7 +32,7 @@ def full_disk(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     command = [*unshare, sys.executable, str(PROGRAM), str(mount)]
     environment = {**os.environ, "COPY_TO": str(copy)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), copy
 
@@ -100,7 +101,7 @@ print(record(recorder, 1), recorder.flush(), recorder.close(), recorder.health["
 
 def test_a_limit_of_the_file_size_is_a_full_disk_for_raw_tokens_only(home: Path):
     command = [sys.executable, "-c", RECORD_WITH_LIMIT, str(home), str(PROGRAM.parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.startswith("True False")
     assert not rows(home, "training")
     assert len(by_sample(home, "statistics")) == 4  # small enough, and tried at once
@@ -125,7 +126,8 @@ def batch(step: int, rows_: int = 4, time_: int = 50, **changes) -> dict:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry after a tenth of the usual pauses."""
+    """Retry after a tenth of the usual pauses; what repeats is said once, however slow the machine."""
+    monkeypatch.setattr("logprobe.collectors.health.REPEAT_SECONDS", 3600.0)
     monkeypatch.setattr("logprobe.collectors.spool.segment_writer._FIRST_PAUSE", 0.05)
     monkeypatch.setattr("logprobe.collectors.spool.segment_writer._LONGEST_PAUSE", 0.2)
 
@@ -142,11 +144,10 @@ def test_a_home_that_cannot_be_written_and_then_can(tmp_path: Path, caplog: pyte
             assert recorder.step(step, loss=1.0)
         assert recorder.flush() is False
         assert str(blocker) in recorder.health["disk"]
-        time.sleep(0.3)
+        before = recorder.health["problems"]["disk_refused"]
+        eventually(lambda: recorder.health["problems"]["disk_refused"] > before + 1, "the disk is tried again")
         blocker.unlink()
-        deadline = time.monotonic() + 20
-        while recorder.health["disk"] != "ok" and time.monotonic() < deadline:
-            time.sleep(0.02)
+        eventually(lambda: recorder.health["disk"] == "ok", "the disk takes it")
         assert recorder.training(**batch(5))
         assert recorder.flush()
     assert set(by_sample(home, "statistics")) == {f"{step}/{row}" for step in range(5) for row in range(4)}
@@ -203,7 +204,7 @@ def test_one_failure_of_a_network_disk_costs_nothing(home: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("hurried")
 def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("logprobe.collectors.recorder.writer.RETAINED_BYTES", 100_000)
+    monkeypatch.setattr("logprobe.collectors.recorder.writer.RETAINED_BYTES", 400_000)
     monkeypatch.setattr("logprobe.collectors.recorder.writer._RETAINED_ROWS", 100)
     blocker = tmp_path / "blocker"
     blocker.write_text("")
@@ -212,14 +213,12 @@ def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch
         for step in range(300):
             recorder.training(**batch(step, rows_=16, time_=2))
             recorder.step(step, loss=0.0)
-            if step % 20 == 0:
+            if step % 4 == 0:  # statistics are dropped by the piece, and a piece has the steps between two flushes
                 recorder.flush()
         recorder.flush()
         dropped = recorder.health["dropped"]
         blocker.unlink()
-        deadline = time.monotonic() + 20
-        while recorder.health["disk"] != "ok" and time.monotonic() < deadline:
-            time.sleep(0.02)
+        eventually(lambda: recorder.health["disk"] == "ok", "the disk takes it")
     kept = by_sample(home, "statistics")
     assert dropped["statistics_dropped"]["sequences"] + len(kept) == 300 * 16
     assert 50 < len(kept) < 1000
@@ -231,20 +230,23 @@ def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch
 # --- A host that is faster than the disk ---
 
 
-def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    write = SegmentWriter.write
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A disk that takes nothing until this is set."""
+    write, ready = SegmentWriter.write, threading.Event()
 
     def slow(self, kind, table):
-        time.sleep(seconds)
+        ready.wait()
         return write(self, kind, table)
 
     monkeypatch.setattr(SegmentWriter, "write", slow)
+    return ready
 
 
-def test_beyond_half_the_queue_raw_tokens_give_way_to_statistics(home: Path, monkeypatch: pytest.MonkeyPatch):
-    slow_disk(monkeypatch, 0.1)
+def test_beyond_half_the_queue_raw_tokens_give_way_to_statistics(home: Path, disk: threading.Event):
     with Recorder(home, "run", queue_bytes=4 << 20, flush_interval=0.01, segment_tokens=20_000) as recorder:
         accepted = [recorder.training(**batch(step, rows_=8, time_=1000)) for step in range(60)]
+        disk.set()
         flushed = recorder.flush()
         health = recorder.health
     names = {f"{step}/{row}" for step, ok in enumerate(accepted) for row in range(8) if ok}
@@ -260,16 +262,13 @@ def test_beyond_half_the_queue_raw_tokens_give_way_to_statistics(home: Path, mon
     assert "queue_bytes" in event["message"]
 
 
-def test_a_call_never_waits_for_a_slow_disk(home: Path, monkeypatch: pytest.MonkeyPatch):
-    slow_disk(monkeypatch, 1.0)
+def test_a_call_never_waits_for_a_slow_disk(home: Path, disk: threading.Event):
     recorder = Recorder(home, "run", queue_bytes=1 << 20, flush_interval=0.01)
-    durations = []
-    for step in range(200):
-        started = time.perf_counter()
+    for step in range(200):  # each would wait for ever
         recorder.training(**batch(step, time_=500))
-        durations.append(time.perf_counter() - started)
-    assert sorted(durations)[-3] < 0.1
-    recorder.close(0.1)
+    assert recorder.close(0.1) is False
+    disk.set()
+    recorder.close(90)
     assert recorder.health["dropped"]["queue_full"]["calls"] > 0
 
 
@@ -298,7 +297,7 @@ before = resident()
 highest, refused, calls = before, 0, 0
 recorder = Recorder(home, "run", queue_bytes=megabytes << 20)
 ends = time.monotonic() + 4
-while time.monotonic() < ends:
+while time.monotonic() < ends or not refused or calls - refused <= 50:
     refused += not recorder.training(step=calls, sample_ids=names, **batches[calls % 5])
     calls += 1
     if calls % 10 == 0:
@@ -311,7 +310,11 @@ print(calls, refused, highest - before, resident() - before, recorder.health["wr
 def test_a_flood_fills_the_stated_memory_and_no_more(home: Path):
     megabytes = 48
     done = subprocess.run(
-        [sys.executable, "-c", FLOOD, str(home), str(megabytes)], capture_output=True, text=True, timeout=90, check=True
+        [sys.executable, "-c", FLOOD, str(home), str(megabytes)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
     )
     calls, refused, growth, left, written = (float(word) for word in done.stdout.split())
     assert refused > 0, "the flood was none"

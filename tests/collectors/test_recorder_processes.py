@@ -19,6 +19,8 @@ import os, sys, threading, time
 from pathlib import Path
 import numpy as np
 from logprobe.collectors import Recorder
+from logprobe.collectors.recorder import runtime
+runtime.EXIT_SECONDS = runtime._FORK_SECONDS = 60.0  # the disk and the processor are busy with other tests
 home = sys.argv[1]
 
 def record(recorder, name, time=8):
@@ -32,7 +34,7 @@ def run(
     home: Path,
     code: str,
     *,
-    seconds: float = 60,
+    seconds: float = 120,
     check: int | None = 0,
     python: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
@@ -113,7 +115,7 @@ assert recorder.flush()
 record(recorder, "b")
 os._exit(7)
 """
-    run(home, code, check=7, seconds=60)
+    run(home, code, check=7)
     assert set(by_sample(home, "training")) == {"a"}
 
 
@@ -143,7 +145,7 @@ threading.Thread(target=lambda: (time.sleep(0.3), print(record(recorder, "thread
 )
 def test_a_host_that_fails_does_not_look_finished(home: Path, code: str, failed: list[str]):
     command = [sys.executable, "-c", PRELUDE + code, str(home)]
-    subprocess.run(command, capture_output=True, timeout=60, check=False)
+    subprocess.run(command, capture_output=True, timeout=120, check=False)
     messages = [row["message"] for row in health_events(home).get("host_failed", [])]
     assert messages == [f"the recording process ended with {error}" for error in failed]
     assert by_sample(home, "training")  # and what it had recorded is there
@@ -151,16 +153,14 @@ def test_a_host_that_fails_does_not_look_finished(home: Path, code: str, failed:
 
 def test_a_disk_that_hangs_holds_the_exit_up_for_a_bounded_time(home: Path):
     code = """
-from logprobe.collectors.spool import segments as spool
+runtime.EXIT_SECONDS = 5.0
 recorder = Recorder(home, "run")
 assert recorder.flush()
 os.fsync = lambda descriptor: time.sleep(1000)
 record(recorder, "a")
 assert recorder.flush(0.2) is False
 """
-    started = time.monotonic()
-    run(home, code, seconds=60)
-    assert time.monotonic() - started < 60  # not 1,000
+    run(home, code)  # not 1,000 seconds
 
 
 # --- Forks ---
@@ -198,6 +198,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 def test_locks_held_while_forking_do_not_stop_the_child(home: Path):
     code = """
+runtime._FORK_SECONDS = 2.0  # its thread may wait for one of the locks
 recorder = Recorder(home, "run")
 room = recorder._room
 locks = [room._starting, room.call_queue._lock, room.call_queue.budget.lock, room.call_queue.health._lock]
@@ -205,7 +206,7 @@ for lock in locks:
     lock.acquire()
 child = os.fork()
 if child == 0:
-    os._exit(0 if record(recorder, "child") and recorder.flush(20) else 1)
+    os._exit(0 if record(recorder, "child") and recorder.flush(100) else 1)
 for lock in locks:
     lock.release()
 assert os.waitpid(child, 0)[1] == 0
@@ -231,7 +232,7 @@ for number in range(6):
     time.sleep(0.02)
     child = os.fork()
     if child == 0:
-        os._exit(0 if record(recorder, f"child {number}") and recorder.flush(20) else 1)
+        os._exit(0 if record(recorder, f"child {number}") and recorder.flush(100) else 1)
     assert os.waitpid(child, 0)[1] == 0
 stop = True
 for thread in threads: thread.join()
@@ -254,7 +255,7 @@ for number in range(12):
     time.sleep(0.02)
     child = os.fork()
     if child == 0:
-        os._exit(0 if record(recorder, f"child {number}") and recorder.flush(15) else 1)
+        os._exit(0 if record(recorder, f"child {number}") and recorder.flush(100) else 1)
     children.append(child)
 assert [os.waitpid(child, 0)[1] for child in children] == [0] * 12
 assert recorder.close()
@@ -288,7 +289,7 @@ if __name__ == "__main__":
     assert [process.exitcode for process in processes] == [0, 0]
 """
     )
-    subprocess.run([sys.executable, program, str(home)], timeout=60, check=True)
+    subprocess.run([sys.executable, program, str(home)], timeout=120, check=True)
     assert set(by_sample(home, "training")) == {"worker 0", "worker 1"}
     assert len(health_events(home)["closed"]) == 3
 
@@ -298,6 +299,8 @@ def test_a_forked_process_that_imports_the_recorder_itself_ends_in_order(home: P
 import multiprocessing, sys
 def work(home):
     from logprobe.collectors import Recorder
+    from logprobe.collectors.recorder import runtime
+    runtime.EXIT_SECONDS = 60.0
     recorder = Recorder(home, "run", flush_interval=60)
     recorder.training(step=1, sample_ids=["a"], token_ids=[[1]], trainer_logprobs=[[-1.0]])
 process = multiprocessing.get_context("fork").Process(target=work, args=sys.argv[1:])
@@ -305,7 +308,7 @@ process.start()
 process.join(90)
 assert process.exitcode == 0
 """
-    subprocess.run([sys.executable, "-c", code, str(home)], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code, str(home)], timeout=120, check=True)
     assert set(by_sample(home, "training")) == {"a"}
     assert "closed" in health_events(home)
 
@@ -319,7 +322,7 @@ class Actor:
     def step(self): return record(self.recorder, "actor") and self.recorder.flush()
 recorder = Recorder(home, "run", rank=4, flush_interval=60)
 text = base64.b64encode(cloudpickle.dumps(Actor(recorder))).decode()
-worker = "import base64, sys, time, cloudpickle; actor = cloudpickle.loads(base64.b64decode(sys.argv[1])); print(actor.step(), flush=True); time.sleep(60)"
+worker = "import base64, sys, time, cloudpickle; actor = cloudpickle.loads(base64.b64decode(sys.argv[1])); print(actor.step(), flush=True); time.sleep(200)"
 process = subprocess.Popen([sys.executable, "-c", worker, text], stdout=subprocess.PIPE, text=True)
 print(process.stdout.readline().strip())
 process.terminate()
@@ -375,8 +378,10 @@ from logprobe.collectors.recorder import writer
 writer.HEARTBEAT_SECONDS = 0.1
 recorder = Recorder(home, "run", flush_interval=0.05)
 record(recorder, "a")
-deadline = time.monotonic() + 20
-while recorder.health["written"]["rows"] < 5 and time.monotonic() < deadline:
+while recorder.health["written"]["tokens"] < 8:
+    time.sleep(0.02)
+rows = recorder.health["written"]["rows"]
+while recorder.health["written"]["rows"] < rows + 3:  # heartbeats since then
     time.sleep(0.02)
 os.kill(os.getpid(), 9)
 """

@@ -64,7 +64,7 @@ with Recorder({str(home)!r}, "there", worst_sequences=0) as recorder:
     recorder.training(**call(3))
 """
     environment = {**os.environ, "LOGPROBE_RAW_FRACTION": "0.3"}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)
     assert set(by_sample(home, "training")) == names_below(0.3, [f"3/{row}" for row in range(40)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -111,6 +112,7 @@ def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: st
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.75, middle)
     expect(page.locator(".lp-heat .lp-cursor")).to_contain_text(re.compile(r"steps? .* tokens"))
+    expect(page.locator(".lp-chart .lp-cursor")).to_contain_text("step ")  # the chart above shows the same step
     page.mouse.move(box["x"] + box["width"] * 0.25, middle)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
@@ -127,6 +129,32 @@ def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: st
     page.keyboard.press("0")
     expect(page.locator(".lp-profiles")).to_contain_text("steps 0–139", timeout=SLOW)
     expect(page.locator(".lp-heat .lp-reset")).to_be_hidden()
+    page.get_by_label("x axis").select_option("tokens")
+    expect(plot).to_contain_text("tokens trained on", timeout=SLOW)
+
+
+def test_small_charts_are_downloads(seen: Watched, address: str, tmp_path: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=mismatch&run=raw-growth")
+    page.wait_for_selector(".lp-bar-value", state="attached", timeout=SLOW)
+    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)
+    tables, pictures = {}, {}
+    for panel in ("heat", "profiles"):
+        for name, found in (("CSV", tables), ("PNG", pictures)):
+            with page.expect_download(timeout=SLOW) as waiting:
+                page.locator(f".lp-{panel}").get_by_role("button", name=name).click()
+            waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
+            found[panel] = tmp_path / waiting.value.suggested_filename
+    with tables["heat"].open(newline="") as file:
+        bins = list(csv.DictReader(file))
+    by_steps = {row["first step"]: int(row["tokens of these steps"]) for row in bins}
+    assert sum(int(row["tokens"]) for row in bins) == sum(by_steps.values()) > 0
+    with tables["profiles"].open(newline="") as file:
+        shares = [float(row["share of tokens"]) for row in csv.DictReader(file) if row["profile"] == "Probability"]
+    assert sum(shares) == pytest.approx(1)
+    for picture in pictures.values():
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size > 5_000
 
 
 def test_the_reference_policy_where_one_was_recorded(seen: Watched, address: str, artifacts: Path) -> None:

@@ -2,10 +2,11 @@
 // crosshair reads every row at once, where plotly's hover boxes would cover what they describe. What the reader chose is in the
 // address (chart_state.js); the server is asked only for what a long run's thinned lines do not have.
 import { listen } from "./address.js";
-import { axisOf, nearest, stepsBetween } from "./axis.js";
+import { axisOf, nearest, placeOf, stepsBetween } from "./axis.js";
 import { read, within, zoomTo } from "./chart_state.js";
-import { headings, show, tools, toolbar } from "./chart_parts.js";
+import { headings, look, show, tools, toolbar } from "./chart_parts.js";
 import { shortcuts } from "./chart_keys.js";
+import { hear, leave } from "./cursor.js";
 import { node } from "./dom.js";
 import { receive } from "./exports.js";
 import { figureOf } from "./figure.js";
@@ -44,6 +45,7 @@ export function close(_root, view) {
   view.deaf?.();
   for (const name of ENDS) removeEventListener(name, view.release);
   withdraw(view);
+  leave(view);
   clearTimeout(view.question);
   if (view.gd && globalThis.Plotly) globalThis.Plotly.purge(view.gd);
 }
@@ -63,7 +65,8 @@ function build(root, view) {
   view.frame.addEventListener("pointerdown", (event) => { view.pressed = event.pointerType !== "touch"; point(view, event); });
   view.release = () => { view.pressed = false; redraw(view); };
   for (const name of ENDS) addEventListener(name, view.release);
-  view.frame.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") show(view, null); });
+  view.frame.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") look(view, null); });
+  hear(view, (step) => { if (view.drawn) show(view, step === null ? null : { run: 0, step, place: placeOf(view.axis.trends[0], step) }); });
   view.deaf = listen(() => redraw(view));
   shortcuts(view);
 }
@@ -141,5 +144,5 @@ function point(view, event) {
   if (!axis || !view.axis) return;
   const place = axis.p2d(event.clientX - view.gd.getBoundingClientRect().left - axis._offset);
   view.row = event.clientY - view.gd.getBoundingClientRect().top;
-  show(view, nearest(view.axis, place));
+  look(view, nearest(view.axis, place));
 }

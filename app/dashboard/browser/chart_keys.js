@@ -1,33 +1,26 @@
 // The chart by keyboard: zoom, crosshair, marks, scales, exports.
 import { placeOf } from "./axis.js";
-import { show, speak } from "./chart_parts.js";
+import { look, speak } from "./chart_parts.js";
 import { AXES, SMOOTHINGS, drawOver, isLog, scaleAs, smoothOver, zoomTo } from "./chart_state.js";
 import { saveCsv, savePng, visible } from "./exports.js";
-import { offer } from "./keys.js";
+import { offer, plotKeys } from "./keys.js";
 import { toMark } from "./marks.js";
-
-const FACTOR = 2;
 
 // Offers the chart's keys, the newest offer first: the chart that was touched last has them.
 export function shortcuts(view) {
   const keys = [
-    { keys: ["+", "="], words: "zoom in, around the crosshair", run: () => zoom(view, 1 / FACTOR) },
-    { keys: ["-"], words: "zoom out", run: () => zoom(view, FACTOR) },
-    { keys: ["0"], words: "all steps", run: () => zoomTo(null) },
+    ...plotKeys({ zoom: (factor) => zoom(view, factor), all: () => zoomTo(null), csv: () => saveCsv(view), png: () => savePng(view) }),
     { keys: ["l"], words: "y axis of the row under the pointer: logarithmic or linear", run: () => otherScale(view) },
     { keys: ["x"], words: "next x axis: steps, tokens, time, since the onset", run: () => nextAxis(view) },
     { keys: ["s"], words: "more smoothing, then none", run: () => smoothOver(following(SMOOTHINGS, view.state.smooth)) },
-    { keys: ["e"], words: "export what is shown as CSV", run: () => saveCsv(view) },
-    { keys: ["p"], words: "export the picture as PNG", run: () => savePng(view) },
     { keys: ["[", "]"], words: "crosshair to the previous or next mark", run: (key) => toMark(view, key === "[" ? -1 : 1) },
-    { keys: ["←", "→"], words: "crosshair one step (with shift: ten), once the chart has the focus" },
   ].map(({ run, ...rest }) => ({ ...rest, run: run && ((key) => { if (view.drawn) run(key); }) }));
   const take = () => offer(view, "Charts", keys);
   take();
   view.frame.addEventListener("focusin", take);
   view.frame.addEventListener("pointerenter", take);
   view.frame.addEventListener("keydown", (event) => move(view, event));
-  view.frame.addEventListener("blur", () => { show(view, null); if (view.tip) view.tip.hidden = true; });
+  view.frame.addEventListener("blur", () => { look(view, null); if (view.tip) view.tip.hidden = true; });
 }
 
 const following = (list, value) => list[(list.indexOf(value) + 1) % list.length];
@@ -54,7 +47,7 @@ function move(view, event) {
   const now = view.at ? inside.findIndex((at) => trend.steps[at] >= view.at.step) : way > 0 ? -1 : inside.length;
   const next = inside[Math.max(0, Math.min(inside.length - 1, now + way * (event.shiftKey ? 10 : 1)))];
   view.tip.hidden = true;
-  show(view, { run: view.at?.run ?? 0, step: trend.steps[next], place: placeOf(trend, trend.steps[next]) });
+  look(view, { run: view.at?.run ?? 0, step: trend.steps[next], place: placeOf(trend, trend.steps[next]) });
   speak(view);
 }
 

@@ -1,6 +1,7 @@
 // What stands around the figure: legend, choices, headings with the values under the crosshair.
 import { beside, rangeOf } from "./axis.js";
 import { AXES, SMOOTHINGS, drawOver, hide, isLog, noteOf, scaleAs, smoothOver, zoomTo } from "./chart_state.js";
+import { point } from "./cursor.js";
 import { focusedKey, node } from "./dom.js";
 import { saveCsv, savePng } from "./exports.js";
 import { integer, number } from "./format.js";
@@ -91,6 +92,12 @@ function readout(view, row, line) {
   view.readouts.push({ value, row, line });
   return node("span", { class: `lp-readout${view.state.hide.includes(line.role) ? " lp-off" : ""}` }, swatch(line.color, line.dash),
     row.lines.length > 1 ? node("span", { class: `lp-role lp-role-${known ? "known" : "own"}`, text: line.name }) : null, value);
+}
+
+// The reader's own crosshair: the page's other charts follow to the same step of the first run.
+export function look(view, cursor) {
+  show(view, cursor);
+  point(view, cursor?.run === 0 ? cursor.step : null);
 }
 
 // Values at the step under the crosshair, or the newest ones when it is elsewhere (null).

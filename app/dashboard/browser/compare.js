@@ -1,8 +1,8 @@
 // Runs against a baseline: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently.
 // A part is redrawn only when its data changed, so that an open menu, a selection or a place in a table is never lost.
-import { drawCharts, sample, watchCharts } from "./compare_charts.js";
-import { savePicture } from "./compare_picture.js";
+import { drawCharts } from "./compare_charts.js";
 import { download, node } from "./dom.js";
+import { closePlots, sample, savePng } from "./plots.js";
 
 const MARKS = { worse: "▼", better: "▲", same: "=", differs: "≠", unknown: "?" };
 
@@ -23,7 +23,7 @@ export function update(root, view) {
 }
 
 export function close(_root, view) {
-  view.unwatch?.();
+  closePlots(view);
 }
 
 function build(root, view) {
@@ -32,7 +32,6 @@ function build(root, view) {
   const names = ["choice", "verdicts", "matrix", "adder", "charts", "onsets", "settings", "elsewhere"];
   for (const name of names) view.parts[name] = { place: node("div", { class: `lp-compare-${name}` }) };
   root.replaceChildren(node("section", { class: "lp lp-report lp-compare", "aria-label": "comparison" }, ...names.map((name) => view.parts[name].place)));
-  view.unwatch = watchCharts(view);
 }
 
 function part(view, name, data, draw) {
@@ -101,7 +100,7 @@ const wish = (id, words, view, what = "the comparison") =>
   node("button", { type: "button", "aria-label": `download ${words}`, title: `download ${what} as one ${words} file`, text: words, onclick: () => view.send("do", { id, at: Date.now() }) });
 
 const picture = (view) =>
-  node("button", { type: "button", "aria-label": "download PNG", title: "download the charts as one PNG file", text: "PNG", onclick: () => savePicture(view) });
+  node("button", { type: "button", "aria-label": "download PNG", title: "download the charts as one PNG file", text: "PNG", onclick: () => { if (view.kit) savePng(view.kit); } });
 
 function hand(view, file) {
   view.given = file.at;

@@ -1,120 +1,172 @@
-// How tokens spread over the log-ratio, step by step: one pixel of a canvas per column and bin, stretched to the frame; lines, axes
-// and gaps lie over it. A drag chooses steps for the whole page.
-import { put } from "./address.js";
+// How tokens spread over the log-ratio, step by step: a picture of one pixel per column and bin, stretched to where these steps are on
+// the page's x axis; lines, axes and gaps lie over it. A drag chooses steps for the whole page.
+import { listen, put } from "./address.js";
+import { axisOf, placeOf, stepsBetween } from "./axis.js";
+import { read } from "./chart_state.js";
 import { older, pairs } from "./choice.js";
 import { node, svg } from "./dom.js";
-import { integer, number } from "./format.js";
-import { unpackArray } from "./traces.js";
+import { compact, integer, number } from "./format.js";
+import { label } from "./plot.js";
+import { closePlots, plots } from "./plots.js";
+import { lowerBound, unpackArray } from "./traces.js";
+import { ticks } from "./ticks.js";
 
-const DRAG_PIXELS = 5;
+const HEIGHT = 334;
+const BELOW = 36;
 const SOFTER = 0.5; // power of a share that decides its shade: tails are what one looks for
-const TICKS = [1, 2, 5];
+const FINE = 4; // pixels of the picture per column where columns are not equally wide
+const LETTER = 6.4; // pixels, about
 
 export function update(root, view) {
+  view.root = root;
+  view.deaf ??= listen(() => { if (view.axis && axisOf([view.place], read().x).shown !== view.axis.shown) draw(view); });
   if (view.version === view.data.version) return;
   view.version = view.data.version;
-  if (!view.frame) build(root, view);
   const { data } = view;
   view.columns = Math.floor((data.last - data.first) / data.width) + 1;
   view.tokens = unpackArray(data.tokens);
   view.totals = Array.from({ length: view.columns }, (_, column) => view.tokens.subarray(column * data.rows, (column + 1) * data.rows).reduce((sum, each) => sum + each, 0));
-  view.hint.textContent = data.axis;
-  paint(view);
-  overlay(view);
-  axes(view);
-  view.tools.replaceChildren(pairs(view), legend(view), ...[older(data)].filter(Boolean), view.cursor,
-    node("button", { class: "lp-reset", type: "button", hidden: data.whole, text: "reset zoom", onclick: () => put({ steps: null }) }));
-  view.note.textContent = data.note;
-  view.note.hidden = !data.note;
-  view.frame.setAttribute("aria-label", `${data.alt} Arrow keys read it.`);
-  show(view, null);
+  view.place = { ...data.places, steps: unpackArray(data.places.steps), tokens: unpackArray(data.places.tokens), time: unpackArray(data.places.time) };
+  draw(view);
 }
 
-function build(root, view) {
-  view.hint = node("span", { class: "lp-hint" });
-  view.tools = node("div", { class: "lp-tools-line" });
-  view.cursor = node("span", { class: "lp-cursor", "aria-live": "polite" });
-  view.canvas = node("canvas", { class: "lp-heat-cells", "aria-hidden": "true" });
-  view.over = node("div", { class: "lp-heat-over", "aria-hidden": "true" });
-  view.cross = node("i", { class: "lp-heat-cross", hidden: true });
-  view.brush = node("i", { class: "lp-heat-brush", hidden: true });
-  view.frame = node("div", { class: "lp-heat-plot", tabindex: 0, role: "group", "aria-roledescription": "heatmap" }, view.canvas, view.over, view.cross, view.brush);
-  view.down = node("div", { class: "lp-heat-y", "aria-hidden": "true" });
-  view.along = node("div", { class: "lp-heat-x", "aria-hidden": "true" });
-  view.note = node("p", { class: "lp-absent" });
-  root.replaceChildren(node("section", { class: "lp lp-heat" }, node("h2", { class: "lp-title" }, "Log-ratio density", view.hint), view.tools,
-    node("div", { class: "lp-heat-frame" }, view.down, view.frame, view.along), view.note));
-  const { frame } = view;
-  frame.addEventListener("pointermove", (event) => move(view, event));
-  frame.addEventListener("pointerdown", (event) => press(view, event));
-  frame.addEventListener("pointerup", (event) => release(view, event));
-  frame.addEventListener("pointercancel", () => { view.start = null; view.brush.hidden = true; });
-  frame.addEventListener("pointerleave", () => show(view, null));
-  frame.addEventListener("dblclick", () => put({ steps: null }));
-  frame.addEventListener("keydown", (event) => keys(view, event));
+export function close(_root, view) {
+  view.deaf?.();
+  closePlots(view);
 }
+
+function draw(view) {
+  const { data } = view;
+  view.axis = axisOf([view.place], read().x);
+  view.edges = edgesOf(view);
+  view.image = painted(view);
+  const kit = plots(view, groupOf(view));
+  const [made] = kit.figures;
+  view.root.replaceChildren(node("section", { class: "lp lp-heat" }, node("h2", { class: "lp-title" }, "Log-ratio density", node("span", { class: "lp-hint", text: data.axis })),
+    node("div", { class: "lp-tools-line" }, pairs(view), legend(view), ...[older(data)].filter(Boolean), kit.tools), made.element,
+    node("p", { class: "lp-absent", hidden: !data.note, text: data.note })));
+}
+
+// Where columns begin on the axis, and where the last one ends. A column is drawn from half a step before its first one.
+export function edgesOf({ data, axis, columns }) {
+  const [trend] = axis.trends;
+  const first = (column) => data.first + column * data.width;
+  if (trend.offset !== null) return Array.from({ length: columns + 1 }, (_, column) => Math.min(first(column), data.last + 1) - 0.5 - trend.offset);
+  return Array.from({ length: columns + 1 }, (_, column) => (placeOf(trend, Math.min(first(column), data.last + 1) - 1) + placeOf(trend, Math.min(first(column), data.last + 1))) / 2);
+}
+
+function groupOf(view) {
+  const { data, axis, edges } = view;
+  const whole = [edges[0], edges.at(-1) > edges[0] ? edges.at(-1) : edges[0] + 1];
+  const middles = Array.from({ length: view.columns }, (_, column) => (edges[column] + edges[column + 1]) / 2);
+  const columnOf = (at) => Math.min(Math.max(lowerBound(edges, at) - 1, 0), view.columns - 1);
+  const row = (kit) => Math.floor(kit.up * data.rows);
+  return {
+    name: `${data.places.name}-density-${data.pair}`, title: `${data.places.name}, density of ${data.axis}`, whole, zoomed: !data.whole, view: data.whole ? "" : `steps ${integer(data.first)} – ${integer(data.last)}`,
+    axis: { column: "step", position: (at) => position(axis, at), ticks: ([low, high], count) => ticks(low, high, count, axis.trends[0].offset === null ? 0 : 1).map((value) => [value, position(axis, value)]) },
+    steps: { of: (at) => middle(stepsOf(view, columnOf(at))), at: (step) => { const column = Math.floor((step - data.first) / data.width); return middles[column] ?? null; } },
+    zoom: { asked: () => null, put: (range) => put({ steps: range && stepsIn(view, range)?.join(":") }) }, fixed: false,
+    words: (at, kit) => `${named(stepsOf(view, columnOf(at)))} · ${described(view, { column: columnOf(at), row: row(kit) })}`,
+    csv: () => csv(view), png: { columns: 1, width: 900 },
+    charts: [{
+      title: "", head: node("figcaption"), alt: `${data.alt} Arrow keys read it.`, height: HEIGHT, below: BELOW, picture: "lp-heat-plot", rows: data.rows, stops: middles,
+      panes: [{ bare: true, under: (x, _y, pane) => overlay(view, x, pane), over: (_x, _y, pane) => sides(view, pane) }],
+    }],
+  };
+}
+
+const middle = ([from, to]) => Math.floor((from + to) / 2);
+
+const position = (axis, at) => (axis.shown === "tokens" ? compact(at) : axis.shown === "time" ? number(at) : integer(at));
 
 // --- Drawing ---
 
-function paint(view) {
+// Columns of equal width are a pixel each; on other axes each pixel is the column that is there.
+function painted(view) {
   const { rows, ramp } = view.data;
+  const { edges, columns } = view;
+  const even = view.axis.trends[0].offset !== null;
+  const wide = even ? columns : FINE * columns;
   const shades = ramp.map((color) => [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16)));
-  const middle = (rows - 1) / 2; // holds all smaller |d|, often most of the tokens: it alone may be darker than the scale
-  view.top = view.tokens.reduce((top, tokens, at) => (at % rows === middle ? top : Math.max(top, tokens / (view.totals[Math.floor(at / rows)] || 1))), 0) || 1;
-  view.canvas.width = view.columns;
-  view.canvas.height = rows;
-  const context = view.canvas.getContext("2d");
-  const image = context.createImageData(view.columns, rows);
-  view.tokens.forEach((tokens, at) => {
-    if (!tokens) return;
-    const column = Math.floor(at / rows);
-    const depth = Math.min(1, tokens / view.totals[column] / view.top) ** SOFTER;
-    const place = 4 * ((rows - 1 - (at % rows)) * view.columns + column);
-    image.data.set([...shades[Math.max(1, Math.round(depth * (shades.length - 1)))], 255], place);
-  });
+  const center = (rows - 1) / 2; // holds all smaller |d|, often most of the tokens: it alone may be darker than the scale
+  view.top = view.tokens.reduce((top, tokens, at) => (at % rows === center ? top : Math.max(top, tokens / (view.totals[Math.floor(at / rows)] || 1))), 0) || 1;
+  const canvas = /** @type {HTMLCanvasElement} */ (node("canvas", { width: wide, height: rows }));
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(wide, rows);
+  for (let pixel = 0; pixel < wide; pixel += 1) {
+    const at = edges[0] + ((pixel + 0.5) / wide) * (edges[columns] - edges[0]);
+    const column = even ? pixel : Math.min(Math.max(lowerBound(edges, at) - 1, 0), columns - 1);
+    for (let row = 0; row < rows; row += 1) {
+      const tokens = view.tokens[column * rows + row];
+      if (!tokens) continue;
+      const depth = Math.min(1, tokens / view.totals[column] / view.top) ** SOFTER;
+      image.data.set([...shades[Math.max(1, Math.round(depth * (shades.length - 1)))], 255], 4 * ((rows - 1 - row) * wide + pixel));
+    }
+  }
   context.putImageData(image, 0, 0);
+  return canvas.toDataURL("image/png");
 }
 
-function overlay(view) {
+function overlay(view, x, { left, right, top, bottom }) {
   const { lines, rows, gaps } = view.data;
-  const share = (at, whole) => `${(100 * at) / whole}%`;
-  const paths = lines.flatMap(({ name, at }) => [["lp-halo", at], [`lp-line-${name}`, at]].map(([kind, values]) => svg("path", { class: kind, d: path(values, rows) })));
-  const picture = svg("svg", { viewBox: `0 0 ${view.columns} ${rows}`, preserveAspectRatio: "none" }, ...paths);
-  const labels = lines.map(({ name, at }) => {
-    const last = at.findLast((value) => value !== null);
-    return last === undefined ? null : node("span", { class: `lp-heat-label${last > 0.9 * rows ? " lp-heat-under" : ""}`, style: `bottom:${share(last, rows)}`, text: name });
-  });
-  const holes = gaps.map((gap) => node("span", { class: "lp-heat-gap", style: `left:${share(gap.from, view.columns)};width:${share(gap.to - gap.from, view.columns)}` },
-    gap.to - gap.from > view.columns / 4 ? node("em", { text: gap.why }) : null));
-  view.over.replaceChildren(picture, ...holes, ...labels.filter(Boolean));
+  const { edges } = view;
+  const y = (bin) => bottom - (bin / rows) * (bottom - top);
+  return [
+    svg("image", { href: view.image, x: left, y: top, width: right - left, height: bottom - top, preserveAspectRatio: "none", class: "lp-heat-cells" }),
+    ...gaps.map(({ from, to, why }) => gap(x(edges[from]), x(edges[to]), top, bottom, why)),
+    ...lines.flatMap(({ name, at }) => ["lp-halo", `lp-line-${name}`].map((kind) => svg("path", { class: `lp-heat-line ${kind}`, d: path(at, edges, x, y) }))),
+    ...lines.flatMap(({ name, at }) => {
+      const last = at.findLast((value) => value !== null);
+      return last === undefined ? [] : [label(name, right - 4, y(last) + (last > 0.9 * rows ? 12 : -3), "end", "lp-heat-label")];
+    }),
+  ];
+}
+
+const STRIPE = 6;
+
+// Striped, with the reason where there is room for it.
+function gap(from, to, top, bottom, why) {
+  const stripes = Array.from({ length: Math.ceil((to - from + bottom - top) / STRIPE) }, (_, at) => `M${from + at * STRIPE} ${top}l${top - bottom} ${bottom - top}`).join("");
+  const letters = Math.floor((to - from - 12) / LETTER);
+  const lines = letters > 12 ? wrapped(why, letters) : [];
+  const high = lines.length * 16;
+  const wide = Math.max(0, ...lines.map((line) => line.length)) * LETTER + 12;
+  const middleX = (from + to) / 2;
+  const start = (top + bottom - high) / 2;
+  return svg("svg", { class: "lp-heat-gap", x: from, y: top, width: Math.max(0, to - from), height: bottom - top, viewBox: `${from} ${top} ${Math.max(1, to - from)} ${bottom - top}` },
+    svg("path", { class: "lp-heat-stripes", d: stripes }),
+    ...(lines.length ? [svg("rect", { class: "lp-heat-why", x: middleX - wide / 2, y: start - 4, width: wide, height: high + 6, rx: 4 })] : []),
+    ...lines.map((line, at) => label(`${line}${at < lines.length - 1 ? " " : ""}`, middleX, start + 12 + 16 * at, "middle")));
+}
+
+// Words in lines of at most so many letters.
+export function wrapped(text, letters) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = `${lines.at(-1)} ${word}`.trim();
+    if (longer.length <= letters || lines.at(-1) === "") lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 // Through the columns' middles; a gap is a break, and a column between two of them a dash.
-function path(values, rows) {
+function path(values, edges, x, y) {
   let text = "";
   values.forEach((value, column) => {
     if (value === null) return;
-    const y = (rows - value).toFixed(2);
+    const high = y(value).toFixed(1);
     const before = column > 0 && values[column - 1] !== null;
     const alone = !before && (column + 1 >= values.length || values[column + 1] === null);
-    text += alone ? `M${column} ${y}H${column + 1}` : `${before ? "L" : "M"}${column + 0.5} ${y}`;
+    text += alone ? `M${x(edges[column]).toFixed(1)} ${high}H${x(edges[column + 1]).toFixed(1)}` : `${before ? "L" : "M"}${x((edges[column] + edges[column + 1]) / 2).toFixed(1)} ${high}`;
   });
   return text;
 }
 
-function axes(view) {
-  const { ticks, rows, first, width } = view.data;
-  view.down.replaceChildren(...ticks.map(({ at, text }) => node("span", { style: `bottom:${(100 * at) / rows}%`, text })));
-  const span = view.columns * width;
-  view.along.replaceChildren(...steps(first, span).map((step) => node("span", { style: `left:${(100 * (step - first + 0.5)) / span}%`, text: integer(step) })), node("em", { text: "step" }));
-}
-
-function steps(first, span) {
-  const rough = span / 9;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const every = Math.max(1, Math.round((TICKS.find((each) => each * power >= rough) ?? 10) * power));
-  const start = Math.ceil(first / every) * every;
-  return Array.from({ length: Math.max(0, Math.ceil((first + span - start) / every)) }, (_, at) => start + at * every);
+function sides({ data, axis }, { left, right, top, bottom }) {
+  const y = (bin) => bottom - (bin / data.rows) * (bottom - top);
+  return [svg("rect", { class: "lp-heat-edge", x: left, y: top, width: right - left, height: bottom - top }),
+    ...data.ticks.map(({ at, text }) => label(text, left - 6, y(at) + 4, "end")), label(axis.title, (left + right) / 2, bottom + BELOW - 4, "middle")];
 }
 
 function legend(view) {
@@ -126,77 +178,33 @@ function legend(view) {
 
 // --- Reading ---
 
-function place(view, event) {
-  const box = view.frame.getBoundingClientRect();
-  const within = (value) => Math.min(Math.max(value, 0), 0.9999);
-  return {
-    column: Math.floor(within((event.clientX - box.left) / box.width) * view.columns),
-    row: Math.floor(within((box.bottom - event.clientY) / box.height) * view.data.rows),
-  };
-}
-
-function move(view, event) {
-  const at = place(view, event);
-  show(view, at);
-  if (!view.start) return;
-  const [from, to] = ordered(view.start.column, at.column);
-  view.brush.hidden = Math.abs(event.clientX - view.start.x) < DRAG_PIXELS;
-  view.brush.style.left = `${(100 * from) / view.columns}%`;
-  view.brush.style.width = `${(100 * (to - from + 1)) / view.columns}%`;
-}
-
-function press(view, event) {
-  if (event.button || event.pointerType === "touch") return show(view, place(view, event)); // a finger scrolls the page
-  view.start = { ...place(view, event), x: event.clientX };
-  view.frame.setPointerCapture(event.pointerId);
-}
-
-function release(view, event) {
-  const { start } = view;
-  view.start = null;
-  view.brush.hidden = true;
-  if (!start || Math.abs(event.clientX - start.x) < DRAG_PIXELS) return;
-  const [from, to] = ordered(start.column, place(view, event).column);
-  put({ steps: `${stepsOf(view, from)[0]}:${stepsOf(view, to)[1]}` });
-}
-
-const ordered = (a, b) => (a < b ? [a, b] : [b, a]);
-
 /** @returns {[number, number]} */
-function stepsOf(view, column) {
-  const { first, last, width } = view.data;
-  return [first + column * width, Math.min(last, first + (column + 1) * width - 1)];
+function stepsOf({ data }, column) {
+  return [data.first + column * data.width, Math.min(data.last, data.first + (column + 1) * data.width - 1)];
 }
 
-function keys(view, event) {
-  const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
-  if (event.key === "0") return put({ steps: null });
-  if (event.key === "Escape") return show(view, null);
-  if (!(event.key in moves)) return;
-  event.preventDefault();
-  const at = view.at ?? { column: view.columns, row: Math.floor(view.data.rows / 2) };
-  const [right, up] = moves[event.key];
-  show(view, { column: Math.min(Math.max(at.column + right, 0), view.columns - 1), row: Math.min(Math.max(at.row + up, 0), view.data.rows - 1) });
-}
-
-function show(view, at) {
-  view.at = at;
-  view.cross.hidden = at === null;
-  if (at === null) {
-    view.cursor.textContent = view.data.whole ? "" : `steps ${integer(view.data.first)} – ${integer(view.data.last)}`;
-    return;
-  }
-  const { rows, edges } = view.data;
-  Object.assign(view.cross.style, { left: `${(100 * at.column) / view.columns}%`, width: `${100 / view.columns}%`, bottom: `${(100 * at.row) / rows}%`, height: `${100 / rows}%` });
-  view.cursor.textContent = `${named(stepsOf(view, at.column))} · ${read(view, at, edges)}`;
+// The steps of the columns that a drag touched.
+function stepsIn(view, [low, high]) {
+  if (view.axis.trends[0].offset === null) return stepsBetween(view.axis, low, high);
+  const column = (at) => Math.min(Math.max(lowerBound(view.edges, at) - 1, 0), view.columns - 1);
+  return [stepsOf(view, column(low))[0], stepsOf(view, column(high))[1]];
 }
 
 const named = ([from, to]) => (from === to ? `step ${integer(from)}` : `steps ${integer(from)}–${integer(to)}`);
 
-function read(view, { column, row }, edges) {
-  const gap = view.data.gaps.find((each) => column >= each.from && column < each.to);
+function described(view, { column, row }) {
+  const { gaps, rows, edges } = view.data;
+  const hole = gaps.find((each) => column >= each.from && column < each.to);
   const total = view.totals[column];
-  if (gap || !total) return gap?.why ?? "no step here";
-  const tokens = view.tokens[column * view.data.rows + row];
+  if (hole || !total) return hole?.why ?? "no step here";
+  const tokens = view.tokens[column * rows + row];
   return `d ${number(edges[row])} to ${number(edges[row + 1])} · ${number((100 * tokens) / total)} % · ${integer(tokens)} of ${integer(total)} tokens`;
+}
+
+// A row per bin in which a column has tokens.
+function csv(view) {
+  const { rows, edges } = view.data;
+  const head = ["first step", "last step", "d from", "d to", "tokens", "tokens of these steps"];
+  const cells = Array.from(view.tokens, (tokens, at) => ({ tokens, column: Math.floor(at / rows), row: at % rows })).filter(({ tokens }) => tokens);
+  return [head, ...cells.map(({ tokens, column, row }) => [...stepsOf(view, column), edges[row], edges[row + 1], tokens, view.totals[column]])];
 }

@@ -10,11 +10,15 @@ const offers = new Map(); // owner → { group, shortcuts }
 let pending = null; // first key of a pair, and when it came
 let dialog = null;
 
-// `shortcuts`: [{ keys, words, run(key) }]; without `run` they are only listed. A pair is written "g d". The latest offer comes first.
-export function offer(owner, group, shortcuts) {
+// `shortcuts`: [{ keys, words, run(key) }]; without `run` they are only listed. A pair is written "g d". The latest offer comes first,
+// except for one that stands `behind` all others.
+export function offer(owner, group, shortcuts, behind = false) {
   if (!offers.size) addEventListener("keydown", pressed, true);
   offers.delete(owner);
+  const others = behind ? [...offers] : [];
+  if (behind) offers.clear();
   offers.set(owner, { group, shortcuts });
+  for (const [other, its] of others) offers.set(other, its);
 }
 
 export function withdraw(owner) {
@@ -67,3 +71,15 @@ function groups() {
 
 const line = ({ keys, words }) => [
   node("dt", {}, ...keys.filter((key) => key !== "=").map((key) => node("kbd", { text: key }))), node("dd", { text: words })];
+
+const FACTOR = 2;
+
+// Keys that every chart has, large or small; `does`: zoom(factor), all(), csv(), png().
+export const plotKeys = (does) => [
+  { keys: ["+", "="], words: "zoom in, around the crosshair", run: () => does.zoom(1 / FACTOR) },
+  { keys: ["-"], words: "zoom out", run: () => does.zoom(FACTOR) },
+  { keys: ["0"], words: "all steps", run: does.all },
+  { keys: ["e"], words: "export what is shown as CSV", run: does.csv },
+  { keys: ["p"], words: "export the picture as PNG", run: does.png },
+  { keys: ["←", "→"], words: "crosshair one step (with shift: ten), once the chart has the focus" },
+];

@@ -2,7 +2,7 @@
 // and are read with the crosshair.
 import { placeOf } from "./axis.js";
 import { node } from "./dom.js";
-import { inView, show, speak } from "./chart_parts.js";
+import { inView, look, speak } from "./chart_parts.js";
 
 const MOST = 300; // the newest; beyond that they cannot be distinguished
 
@@ -43,7 +43,7 @@ export function toMark(view, way) {
   const found = way > 0 ? marks[0] : marks.at(-1);
   if (!found) return;
   const at = placeOf(view.axis.trends[0], found[0]);
-  show(view, { run: 0, step: found[0], place: at });
+  look(view, { run: 0, step: found[0], place: at });
   tell(view, `step ${found[0].toLocaleString("en-US")}: ${found[1].join("; ")}`, view.gd._fullLayout.xaxis._offset + view.gd._fullLayout.xaxis.d2p(at));
   speak(view);
 }

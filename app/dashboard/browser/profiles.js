@@ -1,20 +1,30 @@
 // Small multiples: by place, probability and weight lag, one range of steps as bars and a second one as marks over them.
 import { choice, older, pairs } from "./choice.js";
-import { node } from "./dom.js";
+import { node, svg } from "./dom.js";
 import { integer } from "./format.js";
+import { closePlots, plots } from "./plots.js";
 
 const LABELS = 6;
+const HEIGHT = 58;
+const BELOW = 2;
+const AXIS = 16; // below the last measure of a column
+const WIDEST = 56; // pixels of a bucket
+const GAP = 0.5; // pixels beside a bar
 
 export function update(root, view) {
   if (view.version === view.data.version || view.typing) return;
   view.version = view.data.version;
   view.root = root;
   const { data } = view;
-  view.cursor = node("span", { class: "lp-cursor", "aria-live": "off" });
+  const kit = plots(view, groupOf(data));
   root.replaceChildren(node("section", { class: "lp lp-profiles", style: `--pair:${data.color}` },
     node("h2", { class: "lp-title" }, "Profiles", node("span", { class: "lp-hint", text: "where in a sequence, at which probability, and from which weights the gap comes" })),
-    node("div", { class: "lp-tools-line" }, pairs(view), ranges(view), ...data.sides.map(key), ...[older(data)].filter(Boolean), view.cursor),
-    node("div", { class: "lp-multiples" }, ...data.columns.map((column) => multiple(column, view)))));
+    node("div", { class: "lp-tools-line" }, pairs(view), ranges(view), ...data.sides.map(key), ...[older(data)].filter(Boolean), kit.tools),
+    node("div", { class: "lp-multiples" }, ...data.columns.map((column) => multiple(column, kit)))));
+}
+
+export function close(_root, view) {
+  closePlots(view);
 }
 
 function ranges(view) {
@@ -32,37 +42,62 @@ function ranges(view) {
 const key = ({ name, steps }, at) =>
   node("span", { class: "lp-key" }, node("i", { class: at ? "lp-key-mark" : "lp-key-bar", "aria-hidden": "true" }), name, node("span", { class: "lp-hint", text: steps }));
 
-function multiple(column, view) {
+function multiple(column, { figures }) {
   const head = node("h3", { title: column.help }, column.title, column.note ? node("span", { class: "lp-hint", text: column.note }) : null);
   if (column.missing) return node("article", { "data-profile": column.key }, head, node("p", { class: "lp-absent", text: column.missing }));
-  return node("article", { "data-profile": column.key }, head, ...view.data.measures.map((measure, at) => chart(measure, column, column.values[at], view)), axis(column.labels));
+  return node("article", { "data-profile": column.key }, head, ...figures.filter(({ chart }) => chart.family === column.key).map(({ element }) => element));
 }
 
-function chart(measure, column, sides, view) {
-  const known = sides.flat().filter(Boolean);
-  const values = known.map(({ value }) => value);
-  const scale = { low: Math.min(0, ...values), high: Math.max(0, ...values) };
-  const most = known.length ? known.reduce((a, b) => (Math.abs(b.value) > Math.abs(a.value) ? b : a)).text : "–";
-  const cells = column.labels.map((label, at) => bucket(label, sides.map((side) => side[at]), scale, measure, column, view));
-  return node("div", { class: "lp-multiple", role: "img", "aria-label": words(measure, column, sides) },
-    node("p", {}, node("span", { text: measure.title }), measure.unit ? node("span", { class: "lp-unit", text: measure.unit }) : null, node("b", { title: "furthest from 0", text: most })),
-    node("div", { class: "lp-bars" }, scale.low < 0 ? node("i", { class: "lp-zero", style: `--from:${percent(0, scale)}` }) : null, ...cells));
+function groupOf(data) {
+  const known = data.columns.filter(({ missing }) => !missing);
+  return {
+    name: `${data.run}-profiles-${data.pair}`, title: `${data.run}, pair ${data.pair}: ${data.sides.map(({ name, steps }) => `${name} (${steps})`).join(", ")}`, fixed: true,
+    axis: { column: "bucket", position: String }, words: (at, { family }) => said(data, known.find((column) => column.key === family), at),
+    csv: () => csv(data, known), png: { columns: data.measures.length, width: 300 },
+    charts: known.flatMap((column) => data.measures.map((measure, at) => chart(measure, column, at, data))),
+  };
 }
 
-const percent = (value, { low, high }) => `${(100 * (value - low)) / (high - low || 1)}%`;
-
-function bucket(label, [first, second], scale, measure, column, view) {
-  const text = [first, second].slice(0, view.data.sides.length).map((entry, at) => `${view.data.sides[at].name} ${entry ? `${entry.text} (${integer(entry.tokens)} tokens)` : "no token"}`);
-  const said = `${column.title} ${label} · ${measure.title}: ${text.join(", ")}`;
-  const size = first ? Math.abs(first.value) / (scale.high - scale.low || 1) : 0;
-  return node("span", { title: said, onpointerenter: () => { view.cursor.textContent = said; }, onpointerleave: () => { view.cursor.textContent = ""; } },
-    first ? node("i", { class: "lp-bar-value", style: `--from:${percent(Math.min(first.value, 0), scale)};--size:${100 * size}%` }) : null,
-    second ? node("i", { class: "lp-mark-value", style: `--to:${percent(second.value, scale)}` }) : null);
+function chart(measure, column, at, data) {
+  const sides = column.values[at].slice(0, data.sides.length);
+  const last = at === data.measures.length - 1;
+  const count = column.labels.length;
+  const every = Math.ceil(count / LABELS);
+  const values = sides.flat().filter(Boolean);
+  const most = values.length ? values.reduce((a, b) => (Math.abs(b.value) > Math.abs(a.value) ? b : a)).text : "–";
+  return {
+    title: `${measure.title} by ${column.title.toLowerCase()}`, unit: measure.unit, alt: words(measure, column, sides), family: column.key, measure: at, className: "lp-multiple", picture: "lp-bars",
+    head: node("figcaption", {}, node("span", { text: measure.title }), measure.unit ? node("span", { class: "lp-unit", text: measure.unit }) : null, node("b", { title: "furthest from 0", text: most })),
+    height: HEIGHT + (last ? AXIS : 0), below: last ? AXIS + BELOW : BELOW, left: 0, right: 0, whole: [-0.5, count - 0.5], widest: count * WIDEST,
+    stops: column.labels.map((_, place) => place), ticks: () => (last ? column.labels.map((label, place) => [place, label]).filter((_, place) => place % every === 0) : []),
+    panes: [{ bare: true, exact: true, zero: true, also: () => [0, ...values.map(({ value }) => value)], under: (x, y, pane) => bars(sides, x, y, pane) }],
+  };
 }
 
-function axis(labels) {
-  const every = Math.ceil(labels.length / LABELS);
-  return node("div", { class: "lp-bars lp-bar-labels", "aria-hidden": "true" }, ...labels.map((label, at) => node("span", { text: at % every ? "" : label })));
+function bars(sides, x, y, { left, right, bottom }) {
+  const wide = x(1) - x(0) - 2 * GAP;
+  const rect = (entry, at) => ({ x: x(at) - wide / 2, y: Math.min(y(entry.value), y(0)), width: Math.max(1, wide), height: Math.max(1, Math.abs(y(entry.value) - y(0))) });
+  const [first, second] = sides;
+  return [
+    svg("path", { class: "lp-plot-grid", d: `M${left} ${bottom - 0.5}H${right}` }), svg("path", { class: "lp-zero", d: `M${left} ${y(0)}H${right}` }),
+    ...first.flatMap((entry, at) => (entry ? [svg("rect", { class: "lp-bar-value", ...rect(entry, at) })] : [])),
+    ...(second ?? []).flatMap((entry, at) => (entry ? [svg("path", { class: "lp-mark-value", d: `M${x(at) - wide / 2 - 1} ${y(entry.value)}h${wide + 2}` })] : [])),
+  ];
+}
+
+// What is under the cursor: all measures of the bucket.
+function said(data, column, at) {
+  if (!column) return "";
+  const values = data.measures.map((measure, place) => `${measure.title} ${data.sides.map(({ name }, side) => entryText(name, column.values[place][side][at])).join(", ")}`);
+  return `${column.title} ${column.labels[at]} · ${values.join(" · ")}`;
+}
+
+const entryText = (name, entry) => `${name} ${entry ? `${entry.text} (${integer(entry.tokens)} tokens)` : "no token"}`;
+
+function csv(data, columns) {
+  const rows = columns.flatMap((column) => column.labels.flatMap((label, at) => data.sides.map(({ steps }, side) => [
+    column.title, label, steps, ...data.measures.map((_, place) => column.values[place][side][at]?.value), column.values[0][side][at]?.tokens])));
+  return [["profile", "bucket", "steps", ...data.measures.map(({ title }) => title), "tokens"], ...rows];
 }
 
 const words = (measure, column, [first]) =>

@@ -3,6 +3,7 @@
 import { asked, listen, put } from "./address.js";
 import { node } from "./dom.js";
 import { buttons, code } from "./report.js";
+import { closePlots, plots, stepAxis } from "./plots.js";
 import { ruleChart, swatch } from "./rule_chart.js";
 import { BLANK, formOf, textOf } from "./rule_form.js";
 
@@ -24,7 +25,7 @@ export function update(root, view) {
 export function close(_root, view) {
   clearTimeout(view.pause);
   view.unlisten?.();
-  view.sizes?.disconnect();
+  closePlots(view);
 }
 
 function build(root, view) {
@@ -126,7 +127,7 @@ function layOut(view) {
   view.gutter = node("div", { class: "lp-rule-gutter", "aria-hidden": "true" });
   view.problems = node("div", { class: "lp-rule-problems" });
   view.fields = node("div");
-  view.outcome = node("div", { class: "lp-rule-outcome", "aria-live": "polite" });
+  view.outcome = node("div", { class: "lp-rule-outcome" });
   view.meanwhile = node("div");
   view.switches = node("div", { class: "lp-rule-switches" });
   view.editor.replaceChildren(
@@ -139,9 +140,6 @@ function layOut(view) {
   view.form = null;
   fill(view, draft.form);
   number(view);
-  view.sizes?.disconnect();
-  view.sizes = new ResizeObserver(() => outcome(view));
-  view.sizes.observe(view.outcome);
 }
 
 // The fields, unless somebody is typing in them.
@@ -193,13 +191,20 @@ function refresh(view) {
 
 function outcome(view) {
   const found = trial(view);
-  const width = Math.floor(view.outcome.clientWidth);
-  if (!found || !width) return;
+  if (!found || view.outcome.drawn === found) return;
+  view.outcome.drawn = found;
   const { chart } = found;
   const unclear = found.problems.length ? [node("p", { class: "lp-hint", text: "Fix the text to see when the rule would have fired." })] : [];
-  view.outcome.replaceChildren(...unclear, ...found.words.map((words) => node("p", { class: "lp-rule-words" }, ...code(words))),
-    ...(chart ? [ruleChart(chart, width), node("p", { class: "lp-hint lp-rule-key" }, swatch("pending"), "pending", swatch("firing"), "firing", swatch("recovering"), "recovering",
-      chart.below ? ` · ${chart.below} value${chart.below === 1 ? "" : "s"} below the axis` : "", chart.lines.length > 1 ? ` · ${chart.lines.map((line) => line.slice).join(", ")}${chart.more ? ` and ${chart.more} more` : ""}` : "")] : []));
+  const words = node("div", { "aria-live": "polite" }, ...unclear, ...found.words.map((each) => node("p", { class: "lp-rule-words" }, ...code(each))));
+  view.outcome.replaceChildren(words, ...(chart ? drawn(view, chart) : []));
+}
+
+function drawn(view, chart) {
+  const steps = chart.lines.flatMap(({ points }) => points.map(([step]) => step));
+  const name = view.draft.open === NEW ? "new-rule" : view.draft.open;
+  const { tools, figures } = plots(view, { ...stepAxis, name: `rule-${name}`, title: `rule ${name}`, whole: steps.length > 1 ? undefined : [-0.5, 0.5].map((room) => (steps[0] ?? 0) + room), charts: [ruleChart(chart)], png: { columns: 1, width: 760 } });
+  return [tools, figures[0].element, node("p", { class: "lp-hint lp-rule-key" }, swatch("pending"), "pending", swatch("firing"), "firing", swatch("recovering"), "recovering",
+    chart.below ? ` · ${chart.below} value${chart.below === 1 ? "" : "s"} below the axis` : "", chart.lines.length > 1 ? ` · ${chart.lines.map((line) => line.slice).join(", ")}${chart.more ? ` and ${chart.more} more` : ""}` : "")];
 }
 
 function switches(view, rule) {

@@ -11,6 +11,17 @@ export function ticks(low, high, count, least = 0) {
   return values;
 }
 
+// The same on a logarithmic axis whose ends are decades: powers of ten, with 2 and 5 times these where there is room. Within a
+// part of a decade, even steps.
+export function logTicks(low, high, count) {
+  if (high - low < 0.5) return ticks(10 ** low, 10 ** high, count);
+  const digits = high - low < 2 ? [1, 2, 5] : [1];
+  const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, at) => Math.floor(low) + at);
+  const all = powers.flatMap((power) => digits.map((digit) => Number((digit * 10 ** power).toPrecision(12)))).filter((value) => Math.log10(value) >= low && Math.log10(value) <= high);
+  const every = Math.ceil(all.length / (count + 2));
+  return all.filter((_, at) => at % every === 0);
+}
+
 // Lowest and highest finite one of `values`; where there is none, 0 and 1.
 /** @returns {[number, number]} */
 export function extent(values) {

@@ -53,7 +53,7 @@ def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
         if steps is None:
             return
         st.session_state[place] = (version, trend_data(steps, document))
-    show("correction_trend", "trend", {"version": version, **st.session_state[place][1]})
+    show("correction_trend", "trend", {"version": version, "run": run.name, **st.session_state[place][1]})
 
 
 def _read(run: str) -> dict[str, Any]:

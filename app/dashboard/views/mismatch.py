@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
+import numpy as np
 import streamlit as st
 
+from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.density import density_of
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, pairs_of
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
@@ -112,7 +114,7 @@ def _section(kind: str, at: _Looking, read: Callable[[_Looking], _Panel]) -> Non
     if last is None or last[0] != panel.version:
         last = (panel.version, panel.draw())
         st.session_state[f"{kind} drawn"] = last
-    show(kind, kind, {"version": panel.version, "pairs": at.pairs, **last[1]})
+    show(kind, kind, {"version": panel.version, "run": at.run.name, "pairs": at.pairs, **last[1]})
 
 
 def _grid(at: _Looking) -> _Panel:
@@ -124,12 +126,17 @@ def _density(at: _Looking) -> _Panel:
     data = _data(str(home()))
     found = data.density(at.view.series, at.pair, at.seen, data.profiled(at.run.name))
     age = as_of(found.value.columns.last) if found.old else ""
+    judged = at.view.diagnosis
+    since = None if judged is None else judged.document["since_step"]
 
     def draw() -> dict[str, Any]:
+        columns = found.value.columns
+        begins = np.arange(columns.first, columns.last + 2, columns.width, dtype=np.float64)
+        places = places_of(at.view.series, since, [begins, begins - 1])
         drawn = density_of(found.value, at.pair, at.colors, at.absent)
-        return {"old": age, "whole": at.seen.whole, **drawn}
+        return {"old": age, "whole": at.seen.whole, "places": places, **drawn}
 
-    return _Panel(f"{at.about} {found.state} {age}", draw)
+    return _Panel(f"{at.about} {found.state} {age} {since}", draw)
 
 
 def _profiles(at: _Looking) -> _Panel:

@@ -92,8 +92,8 @@ def _blocks(key: str, blocks: Sequence[Block]) -> None:
     report(f"weights {key}", {"version": str(hash(str(blocks))), "label": key, "blocks": blocks})
 
 
-def _drawn(kind: str, key: str, data: Mapping[str, Any]) -> None:
-    show(kind, f"weights {key}", {"version": f"{hash(str(data))} {theme().mode}", **data})
+def _drawn(kind: str, key: str, run: Run, data: Mapping[str, Any]) -> None:
+    show(kind, f"weights {key}", {"version": f"{hash(str(data))} {theme().mode}", "run": run.name, **data})
 
 
 def _timeline(at: _Looking) -> None:
@@ -111,7 +111,7 @@ def _timeline(at: _Looking) -> None:
     )
     _blocks("status", words.status_lines(found))
     if found:
-        _drawn("weights", "timeline", words.timeline(found, shown))
+        _drawn("weights", "timeline", at.run, words.timeline(found, shown))
         _blocks("lanes", words.lanes_blocks(found))
 
 
@@ -140,7 +140,7 @@ def _study(at: _Looking) -> None:
     cached = at.once("cached", many, lambda: by_cached_prefix(feed(), run, steps=(many.first, many.last)).to_pylist())
     if switches is None or cached is None:
         return
-    _drawn("points", "switches", study.switch_points(switches, few.words))
+    _drawn("points", "switches", at.run, study.switch_points(switches, few.words))
     _blocks("patterns", [*study.contrasts_blocks(contrasts(switches, cached)), *study.cached_blocks(cached)])
 
 
@@ -150,7 +150,7 @@ def _by_version(at: _Looking) -> None:
         "versions", steps, lambda: _rows("app_weights_versions", run=at.run.name, first=steps.first, last=steps.last)
     )
     if rows is not None:
-        _drawn("points", "versions", study.version_points(rows, steps.words))
+        _drawn("points", "versions", at.run, study.version_points(rows, steps.words))
         _blocks("rest", words.versions_blocks(rows))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +23,10 @@ CONFIGS = [
 ]
 
 
-def rank_main(rank: int, port: int, folder: str) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-    distributed.init_process_group("gloo", rank=rank, world_size=2)
+def rank_main(rank: int, folder: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    # They meet in a file: a port that was free a moment ago may be somebody's.
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     sides = [torch.tensor(values[PARTS[rank]]) for values in (ROLLOUT, TRAINER, MASK)]
     found = []
     for config in CONFIGS:
@@ -46,10 +46,7 @@ def rank_main(rank: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[torch.Tensor, dict[str, float]]]]:
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    multiprocessing.spawn(rank_main, args=(port, str(folder)), nprocs=2)
+    multiprocessing.spawn(rank_main, args=(str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 

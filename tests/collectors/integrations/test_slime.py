@@ -127,7 +127,10 @@ def test_broken_data_never_reach_slime(home: Path, adapter: Any) -> None:
     assert {"bad_input", "internal_error"} & set(health_events(home))
 
 
-def test_tis_passes_the_loss_through_until_the_controller_switches(home: Path, adapter: Any) -> None:
+def test_tis_passes_the_loss_through_until_the_controller_switches(
+    home: Path, adapter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logprobe.collectors.switch._FIRST_SECONDS", 90.0)  # for the first look, on a busy machine
     slime.train(ARGS, 3, train_data())
     data = train_data()
     data["rollout_log_probs"][0] = data["rollout_log_probs"][0] - 5.0  # a ratio that a mask rejects
