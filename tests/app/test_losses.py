@@ -43,7 +43,8 @@ def said(home: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str
 def test_a_spool_that_somebody_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder(home, RUN, rank=0)
     train(recorder, 1)
-    shutil.rmtree(spool_dir(home))
+    spool_dir(home).rename(home / "gone")  # at once: its writer may be at work
+    shutil.rmtree(home / "gone")
     train(recorder, 2)
     recorder.close()
     doctor, status = said(home, capsys)
