@@ -237,10 +237,15 @@ cluster: dev
 test-proof: dev
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)
 
-# Arms of `logprobe bisect --ray` on a real Ray of three raylets, one of which is killed.
+# What `--ray` runs on a cluster, on a real Ray of three raylets, some of which are killed.
 .PHONY: test-ray
 test-ray: .venv-ray/.logprobe-ready
-	@.venv-ray/bin/python -m pytest --timeout=900 tests/ray/ray_cases.py $(ARGS)
+	@.venv-ray/bin/python -m pytest --timeout=900 tests/ray/*_cases.py $(ARGS)
+
+# `logprobe recompute` on Ray over this machine's threads, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000").
+.PHONY: bench-ray
+bench-ray: .venv-ray/.logprobe-ready
+	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
 
 # Phrases that do not read like English: tests/wording/wordlist.yaml. Part of `make lint`.
 .PHONY: wording

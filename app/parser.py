@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
-from logprobe.app import alerts_parser, probe_parser, proof_parser, quarantine_parser
+from logprobe.app import alerts_parser, probe_parser, proof_parser, quarantine_parser, ray_parser
 from logprobe.app.arguments import memory, pace, port, positive, step_range
 from logprobe.collectors.relay.arguments import declare as declare_relay
 
@@ -103,6 +103,7 @@ def _up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--relay-port", type=port, metavar="PORT", help="receive from `logprobe relay` on other machines (default: off)"
     )
+    _also(parser, "the Compare page also offers the runs of this home or service (may be repeated; docs/scaling.md)")
     parser.add_argument(
         "--relay-address", metavar="ADDRESS", help="address to bind for --relay-port (default: 0.0.0.0)"
     )
@@ -158,7 +159,12 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _runs(parser: argparse.ArgumentParser) -> None:
+    _also(parser, "also list the runs of this home or service (may be repeated)")
     parser.add_argument("--json", action="store_true", help="a JSON array, one object per run")
+
+
+def _also(parser: argparse.ArgumentParser, words: str) -> None:
+    parser.add_argument("--also", action="append", default=[], metavar="DIR|grpc://HOST:PORT", help=words)
 
 
 def _status(parser: argparse.ArgumentParser) -> None:
@@ -205,6 +211,17 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(usage_error=parser.error)
 
 
+def _recompute(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="compute on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
 def _diagnose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument(
@@ -244,7 +261,10 @@ def _parity(parser: argparse.ArgumentParser) -> None:
 
 def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", metavar="RUN", nargs="+", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle"
+        "names",
+        metavar="RUN",
+        nargs="+",
+        help="a run of the home, HOME:RUN, grpc://HOST:PORT/RUN, a recorded run's folder, or a bundle",
     )
     parser.add_argument("--baseline", metavar="RUN", required=True, help="the run to compare with, given the same way")
     parser.add_argument(
@@ -261,7 +281,11 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="RUN", help="a run of the home, HOME:RUN, a recorded run's folder, or a bundle")
+    parser.add_argument(
+        "name",
+        metavar="RUN",
+        help="a run of the home, HOME:RUN, grpc://HOST:PORT/RUN, a recorded run's folder, or a bundle",
+    )
     parser.add_argument("--html", metavar="FILE", help="output file (default: RUN.html in the working directory)")
 
 
@@ -343,6 +367,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "up": ("run the monitor service and the dashboard", _up),
     "run": ("start a training command with hooks for every framework that logprobe knows", _run),
     "relay": ("send what this machine records to a service on another machine", declare_relay),
+    "ray": ("run a relay on every node of a Ray cluster", ray_parser.declare),
     "certificate": ("make or renew the TLS certificate that the service shows to relays", _certificate),
     "relay-token": ("make, list or revoke the tokens that relays authenticate with", _relay_token),
     "token": ("show the token for making changes from other machines", _token),
@@ -353,6 +378,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
         _status,
     ),
     "metrics": ("print the metrics of a run, step by step", _metrics),
+    "recompute": ("compute a run's metrics again from raw tokens, after a definition has changed", _recompute),
     "diagnose": ("show which layer is at fault, since which step, and what to do", _diagnose),
     "score": (
         "score recorded tokens again and say who departs: engine, its state, or trainer",

@@ -32,6 +32,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import quarantine_actions
 from logprobe.monitor.ownership import apply_umask
 from logprobe.monitor.proof import storing
+from logprobe.monitor.recompute import writing as recompute_writing
 from logprobe.monitor.relay import service_part as relay_part
 from logprobe.monitor.service import heap
 from logprobe.monitor.service.part import PartMaker
@@ -77,6 +78,7 @@ def _parts(page: str | None) -> list[PartMaker]:
         dispatch.part,
         quarantine_actions.part,
         storing.part,
+        recompute_writing.part,
         imports_part,
         relay_part.part,
         probe_part,

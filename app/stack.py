@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import socket
 import sys
@@ -20,6 +21,7 @@ from logprobe.app.dashboard.access.sign_in import FILE, load
 from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.supervisor import Child, Supervisor
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
+from logprobe.monitor.elsewhere import ALSO_VARIABLE
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects import settings as storage
 from logprobe.monitor.relay.files import RelayFiles
@@ -64,6 +66,7 @@ class Stack:
     """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access` lets in.
 
     `options`: further arguments of the service, see `logprobe.app.service`. `receive`: address and port for relays; None: none.
+    `also`: other homes and services whose runs the Compare page offers, see `logprobe.monitor.elsewhere`.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Stack:
         app: bool = True,
         options: Sequence[str] = (),
         receive: tuple[str, int] | None = None,
+        also: Sequence[str] = (),
     ) -> None:
         """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
         require_extras(app=app)
@@ -87,6 +91,7 @@ class Stack:
         self._app = app
         self._options = options
         self._receive = receive
+        self._also = tuple(also)
         self._loggers = logger_file.load(home)
         storage.load(home)  # a mistake in it ends the start, as in the other files
         if receive is not None:
@@ -183,7 +188,8 @@ class Stack:
         script = Path(__file__).parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-P", "-m", "streamlit", "run", str(script), *arguments]
-        environment = {"LOGPROBE_HOME": str(self._home.path), **self._access.environment()}
+        also = {ALSO_VARIABLE: json.dumps(self._also)} if self._also else {}
+        environment = {"LOGPROBE_HOME": str(self._home.path), **also, **self._access.environment()}
         return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 
     def _answering(self) -> bool:

@@ -16,12 +16,14 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Final, Self, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
+from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.home import Home, ServiceInfo
 from logprobe.monitor.service.flight import Parameters, Request, encode, remote_error
 
@@ -101,12 +103,23 @@ def _as_home(home: Home | str | PathLike[str]) -> Home:
     return home if isinstance(home, Home) else Home(home)
 
 
+class Located(Protocol):
+    """Whose service is read: a `Home`, or a service of which only the address is known."""
+
+    @property
+    def path(self) -> Path | str:
+        """As messages name it."""
+
+    def service_info(self) -> ServiceInfo | None:
+        """Where the service listens; None: none does."""
+
+
 class FlightReader(Reader):
     """Reads through the service; finds it again after a restart (another port, another token)."""
 
     source = "service"
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Located) -> None:
         """Connects on first use."""
         self._home = home
         self._client = uuid.uuid4().hex
@@ -186,18 +199,20 @@ class FlightReader(Reader):
             if self._connection is None or self._connection is instead_of:
                 info = self._home.service_info()
                 if info is None:
-                    raise ServiceUnavailableError(
-                        f"no service is running for {self._home.path}; start one with: logprobe up --home {self._home.path}"
-                    )
+                    raise ServiceUnavailableError(f"no service is running for {self._home.path}; {self._remedy}")
                 self._connection = _Connection(info)
             return self._connection
+
+    @property
+    def _remedy(self) -> str:
+        if isinstance(self._home, Home):
+            return f"start one with: logprobe up --home {self._home.path}"
+        return f"check its address and {TOKEN_VARIABLE}"
 
     def _translated(self, error: flight.FlightError) -> Exception:
         where = self._home.path
         if isinstance(error, flight.FlightUnavailableError | flight.FlightUnauthenticatedError):
-            return ServiceUnavailableError(
-                f"the service of {where} is not responding; start one with: logprobe up --home {where}"
-            )
+            return ServiceUnavailableError(f"the service of {where} is not responding; {self._remedy}")
         if isinstance(error, flight.FlightTimedOutError):
             return ServiceUnavailableError(f"the service of {where} took too long to answer; ask for fewer rows")
         return remote_error(error)

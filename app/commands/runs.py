@@ -10,11 +10,17 @@ from typing import Any
 from logprobe.app import tables
 from logprobe.app.arguments import home_path
 from logprobe.app.runs import Run, runs_of
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.elsewhere import Briefly, checked
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per run, the newest first."""
+    """Prints one line per run, the newest first; with --also those of each other place after them, and where they are.
+
+    Exit code 1 when a place could not be read, which stderr names.
+    """
 
     def line(known: Run) -> dict[str, Any]:
         return {
@@ -27,12 +33,24 @@ def run(arguments: argparse.Namespace) -> int:
             "last_record_at": known.last_record,
         }
 
-    with open_reader(home_path(arguments)) as reader:
+    home = home_path(arguments)
+    also = checked(arguments.also, Home(home))
+    with open_reader(home) as reader:
         lines = [line(known) for known in runs_of(reader.read("app_runs"), datetime.now(UTC))]
+    lines = [known | {"where": str(Home(home).path)} for known in lines] if also else lines
+    failed = 0
+    for where in also:
+        try:
+            rows = Briefly(where).read("app_runs")
+        except LogprobeError as error:
+            print(f"logprobe: {error}", file=sys.stderr)
+            failed = 1
+            continue
+        lines += [line(known) | {"where": where} for known in runs_of(rows, datetime.now(UTC))]
     if arguments.json:
         print("[" + ",\n ".join(map(tables.dump, lines)) + "]")
     elif lines:
         print(tables.aligned(list(lines[0]), [list(known.values()) for known in lines]))
     else:
         print("no runs yet", file=sys.stderr)
-    return 0
+    return failed

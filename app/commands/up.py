@@ -8,6 +8,7 @@ from logprobe.app.arguments import home_path
 from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.stack import Stack, say
 from logprobe.app.supervisor import stop_on_signals
+from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays are on other machines, and show a token over TLS
@@ -15,13 +16,15 @@ _EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays are on other machines, and show a
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns after Ctrl-C or SIGTERM."""
+    home = Home(home_path(arguments))
     stack = Stack(
-        Home(home_path(arguments)),
+        home,
         access=_access(arguments),
         port=arguments.port,
         app=not arguments.no_app,
         options=_service_options(arguments),
         receive=_receive(arguments),
+        also=checked(arguments.also, home),
     )
     with stop_on_signals() as stop:
         stack.run(stop)

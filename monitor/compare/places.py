@@ -1,5 +1,6 @@
-"""Where a run to look at lies: in the home asked, in another home (``HOME:RUN``), in a folder as `RecordedRun` reads it, or in a bundle.
+"""Where a run to look at lies: in a home, at a service, in a folder as `RecordedRun` reads it, or in a bundle.
 
+A plain name is a run of the home asked, ``HOME:RUN`` of another, ``grpc://HOST:PORT/RUN`` of a service on another machine.
 A run in files goes through the real ingest and join into a store of its own in a temporary folder, so its numbers come about as those of
 a live run do.
 """
@@ -14,8 +15,9 @@ from typing import Final, Self
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.elsewhere import is_service, reader_at, split
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.reader import Reader
 from logprobe.monitor.recorded import MANIFEST
 
 _BUNDLE: Final = ".logprobe"
@@ -41,7 +43,7 @@ class Places:
         """`home`: where plain names are looked for; None: there is none."""
         self._home = home
         self._stack = ExitStack()
-        self._readers: dict[Path, Reader] = {}
+        self._readers: dict[str, Reader] = {}
         self._recorded: dict[Path, Place] = {}
 
     def find(self, name: str) -> Place:
@@ -55,20 +57,20 @@ class Places:
         """
         if (Path(name) / MANIFEST).is_file() or (name.endswith(_BUNDLE) and Path(name).is_file()):
             return self._from_files(Path(name).resolve())
-        folder, colon, run = name.rpartition(":")
-        if colon and Path(folder).is_dir():
-            return Place(name, run, self._reader(folder))
+        elsewhere = split(name)
+        if elsewhere is not None:
+            return Place(name, elsewhere[1], self._reader(elsewhere[0]))
         if self._home is None:
             raise ConfigurationError(
-                f"where is the run {name!r}? pass --home DIR, HOME:RUN, a folder with {MANIFEST} in it, or a bundle NAME{_BUNDLE}"
+                f"where is the run {name!r}? pass --home DIR, HOME:RUN, grpc://HOST:PORT/RUN, a folder with {MANIFEST} in it, or a bundle NAME{_BUNDLE}"
             )
         return Place(name, name, self._reader(self._home))
 
-    def _reader(self, folder: str) -> Reader:
-        home = Home(folder)
-        if home.path not in self._readers:
-            self._readers[home.path] = self._stack.enter_context(open_reader(home))
-        return self._readers[home.path]
+    def _reader(self, where: str) -> Reader:
+        key = where if is_service(where) else str(Home(where).path)
+        if key not in self._readers:
+            self._readers[key] = self._stack.enter_context(reader_at(key))
+        return self._readers[key]
 
     def _from_files(self, path: Path) -> Place:
         from logprobe.monitor.compare import unpacked  # noqa: PLC0415 -- ingest loads slowly, and runs of homes need none

@@ -47,7 +47,6 @@ def reduce_training(table: pa.Table) -> pa.Table:
     lengths_S = ragged.lengths(table["token_ids"])
     offsets_S1 = ragged.offsets_of(lengths_S)
     mask_N = ragged.flat_mask(table["mask"], lengths_S)
-    floats = {name: ragged.flat_floats(table[name], lengths_S) for name in TRAINING_FLOATS}
     expected_S = ragged.sums(mask_N, offsets_S1).astype(np.int32)
     ids_N = ragged.flat_ids(table["token_ids"])
     columns: dict[str, Any] = {name: table[name] for name in (*_KEY, *_CARRIED)}
@@ -57,11 +56,19 @@ def reduce_training(table: pa.Table) -> pa.Table:
         "token_hash": pa.array(token_hash(ids_N if mask_N.all() else ids_N[mask_N], ragged.offsets_of(expected_S))),
         "rollout_source": _source(table["rollout_logprobs"]),
         "route_layers": _route_layers(table["routes"], lengths_S),
-        **_reported(table, floats, mask_N, offsets_S1),
+        **measured(table, mask_N, offsets_S1),
     }
-    for pair in SIDES:
-        columns[pair] = _pair(table, pair, floats, mask_N, offsets_S1)
     return pa.table(columns)
+
+
+def measured(table: pa.Table, mask_N: NDArray[np.bool_], offsets_S1: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """[S] what metrics are computed from: sums of what the trainer reported token by token, and the statistics of every pair.
+
+    `table`: raw training records, of which `TRAINING_FLOATS` are read; null where a record has no such values.
+    """
+    floats = {name: ragged.flat_floats(table[name], np.diff(offsets_S1)) for name in TRAINING_FLOATS}
+    pairs = {pair: _pair(table, pair, floats, mask_N, offsets_S1) for pair in SIDES}
+    return {**_reported(table, floats, mask_N, offsets_S1), **pairs}
 
 
 def reduce_rollout(table: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Arms as tasks on a Ray cluster: ``logprobe bisect --ray ADDRESS``. Ray is imported here alone, and only when asked for.
+"""Arms as tasks on a Ray cluster: ``logprobe bisect --ray ADDRESS``.
 
 A task starts a scorer's process on its node, as `run_scorer` does here. Where the cluster has GPUs, an engine gets as many as its
 tensor, pipeline and data parallel degrees need, all on one node; elsewhere an arm gets a node's CPUs. The task of a killed worker or
@@ -19,14 +19,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from logprobe.collectors.errors import ConfigurationError, LogprobeError, MissingExtraError
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.parallel.ray_cluster import connected, words
 from logprobe.monitor.proof.arm_cache import library_versions, weights_of
 from logprobe.monitor.proof.place import Place
 from logprobe.monitor.proof.running import ENGINE, Outcome, run_scorer
 
 _RETRIES: Final = 5  # workers or nodes that an arm may lose
 _END: Final = 30.0  # seconds in which cancelled tasks return
-_KNOCK: Final = 10.0  # seconds for a connection
 _DEGREES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _SHORT: Final = ("-tp", "-pp", "-dp")
 _THREADS: Final = "OMP_NUM_THREADS"
@@ -37,7 +37,7 @@ class RayExecutor:
 
     def __init__(self, address: str) -> None:
         """`address`: ``auto``, or as `ray.init` takes it."""
-        self._ray, self._ours = _connected(address)
+        self._ray, self._ours = connected(address)
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         self._gpus = [int(node.get("GPU", 0)) for node in nodes]
         self._cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
@@ -100,7 +100,7 @@ class RayExecutor:
         try:
             outcome: Outcome = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return Outcome(None, _words(error), 0.0)
+            return Outcome(None, words(error), 0.0)
         finally:
             with self._changed:
                 self._pending.discard(reference)
@@ -150,32 +150,3 @@ def world_size(job: Mapping[str, Any]) -> int:
         parser.add_argument(short, f"--{name.replace('_', '-')}", f"--{name}", dest=name, type=int, default=1)
     given = vars(parser.parse_known_args(shlex.split(job["arguments"]))[0])
     return math.prod(int(job["overrides"].get(name) or given[name]) for name in _DEGREES)
-
-
-def _connected(address: str) -> tuple[Any, bool]:
-    """Ray, and whether the connection is ours to end."""
-    try:
-        import ray  # noqa: PLC0415 - optional, and heavy
-    except ImportError as error:
-        raise MissingExtraError("--ray needs the package 'ray'; pip install 'logprobe[ray]'") from error
-    if ray.is_initialized():
-        return ray, False
-    try:
-        _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
-        raise ConfigurationError(f"--ray {address}: {_words(error)}") from error
-    return ray, True
-
-
-def _knock(address: str) -> None:
-    """Raises `OSError` when nothing answers at HOST:PORT; Ray itself tries for minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), _KNOCK).close()
-
-
-def _words(error: Exception) -> str:
-    """The first line of an error of Ray's."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {(lines or ['no message'])[0]}"[:300]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +35,8 @@ BOTH = "/?page=compare&run=v1-initial&baseline=v0-reference&runs=v1-initial,v1-f
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("compare") / "home"
     ingest_recorded(home, "v0-reference", "v1-initial", "v1-fixed")
-    with dashboard("up", "--home", str(home), "--port", "0") as url:
+    other = shutil.copytree(home, home.parent / "other")
+    with dashboard("up", "--home", str(home), "--port", "0", "--also", str(other)) as url:
         yield url
 
 
@@ -70,6 +73,15 @@ def test_a_link_opens_the_story_of_the_migration(seen: Watched, address: str, ar
     page.wait_for_url(lambda url: "steps=" not in url)
 
 
+def test_a_run_of_another_home_is_a_baseline(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=compare&run=v1-initial")
+    page.locator(".lp-compare .lp-button", has_text="/other:v0-reference").click(timeout=SLOW)
+    outcomes_of = page.locator(".lp-cmp-outcome")
+    expect(outcomes_of).to_contain_text(["worse in K3"], timeout=SLOW)
+    expect(outcomes_of).to_contain_text(["/other:v0-reference"], timeout=SLOW)
+
+
 def test_a_zoom_is_drawn_by_hand_and_outlives_what_is_chosen_next(seen: Watched, address: str) -> None:
     page = seen.page
     opened(page, address + BOTH)
@@ -98,7 +110,7 @@ def test_choosing_a_baseline_is_the_first_thing_to_do(seen: Watched, address: st
     expect(page.locator(".lp-compare")).to_contain_text(
         "logprobe compare RUN…", timeout=SLOW
     )  # for runs from elsewhere
-    page.locator(".lp-compare .lp-button", has_text="v0-reference").click()
+    page.locator(".lp-compare .lp-button", has_text=re.compile("^v0-reference$")).click()
     outcomes_of = page.locator(".lp-cmp-outcome")
     expect(outcomes_of).to_contain_text(["worse in K3"], timeout=SLOW)
     page.get_by_label("add a run").select_option("v1-fixed")

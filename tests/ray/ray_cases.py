@@ -10,12 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from audited import Audit
 from engine_process import ENGINE_ENVIRONMENT, make_models
 from ray.cluster_utils import Cluster
@@ -42,21 +41,6 @@ def score(sequences, model, *, name, wait=True):
         time.sleep(0.05)
     return [[-float(name)] * len(sequence["response_ids"]) for sequence in sequences]
 """
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A head without resources, and `NODES` nodes of one processor each."""
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for _ in range(NODES):
-        made.add_node(num_cpus=1)
-    made.wait_for_nodes()
-    yield made
-    ray.shutdown()
-    made.shutdown()
 
 
 @pytest.fixture

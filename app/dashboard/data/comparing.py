@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from logprobe.app.runs import Run
-from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.compare import Comparison, History, Place, compared, history
 from logprobe.monitor.compare.axes import Axis
 
@@ -79,10 +78,11 @@ class Paced(Generic[T]):
 
 
 class Comparer:
-    """Compares runs of one home. Thread-safe."""
+    """Compares runs. Thread-safe."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, place_of: Callable[[str], Place]) -> None:
+        """`place_of`: where to read the run of a name."""
+        self._place_of = place_of
         self._histories: Recent[History] = Recent(_HISTORIES)
         self._comparisons: Paced[Comparison] = Paced(_COMPARISONS)
 
@@ -107,8 +107,7 @@ class Comparer:
         return compared(others, reference, axis=axis, metrics=metrics)
 
     def _history(self, run: Run, metrics: tuple[str, ...]) -> History:
-        place = Place(run.name, run.name, self._source)
-        return self._histories.of((state_of(run), metrics), lambda: history(place, metrics))
+        return self._histories.of((state_of(run), metrics), lambda: history(self._place_of(run.name), metrics))
 
 
 def state_of(run: Run) -> tuple[Any, ...]:

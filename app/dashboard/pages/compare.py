@@ -27,8 +27,8 @@ SHOWN: Final = (
 _MOST_CHARTS: Final = 12
 _AXIS_WORDS: Final = {"step": "step", "tokens": "tokens", "time": "time", "onset": "since onset"}
 _ELSEWHERE: Final = (
-    "Runs of this home. Those of other homes, recorded folders and bundles are compared by `logprobe compare RUN… --baseline RUN`, "
-    "where a RUN can be `HOME:RUN`, a folder or a `.logprobe` file."
+    "Runs of this home, and of those that `logprobe up --also` names. Recorded folders and bundles are compared by "
+    "`logprobe compare RUN… --baseline RUN`, where a RUN can be `HOME:RUN`, a folder or a `.logprobe` file."
 )
 
 
@@ -94,8 +94,8 @@ def _whole(key: str) -> str:
     return key if key in KEYS or f"backend.{key}" not in KEYS else f"backend.{key}"
 
 
-def chooser(choice: Choice, runs: Sequence[Run], problem: str = "") -> dict[str, Any]:
-    """What can be chosen, and what is; `problem`: why nothing can be compared."""
+def chooser(choice: Choice, runs: Sequence[Run], problems: Sequence[str] = ()) -> dict[str, Any]:
+    """What can be chosen, and what is; `problems`: why runs are missing, or nothing can be compared."""
     return {
         "runs": [run.name for run in runs],
         "baseline": choice.baseline,
@@ -105,7 +105,7 @@ def chooser(choice: Choice, runs: Sequence[Run], problem: str = "") -> dict[str,
         "axes": [[key, words] for key, words in _AXIS_WORDS.items()],
         "metrics": [key for key in KEYS if key not in choice.metrics],
         "shown": list(choice.shown),
-        "notes": [*choice.notes, *([problem] if problem else [])],
+        "notes": [*choice.notes, *filter(None, problems)],
         "elsewhere": _ELSEWHERE,
         "missing": _missing(choice, runs),
     }

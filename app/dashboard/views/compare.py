@@ -1,7 +1,8 @@
-"""Compare: runs of the home against a baseline, metric by metric."""
+"""Compare: runs of the home, and of those that `logprobe up --also` names, against a baseline, metric by metric."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -10,6 +11,7 @@ import streamlit as st
 
 from logprobe.app import tables
 from logprobe.app.dashboard.data.comparing import Comparer, Made, Recent
+from logprobe.app.dashboard.data.elsewhere import OtherPlaces
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.compare import Choice, choice_of, chooser, compare_data, values_of
 from logprobe.app.dashboard.views.page import live, show
@@ -17,7 +19,7 @@ from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kep
 from logprobe.app.report import comparison as html
 from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.compare import Comparison
+from logprobe.monitor.compare import Comparison, Place
 
 _KEY: Final = "compare"
 _ASKED: Final = ("baseline", "runs", "align", "metric")
@@ -32,7 +34,12 @@ def compare() -> None:
 
 @cache
 def _comparer(_: str) -> Comparer:
-    return Comparer(feed())
+    return Comparer(lambda name: _others().place(name) or Place(name, name, feed()))
+
+
+@cache
+def _others() -> OtherPlaces:
+    return OtherPlaces.of(os.environ)
 
 
 @cache
@@ -42,10 +49,14 @@ def _drawn() -> Recent[dict[str, Any]]:
 
 def _run(run: Run, _: RunView) -> None:
     with guarded("comparison"):
-        runs = {each.name: each for each in feed().snapshot(run.name).runs or ()}
+        others = _others().look()
+        runs = {each.name: each for each in feed().snapshot(run.name).runs or ()} | dict(others.runs)
         choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
         found, problem = _found(choice, runs)
-        data = {"choice": chooser(choice, list(runs.values()), problem), "file": st.session_state.pop(_FILE, None)}
+        data = {
+            "choice": chooser(choice, list(runs.values()), [*others.problems, problem]),
+            "file": st.session_state.pop(_FILE, None),
+        }
         wanted = show(_KEY, _KEY, data | ({} if found is None else _drawing(found, choice)))
         _give(wanted, None if found is None else found.value, choice)
 

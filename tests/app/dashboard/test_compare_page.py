@@ -24,7 +24,7 @@ from logprobe.app.dashboard.pages.compare import (
 )
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.runs import Run
-from logprobe.monitor.compare import Comparison, History, compared
+from logprobe.monitor.compare import Comparison, History, Place, compared
 
 KNOWN = [f"run-{number}" for number in range(9)]
 METRICS = ("backend.k3_kl", "reward", "weight_lag_mean")
@@ -173,7 +173,7 @@ def test_what_was_compared_is_compared_anew_only_when_a_run_has_changed() -> Non
             reads.append(f"{name} {params['run']}")
             raise RuntimeError
 
-    comparer = Comparer(Nothing())
+    comparer = Comparer(lambda name: Place(name, name, Nothing()))
     for each in ("a", "b"):
         comparer._histories.of(((each, 1, None), METRICS), lambda each=each: history(each, 1e-3, 0.8))
     comparer._comparisons = Paced(2, now=lambda: 0.0)  # nothing takes any time: nothing is put off

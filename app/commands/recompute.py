@@ -1,0 +1,100 @@
+"""`logprobe recompute RUN`: computes the metrics of stored steps again, from their raw tokens, after a definition has changed.
+
+The JSON form is public API, one document:
+
+    {"run", "steps", "sequences", "tokens", "seconds", "workers", "kept": [{"first", "last", "why"}]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any, Final
+
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.app.terminal import steer
+from logprobe.monitor.home import Home
+from logprobe.monitor.parallel.pool import LocalPool, Pool
+from logprobe.monitor.parallel.ray_pool import RayPool
+from logprobe.monitor.recompute.recomputing import Progress, recompute, writer_of
+
+_WIDTH: Final = 20
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Recomputes, and says which steps kept the metrics that they had."""
+    home = Home(home_path(arguments))
+    with writer_of(home) as writer:
+        require_run(arguments.name, writer.read("app_runs")["run"].to_pylist())
+        with pool_at(arguments.ray) as pool:
+            began = time.monotonic()
+            progress = recompute(
+                home, writer, arguments.name, steps=arguments.steps, pool=pool, show=lambda now: _show(now, began)
+            )
+            document = _document(arguments.name, progress, time.monotonic() - began, pool.at_once)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    print(tables.dump(document) if arguments.json else _text(document))
+    return 0
+
+
+def pool_at(address: str | None) -> Pool:
+    """The threads of this machine, or the Ray cluster at an address."""
+    return LocalPool() if address is None else RayPool(address)
+
+
+def _show(progress: Progress, began: float) -> None:
+    """A line that replaces itself; nothing when nobody is looking."""
+    if not sys.stderr.isatty():
+        return
+    share = progress.tokens / max(progress.of_tokens, 1)
+    seconds = time.monotonic() - began
+    left = f", {seconds * (1 / share - 1):.0f} s left" if share else ""
+    full = int(_WIDTH * min(share, 1))
+    steer(
+        sys.stderr,
+        f"\r\033[K[{'=' * full}{'-' * (_WIDTH - full)}] {progress.steps:,}/{progress.of_steps:,} steps, "
+        f"{progress.tokens:,} tokens{left}",
+    )
+    sys.stderr.flush()
+
+
+def _document(run: str, progress: Progress, seconds: float, workers: int) -> dict[str, Any]:
+    return {
+        "run": run,
+        "steps": progress.steps,
+        "sequences": progress.sequences,
+        "tokens": progress.tokens,
+        "seconds": seconds,
+        "workers": workers,
+        "kept": _ranges(progress.kept),
+    }
+
+
+def _ranges(kept: dict[int, str]) -> list[dict[str, Any]]:
+    """Consecutive entries with the same reason as one.
+
+    >>> _ranges({1: "gone", 2: "gone", 7: "folded"})
+    [{'first': 1, 'last': 2, 'why': 'gone'}, {'first': 7, 'last': 7, 'why': 'folded'}]
+    """
+    found: list[dict[str, Any]] = []
+    for step, why in sorted(kept.items()):
+        if found and found[-1]["why"] == why and found[-1]["last"] == step - 1:
+            found[-1]["last"] = step
+        else:
+            found.append({"first": step, "last": step, "why": why})
+    return found
+
+
+def _text(document: dict[str, Any]) -> str:
+    lines = [
+        "{steps:,} steps of {run} recomputed from {tokens:,} tokens of {sequences:,} sequences in {seconds:.1f} s".format(
+            **document
+        )
+    ]
+    for kept in document["kept"]:
+        steps = f"step {kept['first']}" if kept["first"] == kept["last"] else f"steps {kept['first']} to {kept['last']}"
+        lines.append(f"unchanged: {steps} ({kept['why']})")
+    return "\n".join(lines)

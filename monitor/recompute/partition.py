@@ -1,0 +1,197 @@
+"""Some training records and where their raw tokens lie → what metrics are computed from. Reads Parquet, writes nothing.
+
+The result of a record depends, in every bit, on its tokens alone (see `collectors.kernel.statistics`), not on the partition or the
+machine. A machine whose elementary functions round differently (another numpy, other vector instructions) is found out by
+`arithmetic` and computes nothing.
+
+Dimensions: ``_S`` training records of a partition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
+from logprobe.collectors.spool.schema import TRAINING_FLOATS
+from logprobe.monitor import ragged
+from logprobe.monitor.ingest.alignment import align, joined_statistics, source_logprobs
+from logprobe.monitor.ingest.sequence_rows import measured
+from logprobe.monitor.objects.settings import StorageSettings
+from logprobe.monitor.objects.store import ObjectStore
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS
+from logprobe.monitor.store.raw_places import PREFIX
+
+KEY: Final = ("run", "step", "segment_id", "row", "rollout_source", "rollout_segment", "rollout_row")
+_JOINED: Final = ("backend", "total")  # pairs that need r
+_PROBE: Final = 4096  # tokens
+_NAMES: Final = {"training": ("token_ids", "mask", *TRAINING_FLOATS), "rollout": ("token_ids", "logprobs")}
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Training records in the order of steps, as ``sql/recompute_sequences.sql`` has them, with addresses in place of file names.
+
+    `steps`: those whose last records these are. `storage`: of the object store, None without one.
+    """
+
+    records: pa.Table
+    steps: tuple[int, ...]
+    storage: StorageSettings | None
+    arithmetic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """`table`: `KEY`, the sums and the statistics of every pair of each record; None: `missing` says what could not be read.
+
+    `unlike`: why a machine cannot take part. `tokens`: masked ones included.
+    """
+
+    table: pa.Table | None = None
+    tokens: int = 0
+    missing: str | None = None
+    host: str = ""
+    unlike: str | None = None
+
+
+def compute(partition: Partition) -> Computed:
+    """The pure function that is mapped over partitions. Raises `ObjectStoreError`."""
+    host = socket.gethostname()
+    if arithmetic() != partition.arithmetic:
+        return Computed(
+            host=host, unlike=f"{host} computes other digits than this machine (numpy {np.__version__} there)"
+        )
+    try:
+        training = _lists(partition, "training")
+        columns = _measured(partition, training)
+    except _GoneError as error:
+        return Computed(host=host, missing=str(error))
+    table = pa.table({**{name: partition.records[name] for name in KEY}, **columns})
+    return Computed(table, int(ragged.lengths(training["token_ids"]).sum()), host=host)
+
+
+@lru_cache(maxsize=1)
+def arithmetic() -> str:
+    """What this machine makes of some fixed tokens, in every bit."""
+    rng = np.random.default_rng(7)
+    policy = -rng.exponential(2.0, _PROBE)
+    found = sequence_statistics(-rng.exponential(2.0, _PROBE), policy, None, [0, 100, _PROBE])
+    return hashlib.sha256(b"".join(found[name].tobytes() for name in COLUMNS)).hexdigest()
+
+
+class _GoneError(Exception):
+    """A file, or rows of it, are not there."""
+
+
+def _measured(partition: Partition, training: pa.Table) -> dict[str, Any]:
+    lengths_S = ragged.lengths(training["token_ids"])
+    offsets_S1 = ragged.offsets_of(lengths_S)
+    columns: dict[str, Any] = measured(training, ragged.flat_mask(training["mask"], lengths_S), offsets_S1)
+    joined_S = np.flatnonzero(pc.equal(partition.records["rollout_source"], "joined"))
+    if len(joined_S):
+        joined = _joined(partition, training, joined_S)
+        place_S = np.arange(training.num_rows)
+        place_S[joined_S] = training.num_rows + np.arange(len(joined_S))
+        for pair in _JOINED:
+            columns[pair] = pa.concat_arrays([columns[pair], joined[pair]]).take(pa.array(place_S))
+    return columns
+
+
+def _joined(partition: Partition, training: pa.Table, joined_S: NDArray[np.intp]) -> dict[str, pa.Array]:
+    """Statistics with r of the rollout records, as the join computes them."""
+    ours = training.take(pa.array(joined_S))
+    parts_S = np.asarray(partition.records["logprobs"].is_valid())[joined_S]
+    engine = _rollouts(partition, ours, joined_S, parts_S)
+    lists = ours.append_column("rollout_token_ids", engine["token_ids"]).append_column("logprobs", engine["logprobs"])
+    aligned = align(lists)
+    return joined_statistics(lists, aligned, source_logprobs(lists, aligned))
+
+
+def _rollouts(partition: Partition, ours: pa.Table, joined_S: NDArray[np.intp], parts_S: NDArray[np.bool_]) -> pa.Table:
+    """The engine's records. Those made of several requests have their log-probs in the places of the tokens under the mask."""
+    schema = pa.schema([RAW_SCHEMAS["rollout"].field(name) for name in _NAMES["rollout"]])
+    single = _lists(partition, "rollout", joined_S[~parts_S])
+    made = ours.filter(pa.array(parts_S))
+    lengths_S = ragged.lengths(made["token_ids"])
+    mask_N = ragged.flat_mask(made["mask"], lengths_S)
+    offsets_S1 = ragged.offsets_of(ragged.sums(mask_N, ragged.offsets_of(lengths_S)).astype(np.int64))
+    ids = pa.ListArray.from_arrays(
+        pa.array(offsets_S1.astype(np.int32)), pa.array(ragged.flat_ids(made["token_ids"])[mask_N])
+    )
+    logprobs = ragged.one_array(partition.records["logprobs"].take(pa.array(joined_S[parts_S])))
+    whole = pa.concat_tables([single, pa.table([ids, logprobs], names=schema.names).cast(schema)])
+    place_S = np.empty(len(joined_S), np.int64)
+    place_S[np.concatenate([np.flatnonzero(~parts_S), np.flatnonzero(parts_S)])] = np.arange(len(joined_S))
+    return whole.take(pa.array(place_S))
+
+
+def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = None) -> pa.Table:
+    """Token lists of the records of one side, in the order of the partition. Raises `_GoneError`, `ObjectStoreError`."""
+    prefix = "rollout_" if kind == "rollout" else ""
+    names = [f"{prefix}segment_id" if kind == "training" else "rollout_segment", f"{prefix}row", f"{kind}_file"]
+    wanted = partition.records.select(names).rename_columns(["segment_id", "row", "file"])
+    if chosen_S is not None:
+        wanted = wanted.take(pa.array(chosen_S))
+    schema = pa.schema([field for field in RAW_SCHEMAS[kind] if field.name in ("segment_id", "row", *_NAMES[kind])])
+    segments = wanted["segment_id"].unique()
+    parts = [schema.empty_table()]
+    for file in wanted["file"].unique().to_pylist():
+        of_file = wanted.filter(pc.equal(wanted["file"], file))
+        parts.append(_read(file, schema, of_file["segment_id"].unique(), partition.storage))
+    table = pa.concat_tables(parts)
+    found, asked = (_numbers(rows, segments) for rows in (table, wanted))
+    order = np.argsort(found, kind="stable")
+    place = np.searchsorted(found, asked, sorter=order)
+    if (place == len(found)).any() or (found[order[place]] != asked).any():
+        raise _GoneError(f"not all {kind} records are in their files")
+    return table.take(pa.array(order[place])).select(list(_NAMES[kind]))
+
+
+def _numbers(rows: pa.Table, segments: pa.Array) -> NDArray[np.int64]:
+    """[rows] one number per (segment_id, row); −1 or less for other segments."""
+    segment = pc.fill_null(pc.index_in(rows["segment_id"], value_set=segments), -1).to_numpy().astype(np.int64)
+    return np.asarray((segment << 32) + rows["row"].to_numpy(), np.int64)
+
+
+def _read(file: str, schema: pa.Schema, segments: pa.Array, storage: StorageSettings | None) -> pa.Table:
+    """The rows of a file that belong to `segments`, and some of their row groups' others."""
+    remote = file.startswith(PREFIX)
+    source = ObjectStore(storage or StorageSettings()).opened(file.removeprefix(PREFIX)) if remote else file
+    try:
+        with pq.ParquetFile(source, pre_buffer=remote) as parquet:
+            groups = _groups(parquet.metadata, segments.to_pylist())
+            names = [name for name in schema.names if name in parquet.schema_arrow.names]
+            table = parquet.read_row_groups(groups, columns=names, use_threads=False)
+    except FileNotFoundError as error:
+        raise _GoneError(file) from error
+    except (OSError, pa.ArrowException) as error:
+        raise LogprobeError(f"{file}: cannot be read ({error})") from error
+    for field in schema:  # columns that an earlier logprobe did not write
+        if field.name not in names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(schema.names).filter(pc.is_in(table["segment_id"], value_set=segments)).cast(schema)
+
+
+def _groups(metadata: pq.FileMetaData, segments: Sequence[str]) -> list[int]:
+    """Row groups that may hold rows of these segments."""
+    column = metadata.schema.names.index("segment_id")
+    first, last = min(segments), max(segments)
+    found = []
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(column).statistics
+        known = statistics is not None and statistics.has_min_max
+        if not known or (statistics.min <= last and statistics.max >= first):
+            found.append(number)
+    return found
