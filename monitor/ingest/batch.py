@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
-from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training
+from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows
 from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_files, write_raw
 from logprobe.monitor.store.store import Store
@@ -31,7 +31,6 @@ _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
         "insert_training_sequences",
         "insert_training_parts",
         "find_doubled_training",
-        "insert_statistics",
         "queue_join",
         "mark_dirty",
     ),
@@ -39,7 +38,6 @@ _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
         "insert_training_sequences",
         "insert_training_parts",
         "find_doubled_training",
-        "insert_statistics",
         "queue_join",
         "mark_dirty",
     ),
@@ -54,6 +52,7 @@ _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
     "config": ("insert_config_records",),
     "health": ("insert_health_records",),
 }
+_WITH_STATISTICS: Final = {"training", "statistics"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +189,8 @@ def _insert(store: Store, cursor: duckdb.DuckDBPyConnection, batch: Batch, files
     for kind, table in _tables(batch):
         for name in _STATEMENTS[kind]:
             store.execute(cursor, name, table)
+        if kind in _WITH_STATISTICS and (statistics := statistics_rows(table)).num_rows:
+            store.execute(cursor, "insert_statistics", statistics)
 
 
 def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from figure import Figure
 
-from logprobe.alerts.acceptance.desk import acceptance_part
+from logprobe.alerts.acceptance.actions import acceptance_part
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.job import alerts_part

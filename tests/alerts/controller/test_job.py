@@ -186,7 +186,7 @@ def test_a_gap_that_grows_on_does_not_take_it_off(home: Path, store: Store, trai
         trainer.train(12, spread=0.6, switch=switch)  # about 12 % are outside the bounds, and none were before
     controller.run_once()
     assert [name for name in audit(store) if name.startswith("rolled_back")] == []
-    assert 0.05 < json.loads(store.read("controller_read", run=RUN)["control"][0].as_py())["previewed"] < 0.2
+    assert 0.05 < json.loads(store.read("controller_read", runs=[RUN])["control"][0].as_py())["previewed"] < 0.2
 
 
 def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: Trainer) -> None:
@@ -197,12 +197,14 @@ def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: T
     trainer.recorder.training(step=15, **rest)
     trainer.step = 16
     trainer.train(0)
-    coverage = store.read("controller_coverage", run=RUN, first=0, last=15)["coverage"][0].as_py()
+    coverage = store.read("controller_coverage", runs=[RUN], first=[0], last=[15])["coverage"][0].as_py()
     assert coverage == 1.0
     trainer.recorder.training(step=20, **{**rest, "sample_ids": ["next"]})
     trainer.recorder.rollout(sample_ids=["next"], token_ids=[np.arange(3)], logprobs=[np.full(3, -1.0, np.float32)])
     trainer.train(0)
-    assert store.read("controller_coverage", run=RUN, first=0, last=20)["coverage"][0].as_py() == 0.0  # it never came
+    assert (
+        store.read("controller_coverage", runs=[RUN], first=[0], last=[20])["coverage"][0].as_py() == 0.0
+    )  # it never came
 
 
 def test_a_trainer_that_does_not_answer_is_noted(store: Store, trainer: Trainer) -> None:
