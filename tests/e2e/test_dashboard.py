@@ -77,7 +77,7 @@ def watched(browser: Browser, address: str, **options: Any) -> Iterator[Watched]
 
 def wait_for_chart(page: Page, points: int = 1) -> dict[str, Any]:
     """Waits until the first line of the first row has so many points."""
-    # In one go: between two looks the chart may be drawn anew.
+    # In one go: between two looks the chart may be drawn again.
     known = f"() => {{ try {{ const state = ({STATE})(); return state.points >= {points} && state }} catch {{ return false }} }}"
     return page.wait_for_function(known).json_value()
 
