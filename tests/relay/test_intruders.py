@@ -66,7 +66,7 @@ class Target:
             return json.loads(answer.body.to_pybytes())
 
     def options(self, key: str) -> flight.FlightCallOptions:
-        return flight.FlightCallOptions(timeout=30, headers=[(b"authorization", f"Bearer {key}".encode())])
+        return flight.FlightCallOptions(timeout=120, headers=[(b"authorization", f"Bearer {key}".encode())])
 
     def refusals(self) -> str:
         """What the audit is told."""
@@ -365,7 +365,7 @@ def test_without_tls_with_an_old_tls_or_a_strange_certificate_nothing_is_sent(ta
     for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
         assert _handshake(target.port, version) is None
     assert _handshake(target.port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
-    with socket.create_connection(("127.0.0.1", target.port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", target.port), timeout=60) as plain:
         plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         with suppress(OSError):
             assert b"SETTINGS" not in plain.recv(1000)
@@ -380,7 +380,7 @@ def test_without_tls_with_an_old_tls_or_a_strange_certificate_nothing_is_sent(ta
     wary = relay(node, target.port, stranger, key, "--drain").start()  # trusts another authority
     plaintext = relay(node, target.port, target.home, key, "--drain", "--to", f"grpc://localhost:{target.port}")
     plaintext.log = tmp_path / "plaintext.log"
-    assert plaintext.start().process.wait(60) == 1
+    assert plaintext.start().process.wait(120) == 1
     assert "without TLS nothing is sent" in plaintext.words
     _until(lambda: "the spool keeps everything" in wary.words)
     wary.end()
@@ -406,7 +406,7 @@ def _handshake(port: int, version: ssl.TLSVersion) -> str | None:
         context.maximum_version = version
     context.set_ciphers("ALL:@SECLEVEL=0")
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain, context.wrap_socket(plain) as secure:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain, context.wrap_socket(plain) as secure:
             return secure.version()
     except (ssl.SSLError, ConnectionError):
         return None
