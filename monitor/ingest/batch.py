@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
+from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows
 from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_files, write_raw
@@ -122,14 +123,16 @@ def assemble(parts: Sequence[Part]) -> Batch:
     return Batch(parts, [_raw(run, kind, list(group)) for (run, kind), group in groups])
 
 
-def write_batch(store: Store, batch: Batch) -> None:
-    """Makes a batch count, or leaves no trace of it. Raises `StoreError`."""
+def write_batch(store: Store, batch: Batch, deleted: Tombstones) -> None:
+    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was deleted meanwhile."""
     written: list[Future[RawFile]] = []
     try:
         with ThreadPoolExecutor(_WRITERS, thread_name_prefix="logprobe-parquet") as pool:
             written.extend(pool.submit(write_raw, store.home, r.run, r.kind, r.table, r.tokens) for r in batch.raws)
         files = [future.result() for future in written]
         with store.transaction() as cursor:
+            for run in {part.run for part in batch.parts}:  # in here: a deletion is complete before or begins after
+                deleted.refuse(run)
             _insert(store, cursor, batch, files)
     except BaseException as error:
         remove_files(store.home, [future.result().path for future in written if future.exception() is None])
