@@ -51,9 +51,11 @@ class Process:
     environment: dict[str, str]
     log: Path
     process: subprocess.Popen[bytes] | None = None
+    began: int = 0  # where in the log what the running process says begins
 
     def start(self) -> Process:
         with self.log.open("ab") as log:
+            self.began = log.tell()
             self.process = subprocess.Popen(
                 self.command, env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
             )
@@ -69,7 +71,7 @@ class Process:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(60)
+            return self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -85,13 +87,21 @@ def receiver(home: Path, port: int = 0) -> Process:
     return Process(command, {}, home.parent / "receiver.log")
 
 
-def port_of(process: Process, seconds: float = 60.0) -> int:
-    """Where a started receiver listens."""
+def port_so_far(process: Process) -> int | None:
+    """Where a started receiver listens; None: not yet."""
+    for line in process.log.read_bytes()[process.began :].splitlines():
+        with suppress(ValueError):
+            return int(json.loads(line)["port"])
+    return None
+
+
+def port_of(process: Process, seconds: float = 120.0) -> int:
+    """The same, once it does."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        for line in process.words.splitlines():
-            with suppress(ValueError):
-                return int(json.loads(line)["port"])
+        port = port_so_far(process)
+        if port is not None:
+            return port
         if process.process is not None and process.process.poll() is not None:
             break
         time.sleep(0.05)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +31,33 @@ _ACKNOWLEDGED_STEPS: Final = 50  # back from the newest step, in which acknowled
 Reading: TypeAlias = Store | Reader
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is looked at of every run: its latest diagnosis, the newest step that this has seen, and the least coverage of late."""
+
+    diagnosis: Mapping[str, Any]
+    diagnosed_step: int | None
+    coverage: float | None
+
+
+def look(store: Reading, steps: Mapping[str, int]) -> dict[str, Known]:
+    """Of several runs at once, each with its newest step. Raises `QueryError`."""
+    diagnosed = {row["run"]: row for row in store.read("alert_diagnoses", runs=list(steps)).to_pylist()}
+    covered = store.read(
+        "controller_coverage",
+        runs=list(steps),
+        first=[step - _COVERAGE_STEPS + 1 for step in steps.values()],
+        last=list(steps.values()),
+    ).to_pylist()
+    return {row["run"]: _known(diagnosed.get(row["run"]), row["coverage"]) for row in covered}
+
+
+def _known(diagnosed: Mapping[str, Any] | None, coverage: float | None) -> Known:
+    if diagnosed is None:
+        return Known({"verdict": "no_data", "findings": []}, None, coverage)
+    return Known(json.loads(diagnosed["document"]), diagnosed["step"], coverage)
+
+
 def gather(
     store: Reading,
     run: str,
@@ -40,18 +67,19 @@ def gather(
     *,
     stopped: bool,
     previewing: bool = False,
+    known: Known | None = None,
 ) -> Situation:
     """The situation of `run` whose newest step with metrics is `step`. Raises `QueryError`.
 
-    `previewing`: read raw tokens although nothing depends on them.
+    `previewing`: read raw tokens although nothing depends on them. `known`: what `look` found; None: it is read here.
     """
-    found, diagnosed_step = _diagnosis(store, run)
+    known = known or look(store, {run: step})[run]
     situation = Situation(
         step=step,
-        verdict=found["verdict"],
-        findings=tuple(_known_finding(finding) for finding in found["findings"]),
-        diagnosed_step=diagnosed_step,
-        coverage=_coverage(store, run, step),
+        verdict=known.diagnosis["verdict"],
+        findings=tuple(_known_finding(finding) for finding in known.diagnosis["findings"]),
+        diagnosed_step=known.diagnosed_step,
+        coverage=known.coverage,
         stopped=stopped,
     )
     if control.on:
@@ -133,14 +161,6 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     yield batch
 
 
-def _diagnosis(store: Reading, run: str) -> tuple[Mapping[str, Any], int | None]:
-    """The latest one, and the newest step that it has seen."""
-    rows = store.read("diagnosis_latest", run=run).to_pylist()
-    if not rows:
-        return {"verdict": "no_data", "findings": []}, None
-    return json.loads(rows[0]["document"]), rows[0]["step"]
-
-
 def _known_finding(finding: Mapping[str, Any]) -> KnownFinding:
     layer = finding["layer"]
     return KnownFinding(
@@ -153,13 +173,6 @@ def _known_finding(finding: Mapping[str, Any]) -> KnownFinding:
         ),  # an earlier version's diagnosis did not say: every fault counts
         accepted=finding.get("accepted") is not None,
     )
-
-
-def _coverage(store: Reading, run: str, step: int) -> float | None:
-    value: float | None = store.read("controller_coverage", run=run, first=step - _COVERAGE_STEPS + 1, last=step)[
-        "coverage"
-    ][0].as_py()
-    return value
 
 
 def _trainer_reports(store: Reading, run: str, step: int, control: Control, policy: Policy) -> dict[str, Any]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts.controller import decide, policy_file
-from logprobe.alerts.controller.gather import gather
-from logprobe.alerts.controller.ledger import Memory, recall, remember
+from logprobe.alerts.controller.gather import Known, gather, look
+from logprobe.alerts.controller.ledger import Memory, recall, records, remember, understood
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import Notification
@@ -43,6 +44,7 @@ ACTION: Final = "correction.command"
 POLICY: Final = "correction.policy"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
 
+Mark = tuple[Any, ...]  # the same as long as there is nothing new to see of a run
 Decide = Callable[[Control, Situation, Policy], decide.Decision]
 
 
@@ -57,38 +59,49 @@ class Controller:
         self._policies = policies
         self._clock = clock
         self._lock = threading.Lock()  # decisions of people and of the job, one at a time
-        self._seen: dict[str, tuple[Any, ...]] = {}
+        self._seen: dict[str, Mark] = {}
         self._rest_until: dict[str, float] = {}
+        # As the job's look at all runs read them; those that were decided about since are taken out.
+        self._records: dict[str, dict[str, Any] | None] = {}
 
     def run_once(self) -> dict[str, Any]:
         """Looks at the runs that moved on; how many there were, and what was done.
 
         Raises the first `LogprobeError` or `OSError`, after all runs have had their turn; what failed is tried again.
         """
-        looked = done = 0
         failed: list[Exception] = []
+        moved: dict[str, tuple[int, Mark]] = {}
         for row in self._store.read("controller_runs").to_pylist():
-            try:
-                actions = self._evaluate(row)
-            except (LogprobeError, OSError) as error:  # of one run: a state, a key, a file; the other runs come first
-                failed.append(error)
-                continue
-            looked += actions is not None
-            done += len(actions or ())
+            with _collected(failed):
+                if (mark := self._news(row)) is not None:
+                    moved[row["run"]] = (row["step"], mark)
+        known = self._look({run: step for run, (step, _) in moved.items()})
+        looked = done = 0
+        for run, (step, mark) in moved.items():
+            with _collected(failed):
+                done += len(self._decide(run, step, decide.advance, known=known[run]))
+                self._seen[run] = mark
+                looked += 1
         if failed:
             raise failed[0]
         return {"runs": looked, "actions": done}
 
-    def _evaluate(self, row: Mapping[str, Any]) -> Sequence[Action] | None:
-        """Decides about one run; None: nothing is new, or it rests."""
+    def _news(self, row: Mapping[str, Any]) -> Mark | None:
+        """What there is to see of a run now; None: nothing is new, or it rests."""
         run = row["run"]
         mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
         ended = row["time"] is not None and self._clock() - row["time"] > _LIVE
-        if self._seen.get(run) == mark or ended or self._rest_until.get(run, 0.0) > time.monotonic():
-            return None
-        actions = self._decide(run, row["step"], decide.advance)
-        self._seen[run] = mark
-        return actions
+        resting = self._rest_until.get(run, 0.0) > time.monotonic()
+        return None if self._seen.get(run) == mark or ended or resting else mark
+
+    def _look(self, steps: Mapping[str, int]) -> dict[str, Known]:
+        """At runs and their newest steps, all at once: a small statement takes milliseconds, whatever it reads."""
+        if not steps:
+            return {}
+        with self._lock:
+            found = records(self._store, list(steps))
+            self._records = {run: found.get(run) for run in steps}
+        return look(self._store, steps)
 
     def command(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What a person asks for: ``{"run", "command", "by", "force"}``, the command being one of `COMMANDS`.
@@ -119,9 +132,11 @@ class Controller:
         known = recall(self._store, run).directives
         return signed(replace(known, stopped=stopped), directive_key(self._store.home.path))
 
-    def _decide(self, run: str, step: int, decision: Decide, *, previewing: bool = False) -> Sequence[Action]:
+    def _decide(
+        self, run: str, step: int, decision: Decide, *, previewing: bool = False, known: Known | None = None
+    ) -> Sequence[Action]:
         with self._lock:
-            memory, policy = recall(self._store, run), self._policies(run)
+            memory, policy = self._memory(run), self._policies(run)
             situation = gather(
                 self._store,
                 run,
@@ -130,6 +145,7 @@ class Controller:
                 policy,
                 stopped=self._file(run).stop_path.exists(),
                 previewing=previewing,
+                known=known,
             )
             if situation.preview is not None:
                 self._rest_until[run] = time.monotonic() + situation.preview.tokens // _TOKENS_A_SECOND
@@ -139,6 +155,11 @@ class Controller:
                 self._save(replace(memory, control=control, directives=directives), actions, step)
             self._publish(directives)
             return actions
+
+    def _memory(self, run: str) -> Memory:
+        if run in self._records:
+            return understood(run, self._records.pop(run))
+        return recall(self._store, run)
 
     def _save(self, memory: Memory, actions: Sequence[Action], step: int) -> None:
         now = self._clock()
@@ -159,6 +180,15 @@ class Controller:
 
     def _file(self, run: str) -> DirectiveFile:
         return DirectiveFile(self._store.home.path, run)
+
+
+@contextmanager
+def _collected(failed: list[Exception]) -> Iterator[None]:
+    """Notes what fails about one run: a state, a key, a file. The other runs come first."""
+    try:
+        yield
+    except (LogprobeError, OSError) as error:
+        failed.append(error)
 
 
 def _says(file: DirectiveFile, content: bytes) -> bool:

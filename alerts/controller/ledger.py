@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,10 +28,18 @@ class Memory:
 
 def recall(store: Store, run: str) -> Memory:
     """What is remembered of `run`; nothing: a fresh one. Raises `StoreError` when it cannot be understood."""
-    rows = store.read("controller_read", run=run).to_pylist()
-    if not rows:
+    return understood(run, records(store, [run]).get(run))
+
+
+def records(store: Store, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What is remembered of runs, as it is stored; those of which nothing is are left out."""
+    return {row["run"]: row for row in store.read("controller_read", runs=list(runs)).to_pylist()}
+
+
+def understood(run: str, row: Mapping[str, Any] | None) -> Memory:
+    """One of `records`; None: nothing is remembered. Raises `StoreError` when it cannot be understood."""
+    if row is None:
         return Memory(Control(), Directives(run))
-    row = rows[0]
     try:
         control = Control.parse(json.loads(row["control"]))
         directives = decode(row["directives"].encode(), run, None)

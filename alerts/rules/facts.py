@@ -1,10 +1,10 @@
-"""Reads what the rules look at, from a running service, a store or a file: the facts of a run's steps."""
+"""Reads what the rules look at, from a running service, a store or a file: the facts of the steps of runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -17,50 +17,111 @@ from logprobe.monitor.metrics.catalog import KEYS
 
 STEPS_PER_BATCH: Final = 256
 _UNKNOWN: Final = "unknown"  # the slice of sequences of which it is not known where they belong
+_BACKEND_COVERAGE: Final = "backend.coverage"
+_OF_ENGINE: Final = (_BACKEND_COVERAGE, "total.coverage")
 
 Values = dict[tuple[str, str | None], float | None]
+
+
+class Asked(NamedTuple):
+    """What is going to be asked about a run, and the newest step that was looked at; None: none."""
+
+    rules: Sequence[Rule]
+    after: int | None
+
+
+class _Window(NamedTuple):
+    """First and last step of a run that rules are about to look at."""
+
+    rules: Sequence[Rule]
+    first: int
+    last: int
 
 
 def steps_after(
     source: Source, run: str, rules: Sequence[Rule], after: int | None, *, quiet_since: datetime
 ) -> list[StepFacts]:
-    """Facts of the next steps of a run, ascending, at most `STEPS_PER_BATCH`.
+    """Facts of the next steps of one run; see `next_steps`."""
+    return next_steps(source, {run: Asked(rules, after)}, quiet_since=quiet_since)[run]
+
+
+def next_steps(source: Source, asked: Mapping[str, Asked], *, quiet_since: datetime) -> dict[str, list[StepFacts]]:
+    """Facts of the next steps of each run, ascending, at most `STEPS_PER_BATCH` of each.
 
     Args:
         source: where from.
-        run: which run.
-        rules: what is going to be asked.
-        after: newest step that was looked at; None: none.
+        asked: by run.
         quiet_since: a step that was computed later may still receive data, and those after it wait with it; so does one that waits
             for the engine's records.
     """
-    rows = source.read(
-        "alert_steps", run=run, after=after, quiet_since=quiet_since.isoformat(), count=STEPS_PER_BATCH
-    ).to_pylist()
-    if not rows:
-        return []
-    window = (rows[0]["step"], rows[-1]["step"])
-    values = _values(source, run, rules, window)
-    parts: dict[int, dict[str, tuple[str, ...]]] = {row["step"]: {} for row in rows}
-    for dimension, metrics in _sliced(rules).items():
-        _add_slices(
-            slices.by(source, run, dimension, steps=window, metrics=metrics, per_step=True), dimension, values, parts
-        )
-    same = _identities(source, run, rules, window)
-    return [
-        StepFacts(row["step"], row["time"], values.get(row["step"], {}), parts[row["step"]], same.get(row["step"]))
-        for row in rows
-    ]
+    found: dict[str, list[dict[str, Any]]] = {run: [] for run in asked}
+    for row in source.read(
+        "alert_steps",
+        runs=list(asked),
+        after=[of_run.after for of_run in asked.values()],
+        quiet_since=quiet_since.isoformat(),
+        count=STEPS_PER_BATCH,
+    ).to_pylist():
+        found[row["run"]].append(row)
+    windows = {run: _Window(asked[run].rules, rows[0]["step"], rows[-1]["step"]) for run, rows in found.items() if rows}
+    values, same = _values(source, windows), _identities(source, windows)
+    facts: dict[str, list[StepFacts]] = {run: [] for run in asked}
+    for run, window in windows.items():
+        parts = _parts(source, run, window, [row["step"] for row in found[run]], values[run])
+        facts[run] = [
+            StepFacts(row["step"], row["time"], values[run].get(row["step"], {}), parts[row["step"]], same.get((run, row["step"])))
+            for row in found[run]
+        ]  # fmt: skip
+    return facts
 
 
-def _values(source: Source, run: str, rules: Sequence[Rule], window: tuple[int, int]) -> dict[int, Values]:
-    metrics = sorted({key for rule in rules if rule.slice is None for key in metrics_of(rule)})
-    found: dict[int, Values] = {}
-    if metrics:
-        rows = source.read("alert_values", run=run, first=window[0], last=window[1], metrics=metrics)
-        for step, metric, value in zip(*(rows[name].to_pylist() for name in ("step", "metric", "value")), strict=True):
-            found.setdefault(step, {})[metric, None] = value
+def _spans(windows: Mapping[str, _Window]) -> dict[str, Any]:
+    """The parameters of a statement about a window of each of several runs."""
+    return {
+        "runs": list(windows),
+        "first": [window.first for window in windows.values()],
+        "last": [window.last for window in windows.values()],
+    }
+
+
+def _values(source: Source, windows: Mapping[str, _Window]) -> dict[str, dict[int, Values]]:
+    metrics = {
+        run: {key for rule in window.rules if rule.slice is None for key in metrics_of(rule)}
+        for run, window in windows.items()
+    }
+    found: dict[str, dict[int, Values]] = {run: {} for run in windows}
+    wanted = sorted(set().union(*metrics.values()))
+    if wanted:
+        rows = source.read("alert_values", **_spans(windows), metrics=wanted)
+        columns = (rows[name].to_pylist() for name in ("run", "step", "metric", "value"))
+        for run, step, metric, value in zip(*columns, strict=True):
+            if metric in metrics[run]:
+                found[run].setdefault(step, {})[metric, None] = value
+    for run, of_run in found.items():
+        _leave_out_an_engine_that_is_not_there(source, run, of_run)
     return found
+
+
+def _leave_out_an_engine_that_is_not_there(source: Source, run: str, values: Mapping[int, Values]) -> None:
+    """Coverage of the engine's log-probs says nothing about a run that has no engine."""
+    if any((of_step.get((_BACKEND_COVERAGE, None)) or 0.0) > 0 for of_step in values.values()):
+        return
+    stated = [of_step for of_step in values.values() if any((key, None) in of_step for key in _OF_ENGINE)]
+    if stated and not source.read("alert_engine", run=run)["in_use"][0].as_py():
+        for of_step in stated:
+            for key in _OF_ENGINE:
+                of_step.pop((key, None), None)
+
+
+def _parts(
+    source: Source, run: str, window: _Window, steps: Sequence[int], values: dict[int, Values]
+) -> dict[int, dict[str, tuple[str, ...]]]:
+    """Names of the slices of each step by dimension; their metrics are added to `values`."""
+    parts: dict[int, dict[str, tuple[str, ...]]] = {step: {} for step in steps}
+    for dimension, metrics in _sliced(window.rules).items():
+        table = slices.by(source, run, dimension, steps=(window.first, window.last), metrics=metrics, per_step=True)
+        _add_slices(table, dimension, values, parts)
+    return parts
 
 
 def _sliced(rules: Sequence[Rule]) -> Mapping[str, list[str]]:
@@ -84,10 +145,14 @@ def _add_slices(
             values.setdefault(step, {}).update(of_slice)
 
 
-def _identities(
-    source: Source, run: str, rules: Sequence[Rule], window: tuple[int, int]
-) -> dict[int, identity.StepFacts]:
-    if not any(isinstance(rule.when, Exact) for rule in rules):
+def _identities(source: Source, windows: Mapping[str, _Window]) -> dict[tuple[str, int], identity.StepFacts]:
+    """What says whether engine and trainer are identical, by run and step."""
+    asking = {
+        run: window for run, window in windows.items() if any(isinstance(rule.when, Exact) for rule in window.rules)
+    }
+    if not asking:
         return {}
-    rows = source.read("slice_identity", run=run, first=window[0], last=window[1])
-    return {facts.step: facts for facts in identity.facts_of(rows)}
+    rows = source.read("slice_identity", **_spans(asking))
+    return dict(
+        zip(zip(rows["run"].to_pylist(), rows["step"].to_pylist(), strict=True), identity.facts_of(rows), strict=True)
+    )

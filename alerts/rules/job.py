@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import pyarrow as pa
+
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.rules import actions, evaluation, facts, ledger, notification_builder, run_status
 from logprobe.alerts.rules.editor import Editor
@@ -33,21 +35,35 @@ PATIENCE: Final = 60.0
 # A step is looked at once nothing came for it for so long: its records come in several segments.
 QUIET: Final = timedelta(seconds=2)
 _SERIES: Final = 60  # steps of a sparkline
+_RUNS_PER_BATCH: Final = 64  # of one transaction: bounds memory, and how long other writers wait
+_CURSORS: Final = pa.schema([("run", pa.string()), ("step", pa.int64()), ("rules", pa.string())])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Work:
     """One run's alerts on the way through one look at it."""
 
     run: str
     context: Context
+    row: Mapping[str, Any]  # of `alert_runs`
+    rules: Sequence[Rule]
     cursor: int | None
     alerts: list[Alert]
     kept: dict[tuple[str, str | None], Alert]  # as stored
+    known: str | None  # fingerprint of the rules that is stored with the cursor; None: the cursor is to be written
+    looked: int = 0  # steps
     gone: list[Alert] = field(default_factory=list)
     transitions: list[Transition] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     written: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def stepwise(self) -> list[Rule]:
+        return [rule for rule in self.rules if not isinstance(rule.when, PresentCondition)]
+
+    def changed(self) -> list[Alert]:
+        """Alerts that are not as they are stored."""
+        return [alert for alert in self.alerts if _differs(alert, self.kept.get((alert.rule.name, alert.slice)))]
 
 
 class Evaluator:
@@ -74,39 +90,51 @@ class Evaluator:
 
     def run_once(self) -> dict[str, Any]:
         """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
-        counts = {"runs": 0, "steps": 0, "transitions": 0, "messages": 0}
+        counts = Counter(runs=0, steps=0, transitions=0, messages=0)
         now = self._clock()
         book = self._book()
         rows = [(row, book.for_run(row["run"])) for row in self._store.read("alert_runs").to_pylist()]
         rows = [(row, rules) for row, rules in rows if _may_have_changed(row, rules, now, book.tell_within)]
-        if not rows:
-            return counts
-        # Of all runs at once: a small query takes milliseconds, whatever it reads.
-        runs = [row["run"] for row, _ in rows]
-        silences, kept = ledger.silences(self._store, now), ledger.load(self._store, runs)
-        acknowledgements = ledger.acknowledgements(self._store, runs)
-        for row, rules in rows:
+        silences = ledger.silences(self._store, now) if rows else []
+        # Of many runs at once: a small statement takes milliseconds, whatever it reads.
+        for start in range(0, len(rows), _RUNS_PER_BATCH):
             if self._stopping.is_set():
                 break
-            context = Context(row["run"], now, silences, acknowledgements, notify_from=now - book.tell_within)
-            work = self._begin(context, row, rules, kept[context.run])
-            for name, number in self._evaluate(work, row, rules, book.tell_within).items():
-                counts[name] += number
-        return counts
+            some = rows[start : start + _RUNS_PER_BATCH]
+            runs = [row["run"] for row, _ in some]
+            kept, acknowledgements = ledger.load(self._store, runs), ledger.acknowledgements(self._store, runs)
+            works = []
+            for row, rules in some:
+                context = Context(row["run"], now, silences, acknowledgements, notify_from=now - book.tell_within)
+                works.append(self._begin(context, row, rules, kept[row["run"]]))
+            self._evaluate(works, book.tell_within)
+            counts.update(runs=len(works), steps=sum(work.looked for work in works))
+            for work in works:
+                counts.update(work.written)
+        return dict(counts)
 
-    def _evaluate(self, work: _Work, row: Mapping[str, Any], rules: Sequence[Rule], news: timedelta) -> dict[str, int]:
-        steps = self._evaluate_steps(work, rules, newest=row["newest_step"])
-        young = work.context.now - row["last_arrival"] <= news
-        at = work.context.now if young else row["last_arrival"]
-        now = self._presents.of(work.run, row)
-        observations = run_status.observe(rules, now, at)
-        work.alerts, transitions = evaluation.evaluate_status(work.alerts, observations, at, diagnosed=now.diagnosed)
-        work.transitions += transitions
-        work.context = replace(work.context, accepted=run_status.lived_with(now))
-        if not _lags(work):  # half-way through the past a rule that was changed does not know yet how things are
-            self._notify(work, step=work.cursor, at=at)
-        self._commit(work, rules, known=None if steps else row["rules"])
-        return {"runs": 1, "steps": steps, **work.written}
+    def _evaluate(self, works: Sequence[_Work], news: timedelta) -> None:
+        """Looks at what is new of some runs. Each is written down as soon as it is through; one that lags holds up no other."""
+        while works:
+            lagging = self._through_steps(works)
+            self._evaluate_status([work for work in works if work not in lagging], news)
+            self._commit(works)
+            works = lagging
+
+    def _evaluate_status(self, works: Sequence[_Work], news: timedelta) -> None:
+        statuses = self._presents.of([work.row for work in works])
+        for work in works:
+            young = work.context.now - work.row["last_arrival"] <= news
+            at = work.context.now if young else work.row["last_arrival"]
+            now = statuses[work.run]
+            observations = run_status.observe(work.rules, now, at)
+            work.alerts, transitions = evaluation.evaluate_status(
+                work.alerts, observations, at, diagnosed=now.diagnosed
+            )
+            work.transitions += transitions
+            work.context = replace(work.context, accepted=run_status.lived_with(now))
+            if not _lags(work):  # half-way through the past a rule that was changed does not know yet how things are
+                self._notify(work, step=work.cursor, at=at)
 
     def _begin(
         self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], stored: Sequence[ledger.Kept]
@@ -115,7 +143,8 @@ class Evaluator:
         kept = {(entry.rule, entry.slice): entry.alert(by_name.get(entry.rule)) for entry in stored}
         known = {name: alert for name, alert in kept.items() if alert.rule.name in by_name}
         new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in known]
-        work = _Work(context.run, context, row["cursor"], [*known.values(), *new], known)
+        alerts = [*known.values(), *new]
+        work = _Work(context.run, context, row, rules, row["cursor"], alerts, known, known=row["rules"] or "")
         for name in kept.keys() - known.keys():
             self._end(work, kept[name])
         return work
@@ -128,54 +157,70 @@ class Evaluator:
         work.transitions += transitions
         work.messages += messages
 
-    def _evaluate_steps(self, work: _Work, rules: Sequence[Rule], *, newest: int | None) -> int:
-        """Looks at what is new, batch by batch; → how many steps. `newest`: that there is. The last batch is left to be committed."""
-        looked = 0
-        quiet_since = self._clock() - self._quiet
-        stepwise = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
-        while stepwise and not self._stopping.is_set() and (seen := _seen_by_all(work.alerts)) != newest:
-            if looked:
-                self._commit(work, rules, known=None)
-            steps = facts.steps_after(self._store, work.run, stepwise, seen, quiet_since=quiet_since)
-            if not steps:
-                break
-            looked += len(steps)
-            self._through(work, stepwise, steps)
-        return looked
+    def _through_steps(self, works: Sequence[_Work]) -> list[_Work]:
+        """Looks at the next steps of some runs; → those of which there may be more."""
+        if self._stopping.is_set():
+            return []
+        asked = {}
+        for work in works:
+            seen = _seen_by_all(work.alerts)
+            if work.stepwise and seen != work.row["newest_step"]:
+                asked[work.run] = facts.Asked(work.stepwise, seen)
+        if not asked:
+            return []
+        found = facts.next_steps(self._store, asked, quiet_since=self._clock() - self._quiet)
+        for work in works:
+            self._through(work, found.get(work.run, ()))
+        return [work for work in works if len(found.get(work.run, ())) == facts.STEPS_PER_BATCH]
 
-    def _through(self, work: _Work, rules: Sequence[Rule], steps: Sequence[StepFacts]) -> None:
+    def _through(self, work: _Work, steps: Sequence[StepFacts]) -> None:
+        rules = work.stepwise
         for step in steps:
             alerts = evaluation.with_new_slices(work.alerts, rules, step)
             work.alerts, transitions = evaluation.evaluate_step(alerts, step)
             work.transitions += transitions
+            work.known = None
             # A rule that is new, or was changed, looks at the whole run once more; what that brings up is told at the end of it.
             if work.cursor is None or step.step > work.cursor:
                 work.cursor = step.step
                 self._notify(work, step=step.step, at=step.at)
+        work.looked += len(steps)
 
     def _notify(self, work: _Work, *, step: int | None, at: datetime) -> None:
         work.alerts, messages = evaluation.notify(work.alerts, work.context, step=step, at=at)
         work.messages += messages
 
-    def _commit(self, work: _Work, rules: Sequence[Rule], *, known: str | None) -> None:
+    def _commit(self, works: Sequence[_Work]) -> None:
         """Writes down what changed since the last time, in one transaction; nothing when nothing did."""
-        fingerprint = _fingerprint(rules)
-        changed = [alert for alert in work.alerts if _differs(alert, work.kept.get((alert.rule.name, alert.slice)))]
-        if not (changed or work.gone or work.messages or work.transitions or known != fingerprint):
+        news = [(work, work.changed()) for work in works]
+        news = [
+            (work, changed)
+            for work, changed in news
+            if changed or work.gone or work.messages or work.transitions or work.known != _fingerprint(work.rules)
+        ]
+        if not news:
             return
         notifications = [
-            notification_builder.build(work.run, message, self._around(work, message)) for message in work.messages
+            notification_builder.build(work.run, message, self._around(work, message))
+            for work, _ in news
+            for message in work.messages
         ]
+        cursors = [{"run": work.run, "step": work.cursor, "rules": _fingerprint(work.rules)} for work, _ in news]
         with self._store.transaction() as cursor:
-            ledger.save(self._store, cursor, work.run, changed)
-            ledger.forget(self._store, cursor, work.run, work.gone)
-            ledger.append(self._store, cursor, work.run, work.transitions)
+            ledger.save(self._store, cursor, [(work.run, alert) for work, changed in news for alert in changed])
+            for work, _ in news:
+                ledger.forget(self._store, cursor, work.run, work.gone)
+            ledger.append(
+                self._store, cursor, [(work.run, transition) for work, _ in news for transition in work.transitions]
+            )
             for notification in notifications:
                 enqueue(self._store, cursor, notification)
-            self._store.execute(cursor, "alert_advance", run=work.run, step=work.cursor, rules=fingerprint)
-        work.kept = {(alert.rule.name, alert.slice): alert for alert in work.alerts}
-        work.written += Counter(transitions=len(work.transitions), messages=len(work.messages))
-        work.gone, work.transitions, work.messages = [], [], []
+            self._store.execute(cursor, "alert_advance", pa.Table.from_pylist(cursors, _CURSORS))
+        for work, _ in news:
+            work.kept = {(alert.rule.name, alert.slice): alert for alert in work.alerts}
+            work.known = _fingerprint(work.rules)
+            work.written += Counter(transitions=len(work.transitions), messages=len(work.messages))
+            work.gone, work.transitions, work.messages = [], [], []
 
     def _around(self, work: _Work, message: Message) -> Surroundings:
         last = message.step if message.step is not None else work.cursor

@@ -85,9 +85,9 @@ def load(source: Source, runs: Sequence[str]) -> dict[str, list[Kept]]:
     return found
 
 
-def save(store: Store, cursor: duckdb.DuckDBPyConnection, run: str, alerts: Iterable[Alert]) -> None:
-    """Keeps alerts, inside a transaction."""
-    rows = [_row(run, alert) for alert in alerts]
+def save(store: Store, cursor: duckdb.DuckDBPyConnection, alerts: Iterable[tuple[str, Alert]]) -> None:
+    """Keeps alerts of runs, inside a transaction."""
+    rows = [_row(run, alert) for run, alert in alerts]
     if rows:
         store.execute(cursor, "alert_save", pa.Table.from_pylist(rows, _STATES))
 
@@ -99,10 +99,10 @@ def forget(store: Store, cursor: duckdb.DuckDBPyConnection, run: str, alerts: It
         store.execute(cursor, "alert_forget", run=run, names=names)
 
 
-def append(store: Store, cursor: duckdb.DuckDBPyConnection, run: str, transitions: Sequence[Transition]) -> None:
-    """Writes transitions down, inside a transaction; those that stand there already are left."""
-    if transitions:
-        rows = [transition_row(run, transition) for transition in transitions]
+def append(store: Store, cursor: duckdb.DuckDBPyConnection, transitions: Iterable[tuple[str, Transition]]) -> None:
+    """Writes transitions of runs down, inside a transaction; those that stand there already are left."""
+    rows = [transition_row(run, transition) for run, transition in transitions]
+    if rows:
         store.execute(cursor, "alert_moved", pa.Table.from_pylist(rows, _TRANSITIONS))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -16,9 +16,10 @@ from logprobe.alerts.rules.rule import DeadMan, Diagnosed, Doubled, Rule, Unackn
 from logprobe.monitor.analysis.slices import Source
 
 _MOST: Final = 0.75  # of the gap
+_NEVER: Final = (None,)  # the mark of what was not read yet
 
 Fields: TypeAlias = Mapping[str, Any]  # some of those of `Present`
-Part: TypeAlias = Callable[[Source, str], Fields]
+Part: TypeAlias = Callable[[Source, Sequence[str]], Mapping[str, Fields]]  # of each run
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +46,43 @@ class RunStatuses:
         self._source = source
         self._known: dict[tuple[str, Part], tuple[Hashable, Fields]] = {}
 
-    def of(self, run: str, marks: Mapping[str, Hashable]) -> RunStatus:
-        """That of `run`. `marks`: a row of `alert_runs`."""
-        parts = [self._part(run, part, tuple(marks[name] for name in names)) for part, names in _MARKS.items()]
-        return RunStatus(**{name: value for fields in parts for name, value in fields.items()})
-
-    def _part(self, run: str, part: Part, mark: Hashable) -> Fields:
-        known = self._known.get((run, part))
-        if known is None or known[0] != mark:
-            known = self._known[run, part] = (mark, part(self._source, run))
-        return known[1]
+    def of(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, RunStatus]:
+        """Those of the runs of `rows`, which are of `alert_runs`."""
+        for part, names in _MARKS.items():
+            marks = {row["run"]: tuple(row[name] for name in names) for row in rows}
+            changed = [run for run, mark in marks.items() if self._known.get((run, part), _NEVER)[0] != mark]
+            found = part(self._source, changed) if changed else {}
+            self._known.update({(run, part): (marks[run], found.get(run, {})) for run in changed})
+        return {row["run"]: _status(self._known[row["run"], part][1] for part in _MARKS) for row in rows}
 
 
 def read(source: Source, run: str) -> RunStatus:
     """The present of a run, from a service or a store."""
-    return RunStatus(**{name: value for part in _MARKS for name, value in part(source, run).items()})
+    return _status(part(source, [run]).get(run, {}) for part in _MARKS)
 
 
-def _pulse(source: Source, run: str) -> Fields:
-    row = source.read("alert_pulse", run=run).to_pylist()[0]
+def _status(parts: Iterable[Fields]) -> RunStatus:
+    return RunStatus(**{name: value for fields in parts for name, value in fields.items()})
+
+
+def _pulse(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
+    rows = {row.pop("run"): row for row in source.read("alert_pulse", runs=list(runs)).to_pylist()}
+    return {run: {"pulse": _pulse_of(row)} for run, row in rows.items()}
+
+
+def _pulse_of(row: dict[str, Any]) -> Pulse:
     row["rollouts"] = row.pop("rollout_segments") > 0
-    return {"pulse": Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})}
+    return Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})
 
 
-def _diagnosis(source: Source, run: str) -> Fields:
-    rows = source.read("diagnosis_latest", run=run).to_pylist()
-    return {"findings": json.loads(rows[0]["document"])["findings"], "diagnosed": rows[0]["step"]} if rows else {}
+def _diagnosis(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
+    rows = source.read("alert_diagnoses", runs=list(runs)).to_pylist()
+    return {row["run"]: {"findings": json.loads(row["document"])["findings"], "diagnosed": row["step"]} for row in rows}
 
 
-def _control(source: Source, run: str) -> Fields:
-    rows = source.read("controller_read", run=run).to_pylist()
-    return {"control": json.loads(rows[0]["control"])} if rows else {}
+def _control(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
+    rows = source.read("controller_read", runs=list(runs)).to_pylist()
+    return {row["run"]: {"control": json.loads(row["control"])} for row in rows}
 
 
 # What reads a part of the present, and the columns of `alert_runs` without whose change the part is the same.

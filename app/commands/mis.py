@@ -71,7 +71,7 @@ def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
     with open_reader(home) as reader:
         steps = {row["run"]: row["step"] for row in reader.read("controller_runs").to_pylist()}
         require_run(run, list(steps))
-        rows = reader.read("controller_read", run=run).to_pylist()
+        rows = reader.read("controller_read", runs=[run]).to_pylist()
         known = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
         control = replace(known, phase=Phase.IDLE)  # as if it were off
         stopped = DirectiveFile(home.path, run).stop_path.exists()
@@ -109,7 +109,7 @@ def describe(home: Home, run: str) -> dict[str, Any]:
     """Where the correction of a run stands. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
         require_run(run, reader.read("app_runs")["run"].to_pylist())
-        rows = reader.read("controller_read", run=run).to_pylist()
+        rows = reader.read("controller_read", runs=[run]).to_pylist()
         actions = reader.read("controller_actions", run=run).to_pylist()
         control = json.loads(rows[0]["control"]) if rows else {}
         policy = _policy(home, reader, run)

@@ -69,7 +69,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "sent": reader.read("cli_sent", run=run).to_pylist()[0],
         "doubled": next(iter(reader.read("cli_doubled", run=run).to_pylist()), None),
         "on_policy": asdict(
-            identity.judge(identity.facts_of(reader.read("slice_identity", run=run, first=None, last=None)))
+            identity.judge(identity.facts_of(reader.read("slice_identity", runs=[run], first=[None], last=[None])))
         ),
         "alerts": _firing(reader, run),
         "alerts_seen_step": _seen_step(reader, run),

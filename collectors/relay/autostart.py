@@ -60,7 +60,7 @@ class RelayAutostart:
             if not self._present:  # a relay is about to end, and must have ended before another begins
                 return
             self._next = time.monotonic() + self._pause
-            if not self._relay.held_elsewhere:
+            if not self._relay.held_elsewhere and not self._under_way:
                 self._start()
         except OSError as error:
             self._next = time.monotonic() + self._pause
@@ -73,6 +73,11 @@ class RelayAutostart:
         if self._process is not None:
             _LEFT.append(self._process)
             self._process = None
+
+    @property
+    def _under_way(self) -> bool:
+        """Whether the relay that was started last runs without the lock: on a busy machine it takes its time to begin, and to end."""
+        return self._process is not None and self._process.poll() is None
 
     def _start(self) -> None:
         if self._process is not None and self._process.poll() not in {None, 0}:

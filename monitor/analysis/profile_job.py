@@ -29,7 +29,7 @@ from logprobe.monitor.ingest.alignment import align, source_logprobs
 from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.store.store import Store
 
-STEPS_PER_BATCH: Final = 64  # of one run and transaction
+STEPS_PER_BATCH: Final = 64  # of one transaction
 TOKENS_PER_BATCH: Final = 8_000_000  # a second or two of work, after which the service may stop
 TOKENS_PER_READ: Final = 2_000_000
 _OF_TRAINER: Final = ("trainer_logprobs", "current_logprobs", "reference_logprobs")
@@ -61,39 +61,46 @@ class ProfileJob:
         started = time.perf_counter()
         resting = self._resting.now()
         due = self._store.read("profile_due", steps=STEPS_PER_BATCH, tokens=TOKENS_PER_BATCH, resting=resting)
-        tokens = 0
-        for run in due["run"].unique().to_pylist():
-            try:
-                tokens += self._profile(run, due.filter(pc.equal(due["run"], run)))
-            except QueryError as error:
-                self._resting.add(run, error)
+        tokens = self._of_each_run(due) if due.num_rows else 0
         return ProfileReport(due.num_rows, tokens, time.perf_counter() - started, self._resting.problem)
 
-    def _profile(self, run: str, due: pa.Table) -> int:
-        steps = due["step"].to_numpy()
-        sums = {pair: Accumulator(len(steps), zero_is_placeholder=pair in ZERO_IS_PLACEHOLDER) for pair in PAIRS}
-        tokens = np.zeros(len(steps), np.int64)
+    def _of_each_run(self, due: pa.Table) -> int:
+        """Profiles steps of several runs together; when their tokens cannot be read, each run by itself: one at fault holds up no other."""
+        runs = due["run"].unique().to_pylist()
+        try:
+            return self._profile(due)
+        except QueryError as error:
+            if len(runs) == 1:
+                self._resting.add(runs[0], error)
+                return 0
+            return sum(self._of_each_run(due.filter(pc.equal(due["run"], run))) for run in runs)
+
+    def _profile(self, due: pa.Table) -> int:
+        count = due.num_rows
+        sums = {pair: Accumulator(count, zero_is_placeholder=pair in ZERO_IS_PLACEHOLDER) for pair in PAIRS}
+        tokens = np.zeros(count, np.int64)
+        chosen = due.select(["run", "step"]).append_column("place", pa.array(np.arange(count)))
         # Between looking up where raw tokens lie and reading them, no file may go away.
         with self._store.holding_files():
-            for batch in _batches(self._store.read("profile_sequences", run=run, steps=steps.tolist())):
-                tokens += self._add(batch, steps, sums)
-        self._write(run, due, tokens, sums)
+            for batch in _batches(self._store.read("profile_sequences", chosen)):
+                tokens += self._add(batch, count, sums)
+        self._write(due, tokens, sums)
         return int(tokens.sum())
 
-    def _add(self, batch: pa.Table, steps: NDArray[np.int64], sums: dict[str, Accumulator]) -> NDArray[np.int64]:
-        """Adds a batch to `sums`; → its tokens under the mask by step."""
+    def _add(self, batch: pa.Table, count: int, sums: dict[str, Accumulator]) -> NDArray[np.int64]:
+        """Adds a batch to `sums` of `count` steps; → its tokens under the mask by step."""
         lists = self._lists(batch)
         batch = batch.take(lists["number"])
         lengths_S = ragged.lengths(lists["token_ids"])
         mask_N = ragged.flat_mask(lists["mask"], lengths_S)
-        tokens = place(np.searchsorted(steps, batch["step"].to_numpy()), lengths_S, mask_N)
+        tokens = place(batch["place"].to_numpy(), lengths_S, mask_N)
         sides = {name: _side(lists[name], lengths_S) for name in _OF_TRAINER}
         sides["rollout_logprobs"] = _rollout_side(lists, lengths_S)
         for pair, (behaviour, policy) in SIDES.items():
             (b_N, has_b_S), (p_N, has_p_S) = sides[behaviour], sides[policy]
             if (has_b_S & has_p_S).any():
                 sums[pair].add(tokens, b_N, p_N, np.repeat(has_b_S & has_p_S, lengths_S))
-        return np.bincount(tokens.step[mask_N], minlength=len(steps))
+        return np.bincount(tokens.step[mask_N], minlength=count)
 
     def _lists(self, batch: pa.Table) -> pa.Table:
         keys = batch.select(["segment_id", "row", "rollout_segment", "rollout_row"])
@@ -107,10 +114,9 @@ class ProfileJob:
     def _paths(self, kind: str, files: pa.ChunkedArray) -> list[str]:
         return self._store.raw_places(kind, files.drop_null().unique().to_pylist())
 
-    def _write(self, run: str, due: pa.Table, tokens: NDArray[np.int64], sums: dict[str, Accumulator]) -> None:
+    def _write(self, due: pa.Table, tokens: NDArray[np.int64], sums: dict[str, Accumulator]) -> None:
         replaced = tokens >= due["profiled"].to_numpy()
-        steps = due["step"].to_numpy()
-        rows = pa.concat_tables([_stored(run, pair, steps, total.rows()) for pair, total in sums.items()])
+        rows = pa.concat_tables([_stored(pair, total.rows(), due, replaced) for pair, total in sums.items()])
         state = pa.table(
             {
                 "run": due["run"],
@@ -119,18 +125,20 @@ class ProfileJob:
                 "tokens": np.where(replaced, tokens, due["profiled"].to_numpy()),
             }
         )
-        kept = rows.filter(pa.array(np.isin(rows["step"].to_numpy(), steps[replaced])))
         with self._store.transaction() as cursor:
-            self._store.execute(cursor, "profile_forget", run=run, steps=steps[replaced].tolist())
-            self._store.execute(cursor, "profile_insert", kept)
+            self._store.execute(cursor, "profile_forget", due.filter(pa.array(replaced)))
+            self._store.execute(cursor, "profile_insert", rows)
             self._store.execute(cursor, "profile_done", state)
 
 
-def _stored(run: str, pair: str, steps: NDArray[np.int64], rows: pa.Table) -> pa.Table:
+def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_]) -> pa.Table:
+    """A pair's profiles of the steps that get new ones."""
+    rows = rows.filter(pa.array(replaced[rows["place"].to_numpy()]))
+    place = rows["place"]
     return (
-        rows.append_column("run", pa.repeat(run, rows.num_rows))
+        rows.append_column("run", due["run"].take(place))
         .append_column("pair", pa.repeat(pair, rows.num_rows))
-        .append_column("step", pa.array(steps[rows["place"].to_numpy()]))
+        .append_column("step", due["step"].take(place))
         .drop_columns("place")
     )
 

@@ -35,6 +35,7 @@ from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor.ingest.alignment import align, joined_statistics, received_differences, source_logprobs
 from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.ingest.route_counts import no_routes, route_counts
+from logprobe.monitor.ingest.sequence_rows import statistics_rows
 from logprobe.monitor.ingest.trajectory_records import TRAJECTORY_KEY, joined_records
 from logprobe.monitor.store.store import Store
 
@@ -50,7 +51,7 @@ _SAME_TOKENS: Final = {
 }
 _KEY: Final = ("run", "step", "segment_id", "row", "rollout_segment", "rollout_row")
 _AMBIGUOUS: Final = ("join_forget_joined", "join_ambiguous", "mark_dirty")
-_WRITES: Final = ("join_update", "join_forget_statistics", "insert_statistics", "mark_dirty")
+_WRITES: Final = ("join_update", "mark_dirty")
 
 
 @dataclass(slots=True)
@@ -103,11 +104,14 @@ class Joiner:
             candidates = self._store.read("join_candidates", high=high, resting=resting)
             for batch in _batches(candidates):
                 self._of_each_run(batch, resting, lambda some: self._join_pairs(some, report))
-            for batch in _batches(self._store.read("join_trajectories", high=high)):
-                self._of_each_run(batch, resting, lambda some: self._join_trajectories(some, report))
-            same_tokens = self._store.read("join_by_tokens", high=high, resting=resting, **_SAME_TOKENS)
-            for batch in _batches(same_tokens):
-                self._of_each_run(batch, resting, lambda some: self._join_by_tokens(some, report))
+            ways = self._store.read("join_ways", high=high, resting=resting).to_pylist()[0]
+            if ways["parts"]:
+                for batch in _batches(self._store.read("join_trajectories", high=high)):
+                    self._of_each_run(batch, resting, lambda some: self._join_trajectories(some, report))
+            if ways["unmet"]:
+                same_tokens = self._store.read("join_by_tokens", high=high, resting=resting, **_SAME_TOKENS)
+                for batch in _batches(same_tokens):
+                    self._of_each_run(batch, resting, lambda some: self._join_by_tokens(some, report))
         with self._store.transaction() as cursor:
             self._store.execute(cursor, "join_done", high=high, resting=resting)
 
@@ -202,6 +206,10 @@ class Joiner:
                 self._store.execute(cursor, name, trajectories)
             for name in _WRITES:
                 self._store.execute(cursor, name, results)
+            statistics = statistics_rows(results)
+            if statistics.num_rows:
+                self._store.execute(cursor, "join_forget_statistics", results)
+                self._store.execute(cursor, "insert_statistics", statistics)
 
 
 def _results(batch: pa.Table, lists: pa.Table) -> pa.Table:

@@ -1,2 +1,2 @@
--- Says how far the rules have looked at $run. Grain: run.
-INSERT OR REPLACE INTO alert_cursors (run, step, rules) VALUES ($run, $step, $rules)
+-- Says how far the rules have looked at runs. Grain: run. Inputs: incoming.
+INSERT OR REPLACE INTO alert_cursors BY NAME SELECT run, step, rules FROM incoming

@@ -1,4 +1,5 @@
--- What the controller remembers of a run. Grain: one row or none. Inputs: controllers, controller_actions. Parameters: $run.
-SELECT control, directives, (SELECT coalesce(max(number), 0) FROM controller_actions WHERE run = $run) AS actions
+-- What the controller remembers of $runs (a list). Grain: run of which it remembers anything. Inputs: controllers, controller_actions.
+SELECT run, control, directives, coalesce(actions, 0) AS actions
 FROM controllers
-WHERE run = $run
+LEFT JOIN (SELECT run, max(number) AS actions FROM controller_actions GROUP BY run) USING (run)
+WHERE list_contains($runs::VARCHAR[], run)

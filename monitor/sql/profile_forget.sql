@@ -1,3 +1,2 @@
--- Takes back the profiles of the steps $steps of $run. Grain: bucket. Table: profiles.
-DELETE FROM profiles
-WHERE run = $run AND step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps))
+-- Takes back profiles. Grain: bucket. Inputs: incoming (Arrow: run, step). Table: profiles.
+DELETE FROM profiles AS p USING incoming AS i WHERE p.run = i.run AND p.step = i.step

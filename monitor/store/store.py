@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -46,6 +47,9 @@ _READ_ATTEMPTS: Final = 5
 _FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be computed in vain
 _WATCH_SECONDS: Final = 0.1
 
+# DuckDB would rather have relations asked for Arrow. Those plan a statement twice, which takes longer than all that most of ours do.
+warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
+
 
 class Store:
     """All reads and writes of one home's store. Safe to share between threads; each thread gets cursors of its own."""
@@ -61,6 +65,7 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
+        self._parsed: dict[str, duckdb.Statement] = {}
         self._closed = False
         self._object_store: ObjectStore | None = None
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
@@ -167,10 +172,10 @@ class Store:
             given = {**params, **files}
             if any(raw_places.has_objects(value) for value in given.values()):
                 self._reach_objects(cursor)
-            if incoming is None:
-                return _fetch(cursor, sql, given or None)
             with _registered(cursor, incoming):
-                return _fetch(cursor, sql, given or None)
+                if wanted:  # as a stream: raw tokens may be many
+                    return _fetch(cursor, sql, given)
+                return cursor.execute(self._statement(cursor, name), given or None).to_arrow_table()
 
         return self._read(work)
 
@@ -187,12 +192,16 @@ class Store:
         self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
     ) -> None:
         """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`."""
-        sql = statement(name)
-        if incoming is None:
-            cursor.execute(sql, params or None)
-            return
         with _registered(cursor, incoming):
-            cursor.execute(sql, params or None)
+            cursor.execute(self._statement(cursor, name), params or None)
+
+    def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str) -> duckdb.Statement:
+        """A stored statement, parsed once."""
+        parsed = self._parsed.get(name)
+        if parsed is None:
+            (parsed,) = cursor.extract_statements(statement(name))
+            self._parsed[name] = parsed
+        return parsed
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -440,7 +449,10 @@ def _is_file_gone(error: duckdb.Error) -> bool:
 
 
 @contextmanager
-def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table) -> Iterator[None]:
+def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table | None) -> Iterator[None]:
+    if incoming is None:
+        yield
+        return
     cursor.register("incoming", incoming)
     yield
     cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"

@@ -20,7 +20,10 @@ from logprobe.monitor.store.sql_files import statement
 
 # In the order of their dependencies.
 VIEWS: Final = ("sequences", "tokens", "metrics", "scalars", "weights", "fingerprints", "rollouts", "events", "runs")
-MACROS: Final = {"steps_on_their_way": ("of_run", "looked_at")}  # views with parameters
+MACROS: Final = {  # views with parameters, in the order of their dependencies
+    "runs_on_their_way": ("of_runs", "looked_at"),
+    "steps_on_their_way": ("of_run", "looked_at"),
+}
 # Expressions with parameters, in the order of their dependencies; views use them.
 _ARGUMENTS: Final = ("spans", "stated", "alignment")
 EXPRESSIONS: Final = ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source")

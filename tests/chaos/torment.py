@@ -269,8 +269,8 @@ class Torment:
         size = self._acknowledgements.stat().st_size
         self._wait_for(lambda: self._acknowledgements.stat().st_size > size)
 
-    def _wait_for(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + _PATIENCE
+    def _wait_for(self, condition: Callable[[], object], seconds: float = _PATIENCE) -> None:
+        deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
             time.sleep(0.02)
 
@@ -313,6 +313,7 @@ class Torment:
         if self._ballast is not None:
             self._ballast.unlink(missing_ok=True)
         self._restart_those_that_ended()
+        self._wait_for(lambda: self._acknowledgements.stat().st_size, 60.0)  # on a slow machine it is the first time
         time.sleep(1.0)
 
     def reckon(self) -> None:

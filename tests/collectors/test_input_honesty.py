@@ -129,7 +129,9 @@ def stored(home: Path, tokens: int) -> tuple[dict[str, Any], identity.Identity, 
         Joiner(store).run_once()
         StepJob(store).run_once()
         (gaps,) = store.read("cli_gaps", run="run").to_pylist()
-        judged = identity.judge(identity.facts_of(store.read("slice_identity", run="run", first=None, last=None)))
+        judged = identity.judge(
+            identity.facts_of(store.read("slice_identity", runs=["run"], first=[None], last=[None]))
+        )
         metrics = store.query("SELECT metric, value FROM step_metrics WHERE step = 1").to_pylist()
     return gaps, judged, {row["metric"]: row["value"] for row in metrics}
 

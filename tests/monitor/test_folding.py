@@ -131,14 +131,14 @@ def window(**more: Any) -> dict[str, Any]:
 
 # What is read of a run's whole past, and must not notice that it was folded.
 READS: dict[str, dict[str, Any]] = {
-    "slice_identity": window(),
+    "slice_identity": {"runs": [RUN], "first": [None], "last": [None]},
     "diagnosis_steps": window(),
     "diagnosis_update": window(),
     "diagnosis_joins": window(),
     "diagnosis_config_changes": {"run": RUN},
     "diagnosis_configs": {"run": RUN},
     "cli_gaps": {"run": RUN},
-    "alert_pulse": {"run": RUN},
+    "alert_pulse": {"runs": [RUN]},
     "profile_read": window(pair="backend", dimension="position", per_step=False),
     "app_mismatch_density": {"run": RUN, "pair": "backend", "first": 0, "last": 255, "width": 256, "merge": 1},
     "app_mismatch_columns": {"run": RUN, "first": 0, "last": 255, "width": 256},

@@ -23,7 +23,7 @@ def verdict(store: Store, **kinds: list[dict]) -> Identity:
         writer.write(kind, records(kind, *rows))
     Ingester(store).run_once()
     Joiner(store).run_once()
-    return judge(facts_of(store.read("slice_identity", run=RUN, first=None, last=None)))
+    return judge(facts_of(store.read("slice_identity", runs=[RUN], first=[None], last=[None])))
 
 
 def test_two_steps_that_were_joined_are_identical(store: Store) -> None:

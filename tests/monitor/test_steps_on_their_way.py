@@ -79,9 +79,9 @@ def test_the_diagnosis_waits_no_longer(sides: Sides, store: Store) -> None:
 
 def test_a_store_of_an_earlier_version_learns_it_before_it_is_read(home: Path, store: Store) -> None:
     with store.transaction() as cursor:
-        cursor.execute("DROP MACRO TABLE steps_on_their_way")
+        cursor.execute("DROP MACRO TABLE runs_on_their_way")
         cursor.execute("COMMENT ON VIEW steps IS 'another version'")
     store.close()
     reader = FileReader(Home(home))
-    assert reader.read("controller_coverage", run=RUN, first=0, last=1).num_rows == 1
+    assert reader.read("controller_coverage", runs=[RUN], first=[0], last=[1]).num_rows == 1
     reader.close()

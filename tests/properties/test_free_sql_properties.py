@@ -149,7 +149,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     plant(home)
     with (
         Store.open(Home(home), read_only=True) as store,
-        SqlService(store.home, store.snapshot, Limits(memory=512 * MIB, seconds=30.0)) as service,
+        SqlService(store.home, store.snapshot, Limits(memory=512 * MIB, seconds=120.0)) as service,
     ):
         yield Attacked(home, contents(home.parent), service)
 

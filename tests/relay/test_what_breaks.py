@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import relay_node_program
 from processes import connected, end, eventually, record, start_service
-from relay_processes import Proxy, port_of, prepare, receiver, relay, stored, waiting
+from relay_processes import Proxy, port_of, port_so_far, prepare, receiver, relay, stored, waiting
 from segments import records, trained
 
 from logprobe.collectors.locks import RELAY, FileLock
@@ -32,9 +32,7 @@ def test_nothing_acknowledged_is_lost_or_stored_twice_whatever_is_killed_or_cut(
     home = tmp_path / "service" / "home"
     key = prepare(home)
     service, receiving = start_service(home), receiver(home).start()
-    port = port_of(receiving)
-    receiving.command[-1] = str(port)  # the next ones listen there, too
-    proxy = Proxy(port)
+    proxy = Proxy(port_of(receiving))
     nodes = [tmp_path / "first", tmp_path / "second"]
     relays = [relay(node, proxy.port, home, key).start() for node in nodes]
     trainers = [
@@ -45,6 +43,8 @@ def test_nothing_acknowledged_is_lost_or_stored_twice_whatever_is_killed_or_cut(
     try:
         for _ in range(8):
             time.sleep(chance.uniform(0.3, 1.0))
+            # Each receiver listens elsewhere: the port of the one before may be somebody's by then.
+            proxy.target = port_so_far(receiving) or proxy.target
             victim = chance.choice(["relay", "receiver", "service", "cut", "delay", "half"])
             if victim == "relay":
                 each = chance.choice(relays)
@@ -62,7 +62,7 @@ def test_nothing_acknowledged_is_lost_or_stored_twice_whatever_is_killed_or_cut(
             else:
                 proxy.cut_after = 20_000 if victim == "half" else None
                 proxy.cut()
-        proxy.delay, proxy.cut_after = 0.0, None
+        proxy.delay, proxy.cut_after, proxy.target = 0.0, None, port_of(receiving)
         proxy.cut()
         assert [trainer.wait(200) for trainer in trainers] == [0, 0]
         eventually(lambda: not any(waiting(node) for node in nodes), "the nodes' spools are empty", 120)
@@ -104,7 +104,7 @@ def test_duplicates_an_older_collector_a_wrong_clock_and_a_quarantined_file(tmp_
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             sending = relay(node, port, home, key, "--drain", **yesterday).start()
-            assert sending.process.wait(100) == 0, sending.words
+            assert sending.process.wait(120) == 0, sending.words
         with connected(home) as reader:
             eventually(lambda: len(stored(reader, "run")) == 9, "everything is stored")
             assert len(set(stored(reader, "run"))) == 9
@@ -169,7 +169,7 @@ def test_a_service_that_is_not_there_costs_the_host_nothing(tmp_path: Path, monk
         process = eventually(lambda: recorder._room._writer._relay._process, "a relay is tried")
         assert recorder.health["dropped"] == {}
     process.terminate()
-    assert process.wait(60) is not None
+    assert process.wait(120) is not None
 
 
 def test_a_renewed_certificate_is_taken_over_without_a_restart(tmp_path: Path) -> None:

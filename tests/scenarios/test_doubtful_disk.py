@@ -118,7 +118,8 @@ def test_a_directory_that_cannot_be_fsynced_after_the_rename_makes_nothing_count
 
 
 def test_a_rename_whose_answer_is_lost_makes_nothing_count_twice(home: Path, disk: FaultyDisk):
-    lost = disk.rule("rename", within=".arrow", error=errno.EIO, done=True, delay=0.03, chance=0.3, seed=5)
+    # The delay is what ingest has to take a segment before it comes again.
+    lost = disk.rule("rename", within=".arrow", error=errno.EIO, done=True, delay=0.5, chance=0.3, seed=5, times=8)
     seen = recorded(home, disk, calls_per_flush=2)
     assert lost.injected > 3
     seen.check_exactly_once()

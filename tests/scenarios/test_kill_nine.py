@@ -20,6 +20,7 @@ from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 KILLS = 20  # of each
+PER_LIFE = 40  # samples that are acknowledged in half of the recorder's lives
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +53,14 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(home: Path, tmp_p
     acknowledgements.touch()
     service = start(processes, killed_processes.serve, home)
     recorder = start(processes, killed_processes.record, home, 0, acknowledgements)
+    noticed: set[str] = set()
     try:
         for life in range(1, KILLS + 1):
             # Half of the lives end early, in the middle of starting; the others some time after the first success.
             if rng.random() < 0.5:
-                size = acknowledgements.stat().st_size
+                enough = acknowledged_in(acknowledgements) + PER_LIFE
                 eventually(
-                    lambda size=size: acknowledgements.stat().st_size > size, "the recorder acknowledges something"
+                    lambda enough=enough: acknowledged_in(acknowledgements) >= enough, "the recorder acknowledges some"
                 )
             time.sleep(rng.uniform(0.0, 0.3))
             kill(recorder)
@@ -73,11 +75,22 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(home: Path, tmp_p
             time.sleep(rng.uniform(0.0, 0.3))
             kill(service)
             service = start(processes, killed_processes.serve, home)
+
+        def committed() -> int:
+            noticed.update(spooled(home))
+            return len(noticed - spooled(home))
+
+        eventually(lambda: committed() > 2 * KILLS, "the service commits what the recorder writes")
     finally:
         for process in (recorder, service):
             process.kill()
             process.join()
     check(Home(home), acknowledgements.read_text().split())
+
+
+def acknowledged_in(file: Path) -> int:
+    """Samples."""
+    return file.read_bytes().count(b"\n")
 
 
 def raw_files(home: Path) -> set[str]:

@@ -130,7 +130,7 @@ def _stored(_: int) -> words.Stored:
 
 @lru_cache(maxsize=16)
 def _account(run: str, _: Hashable) -> data_run.Account:
-    judged = identity.judge(identity.facts_of(feed().read("slice_identity", run=run, first=None, last=None)))
+    judged = identity.judge(identity.facts_of(feed().read("slice_identity", runs=[run], first=[None], last=[None])))
     return data_run.Account(
         gaps=next(iter(_rows("cli_gaps", run=run)), None),
         problems=_rows("cli_problems", run=run),

@@ -17,7 +17,7 @@ from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 OF_STEPS = {"alert_steps", "alert_pulse"}
-COSTLY = OF_STEPS | {"controller_read", "diagnosis_latest"}
+COSTLY = OF_STEPS | {"controller_read", "alert_diagnoses"}
 
 
 class Watched:
@@ -56,5 +56,5 @@ def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, s
         assert tick() == asked
         assert tick() == set()
     pipeline.diagnose()
-    assert tick() == {"diagnosis_latest"}
+    assert tick() == {"alert_diagnoses"}
     assert store.read("alert_runs")["cursor"].to_pylist() == [1]

@@ -429,5 +429,5 @@ def test_the_probe_does_not_count_as_a_trainer(sampled: Recorded, engine: Served
     clock.now = 10.0
     prober.close()
     assert written(sampled.store) != []
-    (row,) = sampled.store.read("alert_pulse", run=RUN).to_pylist()
+    (row,) = sampled.store.read("alert_pulse", runs=[RUN]).to_pylist()
     assert [writer["name"] for writer in row["writers"]] == ["w"]
