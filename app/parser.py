@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
 from logprobe.app import alerts_parser, probe_parser, proof_parser, quarantine_parser, ray_parser
-from logprobe.app.arguments import memory, pace, port, positive, step_range
+from logprobe.app.arguments import login, memory, pace, port, positive, step_range
 from logprobe.collectors.relay.arguments import declare as declare_relay
 
 KEEP_GIB: Final = 50.0  # as `logprobe.monitor.store.retention.RetentionPolicy` has it
@@ -359,6 +359,17 @@ def _push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="wandb: write files only, for `wandb sync`")
 
 
+def _delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", metavar="RUN", nargs="?", help="a run that `logprobe runs` lists (default: list deleted runs)"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--force", action="store_true", help="also while the run is being recorded")
+    parser.add_argument("--release", action="store_true", help="let the name of a deleted run be used again")
+    parser.add_argument("--author", default=login(), help="your name, for the audit (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -401,5 +412,6 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "import": ("import what another program, or another logprobe, recorded", _import),
     "export": ("export a run as a table, or as a bundle for another logprobe", _export),
     "push": ("log a run's metrics to TensorBoard, Weights & Biases or trackio, each step once", _push),
+    "delete": ("delete a run for good: rows, files, objects, and what arrives later", _delete),
     "doctor": ("show what is installed, which hooks are live here and what cannot be measured", _doctor),
 }

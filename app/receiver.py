@@ -16,6 +16,7 @@ from logprobe.app.terminal import log_to_stderr
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.home import Home
 from logprobe.monitor.ownership import apply_umask
+from logprobe.monitor.relay import handshakes
 from logprobe.monitor.relay.receiver import Receiver, Settings
 
 
@@ -34,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         apply_umask()
         settings = Settings(Home(arguments.home).create(), arguments.address, arguments.port)
-        Receiver(settings, stop, _say).run()
+        receiver = Receiver(settings, stop, _say)
+        with handshakes.counted(receiver.refused_connection):
+            receiver.run()
     except LogprobeError as error:
         sys.stderr.write(f"logprobe: {error}\n")
         return 1

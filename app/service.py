@@ -27,6 +27,7 @@ from logprobe.app.imports_part import imports_part
 from logprobe.app.probe_part import probe_part
 from logprobe.app.terminal import log_to_stderr
 from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.deletion import part as deletion_part
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import quarantine_actions
@@ -77,6 +78,7 @@ def _parts(page: str | None) -> list[PartMaker]:
         controller_part,
         dispatch.part,
         quarantine_actions.part,
+        deletion_part.part,
         storing.part,
         recompute_writing.part,
         imports_part,

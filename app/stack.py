@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
@@ -25,6 +28,10 @@ from logprobe.monitor.relay.files import RelayFiles
 
 # Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see `logprobe.monitor.service.heap`.
 SERVICE_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+# Below those that Linux hands out by itself, to whoever asks for any port and to every connection that leaves this machine.
+_QUIET_PORTS: Final = range(15_000, 30_000)
+_QUIET_TRIES: Final = 20
 
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
@@ -194,14 +201,24 @@ class Stack:
 
 
 def free_port(address: str, port: int) -> int:
-    """`port` itself, or any free one for 0. Raises `ConfigurationError` when it is taken or the address is not ours."""
+    """`port` itself, or any free one for 0. Raises `ConfigurationError` when it is taken or the address is not ours.
+
+    Until the port is used, seconds may pass, so 0 means one that nobody else is given by chance.
+    """
+    for quiet in () if port else random.SystemRandom().sample(_QUIET_PORTS, _QUIET_TRIES):
+        with suppress(OSError):
+            return _bindable(address, quiet)
+    try:
+        return _bindable(address, port)
+    except OSError as error:
+        raise ConfigurationError(
+            f"port {port} at {address} cannot be used ({error.strerror}); choose another --port"
+        ) from error
+
+
+def _bindable(address: str, port: int) -> int:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            raise ConfigurationError(
-                f"port {port} at {address} cannot be used ({error.strerror}); choose another --port"
-            ) from error
+        probe.bind((address, port))
         return int(probe.getsockname()[1])

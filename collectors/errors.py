@@ -42,6 +42,10 @@ class StoreError(LogprobeError, RuntimeError):
     """The DuckDB store cannot be opened, migrated or written."""
 
 
+class RunDeletedError(LogprobeError, ValueError):
+    """Nothing is stored of a run that was deleted, until its name is released."""
+
+
 class ObjectStoreError(LogprobeError, OSError):
     """An object store did not give, take or remove an object."""
 

@@ -20,6 +20,7 @@ _GROUP: Final = 0o070
 _OWN: Final = (
     "raw",
     "quarantine",
+    "deleted",
     "directives",
     "relay",
     "service.lock",

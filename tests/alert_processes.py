@@ -41,7 +41,7 @@ def record(recorder: Recorder, step: int) -> None:
         trainer_logprobs=rollout + np.float32(gap(step)),
         mask=np.ones((2, 8), bool),
     )
-    assert recorder.flush()
+    assert recorder.flush(120)
 
 
 def serve(home: Path) -> None:

@@ -66,7 +66,7 @@ class FakeSlack:
         self._last_post = -interval
         self._number = 0
         self._lock = threading.RLock()
-        self._closing = threading.Event()
+        self._given_up = threading.Semaphore(0)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"slack": self}))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -76,7 +76,7 @@ class FakeSlack:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._closing.set()
+        self.let_go(1000)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -109,9 +109,18 @@ class FakeSlack:
             waiting = self._failures.get(method)
             return waiting.pop(0) if waiting else None
 
+    def hangs_next(self) -> bool:
+        """Whether the next call of some method is to hang."""
+        with self._lock:
+            return any(waiting and waiting[0].startswith("timeout") for waiting in self._failures.values())
+
     def hang(self) -> None:
-        """Until the test ends: longer than any sender waits."""
-        self._closing.wait(120)
+        """Until somebody lets go of it, or the test ends: longer than any sender waits."""
+        self._given_up.acquire(timeout=120)
+
+    def let_go(self, calls: int = 1) -> None:
+        """So many senders have given up a call that hangs, or is about to."""
+        self._given_up.release(calls)
 
     def answer(self, method: str, arguments: dict[str, Any], authorization: str | None) -> tuple[int, dict[str, Any]]:
         """HTTP status and document of a call of the web API."""

@@ -91,12 +91,12 @@ class Provider:
             "aud": CLIENT,
             "sub": self.user.get("email", "nobody"),
             "iat": now,
-            "exp": now + 60,
+            "exp": now + 3600,
             "nonce": asked["nonce"],
         }
         identity = jwt.encode({"alg": "RS256", "kid": "one"}, {**claims, **self.user}, self._key)
         self.signed_in += 1
-        return JSONResponse({"access_token": "none", "token_type": "Bearer", "expires_in": 60, "id_token": identity})
+        return JSONResponse({"access_token": "none", "token_type": "Bearer", "expires_in": 3600, "id_token": identity})
 
     async def _keys(self, _: Request) -> Response:
         return JSONResponse({"keys": [self._key.as_dict(private=False)]})

@@ -27,7 +27,7 @@ def main(home: Path, api_url: str, point: str) -> None:
     """Kills its own process at `point`: before or after the outbox is told that an attempt begins, or that it has sent a message."""
     _kill_at(point)
     stopping = threading.Event()
-    bot = SlackBot("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(5.0, stopping), api_url=api_url)
+    bot = SlackBot("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(60.0, stopping), api_url=api_url)
     bot.pace = PACE
     route = Route(bot, frozenset({"warning", "critical"}), SETTLE)
     with Home(home).lock(), Store.open(Home(home)) as store:

@@ -40,7 +40,7 @@ def nginx(folder: Path, server: str, port: int) -> Iterator[None]:
     file.write_text(_AROUND.format(folder=folder, temporary=temporary, server=server))
     process = subprocess.Popen([program, "-c", str(file), "-e", str(folder / "error.log")], stderr=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not _listening(port):
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < deadline

@@ -11,6 +11,7 @@ from logprobe.app import tables
 from logprobe.app.arguments import home_path
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
@@ -33,11 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
             "last_record_at": known.last_record,
         }
 
-    home = home_path(arguments)
-    also = checked(arguments.also, Home(home))
+    home = Home(home_path(arguments))
+    also = checked(arguments.also, home)
     with open_reader(home) as reader:
         lines = [line(known) for known in runs_of(reader.read("app_runs"), datetime.now(UTC))]
-    lines = [known | {"where": str(Home(home).path)} for known in lines] if also else lines
+    lines = [known | {"where": str(home.path)} for known in lines] if also else lines
     failed = 0
     for where in also:
         try:
@@ -53,4 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(tables.aligned(list(lines[0]), [list(known.values()) for known in lines]))
     else:
         print("no runs yet", file=sys.stderr)
+    _say_deleted(home)
     return failed
+
+
+def _say_deleted(home: Home) -> None:
+    """Runs that are still recorded, though they were deleted: somebody may wonder where they are."""
+    for each in Tombstones(home).all().values():
+        if each.late and each.released_at is None:
+            words = f"{each.run} was deleted at {each.deleted_at}; {each.late:,} segments that came since were removed"
+            hint = f"to use the name again: logprobe delete {each.run} --release"
+            print(tables.harmless(f"{words}; {hint}"), file=sys.stderr)

@@ -18,6 +18,7 @@ from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.pieces import ImportReport, Marker, PieceWriter, digest, pieces, place_of
 from logprobe.monitor.importers.reading import Reading
@@ -40,7 +41,8 @@ class Importer:
     """Imports files of one format into one run."""
 
     def __init__(self, home: Home, run: str, form: Format, reader: Source) -> None:
-        """Reads what was imported before; the spool has to be ingested. Raises what the reader raises."""
+        """Reads what was imported before; the spool has to be ingested. Raises what the reader raises, `RunDeletedError`."""
+        Tombstones(home).refuse(run)
         self._home, self._run, self._form = home, run, form
         self._writer = PieceWriter(home, run, form, reader)
 

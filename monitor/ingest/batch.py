@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
+from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows
 from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_files, write_raw
@@ -31,28 +32,38 @@ _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
         "insert_training_sequences",
         "insert_training_parts",
         "find_doubled_training",
-        "queue_join",
-        "mark_dirty",
     ),
     "statistics": (
         "insert_training_sequences",
         "insert_training_parts",
         "find_doubled_training",
-        "queue_join",
-        "mark_dirty",
     ),
     "rollout": (
         "insert_rollout_sequences",
         "find_doubled_rollout",
-        "queue_join_rollouts",
         "queue_versions_of_rollouts",
     ),
-    "step": ("insert_step_records", "mark_dirty"),
+    "step": ("insert_step_records",),
     "weights": ("insert_weight_records", "insert_weight_readings", "mark_dirty_by_weights", "queue_versions_of_marks"),
     "config": ("insert_config_records",),
     "health": ("insert_health_records",),
 }
 _WITH_STATISTICS: Final = {"training", "statistics"}
+# Statements that do nothing where this column says nothing. Planning one takes milliseconds.
+_NEEDS: Final = {
+    "insert_training_parts": "part_ids",
+    "insert_weight_readings": "fingerprint",
+    "queue_versions_of_rollouts": "decisions",
+    "queue_versions_of_marks": "moment",
+}
+# Statements about rows of several kinds at once: what each calls a row's name, and the columns that have it, by kind.
+_NEWS: Final[dict[str, tuple[str, dict[str, tuple[str, ...]]]]] = {
+    "queue_join": (
+        "sample_id",
+        {"training": ("sample_id",), "statistics": ("sample_id",), "rollout": ("sample_id", "trajectory")},
+    ),
+    "mark_dirty": ("step", {"training": ("step",), "statistics": ("step",), "step": ("step",)}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +123,16 @@ def assemble(parts: Sequence[Part]) -> Batch:
     return Batch(parts, [_raw(run, kind, list(group)) for (run, kind), group in groups])
 
 
-def write_batch(store: Store, batch: Batch) -> None:
-    """Makes a batch count, or leaves no trace of it. Raises `StoreError`."""
+def write_batch(store: Store, batch: Batch, deleted: Tombstones) -> None:
+    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was deleted meanwhile."""
     written: list[Future[RawFile]] = []
     try:
         with ThreadPoolExecutor(_WRITERS, thread_name_prefix="logprobe-parquet") as pool:
             written.extend(pool.submit(write_raw, store.home, r.run, r.kind, r.table, r.tokens) for r in batch.raws)
         files = [future.result() for future in written]
         with store.transaction() as cursor:
+            for run in {part.run for part in batch.parts}:  # in here: a deletion is complete before or begins after
+                deleted.refuse(run)
             _insert(store, cursor, batch, files)
     except BaseException as error:
         remove_files(store.home, [future.result().path for future in written if future.exception() is None])
@@ -186,11 +199,22 @@ def _insert(store: Store, cursor: duckdb.DuckDBPyConnection, batch: Batch, files
     store.execute(cursor, "insert_segments", _ledger(batch, files, now))
     if files:
         store.execute(cursor, "insert_raw_files", _registration(batch, files, now))
-    for kind, table in _tables(batch):
+    tables = dict(_tables(batch))
+    for kind, table in tables.items():
         for name in _STATEMENTS[kind]:
-            store.execute(cursor, name, table)
+            if name not in _NEEDS or table[_NEEDS[name]].null_count < table.num_rows:
+                store.execute(cursor, name, table)
         if kind in _WITH_STATISTICS and (statistics := statistics_rows(table)).num_rows:
             store.execute(cursor, "insert_statistics", statistics)
+    for name, (called, columns) in _NEWS.items():
+        news = [_named(table, column, called) for kind, table in tables.items() for column in columns.get(kind, ())]
+        if news:
+            store.execute(cursor, name, pa.concat_tables(news))
+
+
+def _named(table: pa.Table, column: str, called: str) -> pa.Table:
+    """Run and `column`, renamed, of the rows that have it."""
+    return table.select(["run", column]).rename_columns(["run", called]).filter(table[column].is_valid())
 
 
 def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:

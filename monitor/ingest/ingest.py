@@ -27,12 +27,14 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from logprobe.collectors.errors import SegmentError, StoreError
+from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.spool.segments import SegmentPath
+from logprobe.monitor.deletion.late import Latecomers
+from logprobe.monitor.deletion.places import remove as erase_place
 from logprobe.monitor.ingest.batch import Batch, Part, assemble, read_part, write_batch
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
-from logprobe.monitor.ingest.spool_scan import SpoolContent, Waiting, scan
+from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.printable import printable
 from logprobe.monitor.store.raw_files import find_orphans, remove_files
 from logprobe.monitor.store.store import Store
@@ -62,6 +64,7 @@ class IngestReport:
     bytes: int = 0
     duplicates: int = 0  # found again after a kill, or under another name; removed, not counted
     quarantined: int = 0
+    late: int = 0  # of runs that were deleted; removed, not counted
     bad_rows: int = 0  # left out of good segments
     remaining: int = 0  # segments still waiting, because of a limit or because they arrived meanwhile
     stuck: int = 0  # files and folders that cannot be read now; they wait for the end of a pause
@@ -78,6 +81,7 @@ class Ingester:
         self._store = store
         self._batch_bytes = batch_bytes
         self.delays = Delays()
+        self._late = Latecomers(store)
         forget_the_lost(store)
         known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
         remove_files(store.home, find_orphans(store.home, known))
@@ -99,7 +103,7 @@ class Ingester:
         if content.segments:
             report.lag_seconds = max(0.0, now - content.segments[0].modified)
         self._tidy(content, report)
-        new = self._without_known(ready, report)
+        new = self._without_known(self._without_deleted(ready, report), report)
         with ThreadPoolExecutor(_READERS, thread_name_prefix="logprobe-ingest") as pool:
             for batch in _read_ahead(pool, _batches(_first_bytes(new, max_bytes), self._batch_bytes)):
                 parts = self._without_copies(list(self._parts(batch, report)), report)
@@ -107,6 +111,7 @@ class Ingester:
                     self._commit(parts, report)
                 report.remaining -= len(batch)
                 beat()
+        self._late.note()
         report.stuck = len(self.delays)
         report.seconds = time.perf_counter() - started
         return report
@@ -122,12 +127,40 @@ class Ingester:
 
     def _tidy(self, content: SpoolContent, report: IngestReport) -> None:
         for foreign in content.foreign:
-            if self.delays.is_due(foreign.path):
+            if not self.delays.is_due(foreign.path):
+                continue
+            if self._late.refused(foreign.run, None):
+                self._erase(foreign, report)
+            else:
                 self._set_aside(foreign.path, foreign.run, foreign.error, report)
         self._remove(content.stale, report)
         for folder in content.abandoned:
             with suppress(OSError):  # it is in use again
                 folder.rmdir()
+
+    def _erase(self, foreign: Foreign, report: IngestReport) -> None:
+        try:
+            erase_place(foreign.path)
+        except OSError as failure:
+            self._cannot(foreign.path, foreign.run, f"cannot remove {foreign.path}: {failure}", report)
+
+    def _without_deleted(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
+        """Removes segments of deleted runs, and returns the others."""
+        if not self._late.tombstones.all():  # as almost everywhere
+            return list(waiting)
+        kept = []
+        for item in waiting:
+            if self._late.refused(item.where.run, item.where.writer):
+                report.remaining -= 1
+                self._remove_late(item.where, item.where.writer, report)
+            else:
+                kept.append(item)
+        return kept
+
+    def _remove_late(self, where: SegmentPath, writer: str, report: IngestReport) -> None:
+        if self._remove([where.path], report):
+            report.late += 1
+            self._late.count(where.run, writer)
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Removes segments in the ledger already, and returns the others."""
@@ -145,7 +178,9 @@ class Ingester:
         known = self._known([part.segment.segment_id for part in parts])
         new: list[Part] = []
         for part in parts:
-            if part.segment.segment_id in known:
+            if self._late.refused(part.run, part.segment.writer):  # a copy below another writer's name
+                self._remove_late(part.segment.where, part.segment.writer, report)
+            elif part.segment.segment_id in known:
                 report.duplicates += self._remove([part.segment.where.path], report)
             else:
                 known.add(part.segment.segment_id)
@@ -175,7 +210,9 @@ class Ingester:
         """Commits a batch; when something in it cannot be stored, finds out what by parting it."""
         try:
             batch = assemble(parts)
-            write_batch(self._store, batch)
+            write_batch(self._store, batch, self._late.tombstones)
+        except RunDeletedError:  # this very moment: the next run removes what is of it
+            return
         except Exception as error:
             if _concerns_all(error):
                 raise

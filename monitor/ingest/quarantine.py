@@ -7,16 +7,14 @@ whatever it is.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote_from_bytes
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.monitor.home import Home
-from logprobe.monitor.printable import printable
+from logprobe.monitor.printable import file_name, printable
 from logprobe.monitor.store.store import Store
 
 _INSERT = """
@@ -25,7 +23,6 @@ SELECT $path, $origin, $run, $reason, $message, $bytes, $moved_at
 WHERE NOT EXISTS (FROM quarantine WHERE path = $path)
 """
 _FORGET: Final = "DELETE FROM quarantine WHERE path = $path"
-_LONGEST_NAME: Final = 180  # bytes; a file system takes 255, and a number may follow
 
 
 def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -> bool:
@@ -71,17 +68,9 @@ def forget_the_lost(store: Store) -> None:
 
 def _free_place(home: Home, path: Path) -> Path:
     """The file's path below ``quarantine/``, with a number if another file of that name is there."""
-    first = home.quarantine.joinpath(*(_plain(part) for part in path.relative_to(home.spool).parts))
+    first = home.quarantine.joinpath(*(file_name(part) for part in path.relative_to(home.spool).parts))
     target, number = first, 0
     while os.path.lexists(target):
         number += 1
         target = first.with_name(f"{first.name}.{number}")
     return target
-
-
-def _plain(name: str) -> str:
-    """A file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps names apart."""
-    if name.isprintable() and len(os.fsencode(name)) <= _LONGEST_NAME:
-        return name
-    raw = os.fsencode(name)
-    return f"{quote_from_bytes(raw)[:_LONGEST_NAME]}-{hashlib.sha256(raw).hexdigest()[:12]}"

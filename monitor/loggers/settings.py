@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -43,6 +44,11 @@ class TrackioSettings(_Logger):
 
     to: Literal["trackio"]
     project: _Name
+
+
+def wandb_id(run: str) -> str:
+    """Id of a run in W&B: a new process goes on with the same one."""
+    return f"logprobe-{sha256(run.encode()).hexdigest()[:16]}"
 
 
 Logger: TypeAlias = Annotated[TensorBoardSettings | WandbSettings | TrackioSettings, Field(discriminator="to")]

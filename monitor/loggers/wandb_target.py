@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import wandb
 
 from logprobe.monitor.importers import wandb_files
-from logprobe.monitor.loggers.settings import WandbSettings
+from logprobe.monitor.loggers.settings import WandbSettings, wandb_id
 
 # Nothing of the machine, its repository or its output: metrics are all that was asked for.
 _SETTINGS: Final = {
@@ -36,7 +35,7 @@ class WandbTarget:
         """Starts or resumes it; `folder`: where its files go unless the settings say. Raises `wandb.Error`, `OSError`."""
         directory = (settings.dir or folder).expanduser()
         directory.mkdir(parents=True, exist_ok=True)
-        name = f"logprobe-{sha256(run.encode()).hexdigest()[:16]}"
+        name = wandb_id(run)
         steps = [step for path in directory.glob(f"wandb/*run-*/run-{name}.wandb") for step in wandb_files.steps(path)]
         self._run = wandb.init(
             project=settings.project,

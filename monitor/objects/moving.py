@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
@@ -65,7 +65,10 @@ class Mover:
         settings, report, now = self._store.objects.settings, MovingReport(), now or datetime.now(UTC)
         report.place = settings.raw
         try:
-            self._remove(report)
+            for _ in remove_doomed(self._store):
+                report.removed_objects += 1
+                if self._stopping.is_set():
+                    break
             self._move(settings, now, report)
         except ObjectStoreError as error:
             report.problem = str(error)
@@ -73,16 +76,6 @@ class Mover:
             self._look(settings, now, report)
         report.seconds = time.perf_counter() - started
         return report
-
-    def _remove(self, report: MovingReport) -> None:
-        oldest = self._store.oldest_read()
-        for row in self._store.read("doomed_objects").to_pylist():
-            if self._stopping.is_set() or (oldest is not None and row["since"].timestamp() >= oldest):
-                return  # a read that began before may need it
-            self._store.objects.remove(row["url"])
-            with self._store.transaction() as cursor:
-                self._store.execute(cursor, "spare_object", url=row["url"])
-            report.removed_objects += 1
 
     def _move(self, settings: StorageSettings, now: datetime, report: MovingReport) -> None:
         if settings.raw is None:
@@ -132,6 +125,21 @@ class Mover:
         if waiting:
             age = (now - waiting[0].created_at).total_seconds() - settings.after
             report.waiting_seconds = round(max(0.0, age), 1)
+
+
+def remove_doomed(store: Store) -> Generator[str]:
+    """Removes objects that nothing names any more, up to those that a read under way may need; → each address once it is gone.
+
+    Raises `ObjectStoreError`, `StoreError` or `ConfigurationError`; what is left is removed next time.
+    """
+    oldest = store.oldest_read()
+    for row in store.read("doomed_objects").to_pylist():
+        if oldest is not None and row["since"].timestamp() >= oldest:
+            return
+        store.objects.remove(row["url"])
+        with store.transaction() as cursor:
+            store.execute(cursor, "spare_object", url=row["url"])
+        yield row["url"]
 
 
 def due(files: Sequence[Kept], settings: StorageSettings, budget: int | None, now: datetime) -> list[Kept]:

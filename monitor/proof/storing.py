@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.part import Part
@@ -31,9 +32,11 @@ def record(home: Home, run: str, kind: str, document: Mapping[str, Any], author:
 
 def _record(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """``{"run", "kind": "score" | "bisect", "author", "document": JSON text}``."""
-    run, kind, author, text = (actions.text(document, name) for name in ("run", "kind", "author", "document"))
+    run = actions.run_of(document)
+    kind, author, text = (actions.text(document, name) for name in ("kind", "author", "document"))
     if kind not in _KINDS:
         raise ConfigurationError(f"kind {kind!r} is neither score nor bisect")
+    Tombstones(store.home).refuse(run)
     rows = store.read("experiments_latest", run=run).to_pylist()
     if not any(row["kind"] == kind and row["document"] == text for row in rows):  # asked twice, done once
         departs = str(json.loads(text)["departs"])

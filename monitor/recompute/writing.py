@@ -18,6 +18,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import open_no_follow, replace_file
 from logprobe.collectors.kernel.statistics import PAIRS
 from logprobe.collectors.spool.schema import STATISTICS
+from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.recompute.partition import KEY
 from logprobe.monitor.service import actions
@@ -57,16 +58,17 @@ def sweep(home: Home) -> None:
 def write(store: Store, table: pa.Table, steps: Sequence[int]) -> int:
     """Replaces the statistics of training records in one transaction, and marks `steps` dirty; → how many statistics.
 
-    `table`: `partition.Computed.table`. Doing it twice changes nothing. Raises `StoreError`.
+    `table`: `partition.Computed.table`. Doing it twice changes nothing. Raises `StoreError`, `RunDeletedError`.
     """
     run = table["run"][0].as_py()
+    Tombstones(store.home).refuse(run)
     keys = table.select(list(KEY)).append_column("number", pa.array(np.arange(table.num_rows)))
     span = {"first": min(table["step"].to_pylist()), "last": max(table["step"].to_pylist())}
     with store.transaction() as cursor:  # nobody else writes: what is read now stays where it is
         places = store.read("recompute_places", keys, run=run, **span)
         rows = _rows(table, places)
         store.execute(cursor, "recompute_forget", places.filter(places["place"].is_valid()).select(["place"]))
-        store.execute(cursor, "recompute_insert", rows)
+        store.execute(cursor, "insert_statistics", rows)
         store.execute(cursor, "recompute_sums", table.select([*KEY[:4], *_SUMS]))
         if steps:
             dirty = pa.table({"run": pa.repeat(run, len(steps)), "step": pa.array(steps, pa.int64())})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +13,7 @@ from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.exchange import append_lines, is_mark, read_lines
 from logprobe.collectors.versions import MarkFile
+from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 
 _MOST_BYTES: Final = 64 << 20  # of one run's marks: some 400,000
@@ -48,15 +51,33 @@ class Exchanges:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._tombstones = Tombstones(home)
         self._marks: dict[str, _RunMarks] = {}
         self._lock = threading.Lock()
+
+    def is_deleted(self, run: str) -> bool:
+        """Whether nothing of a run is taken: nodes that do not know keep their marks to themselves. Raises `StoreError`."""
+        found = self._tombstones.find(run)
+        with self._lock:
+            if found is not None and found.released_at is None:
+                self._marks.pop(run, None)
+                return True
+        return False
+
+    def _since(self, run: str) -> float | None:
+        """Marks from before then belong to the run of this name that was deleted."""
+        found = self._tombstones.find(run)
+        released = None if found is None else found.released_at
+        return None if released is None else datetime.fromisoformat(released).timestamp()
 
     def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[dict[str, Any], int]:
         """Takes a node's marks of `run`; → what the node has to know, and how many lines were no marks. Raises `OSError`."""
         marks = [
             line for line in lines[: protocol.MARKS] if isinstance(line, str) and "\n" not in line and is_mark(line)
         ]
-        of_run = self._of(run)
+        of_run, since = self._of(run), self._since(run)
+        if since is not None:
+            marks = [line for line in marks if float(json.loads(line)["applied_at"]) >= since]
         if marks:
             of_run.add(marks)
         found, reached = read_lines(of_run.file, max(cursor, 0), _ANSWER_BYTES)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.monitor.plain_text import steerless
@@ -21,6 +22,7 @@ _LOG_SECONDS: Final = 10.0
 @dataclass(slots=True)
 class _Refusal:
     words: str
+    since: str  # ISO 8601, UTC
     count: int = 0
 
 
@@ -59,7 +61,9 @@ class Observations:
         text = steerless(" ".join(words.split()))[:_WORDS]
         with self._lock:
             if key in self._refusals or len(self._refusals) < _REFUSALS:
-                found = self._refusals.setdefault(key, _Refusal(text))
+                found = self._refusals.setdefault(
+                    key, _Refusal(text, datetime.now(UTC).isoformat(timespec="milliseconds"))
+                )
                 found.count += 1
             log = time.monotonic() - self._logged.get(key, -_LOG_SECONDS) >= _LOG_SECONDS
             if log:
@@ -73,7 +77,14 @@ class Observations:
         with self._lock:
             nodes = [self._nodes[key] for key in self._changed if key in self._nodes]
             refusals = [
-                {"who": who, "what": what, "peer": peer, "words": found.words, "count": found.count}
+                {
+                    "who": who,
+                    "what": what,
+                    "peer": peer,
+                    "words": found.words,
+                    "count": found.count,
+                    "since": found.since,
+                }
                 for (who, what, peer), found in self._refusals.items()
             ]
             self._changed, self._refusals = set(), {}
@@ -86,7 +97,7 @@ class Observations:
             for each in document["refusals"]:
                 key = (each["who"], each["what"], each["peer"])
                 if key in self._refusals or len(self._refusals) < _REFUSALS:
-                    self._refusals.setdefault(key, _Refusal(each["words"])).count += each["count"]
+                    self._refusals.setdefault(key, _Refusal(each["words"], each["since"])).count += each["count"]
 
 
 def _address(peer: str) -> str:

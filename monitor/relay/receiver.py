@@ -73,6 +73,10 @@ class Receiver:
                 self._on_port(port)
                 self._work(shown)
 
+    def refused_connection(self, words: str) -> None:
+        """A connection ended in its TLS handshake. Safe from any thread."""
+        self._observations.refused("nobody known", "connection", "", f"no TLS 1.2 or newer: {words}")
+
     def _serving(self, tls: Tls, port: int) -> RelayServer:
         host = self._settings.host
         try:

@@ -111,9 +111,8 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                 quietly_closed(upload.incoming)
             for outcome in outcomes:
                 if outcome.status in {"refused", "denied"}:
-                    self._observations.refused(
-                        who.name, "segment", context.peer(), f"{outcome.segment}: {outcome.words}"
-                    )
+                    what = f"segment ({upload.reasons.get(outcome.segment, outcome.status)})"
+                    self._observations.refused(who.name, what, context.peer(), f"{outcome.segment}: {outcome.words}")
             writer.write(pa.py_buffer(json.dumps({"segments": [asdict(each) for each in outcomes]}).encode()))
 
     def _received(self, upload: _Upload, reader: flight.MetadataRecordBatchReader) -> list[Outcome]:
@@ -152,6 +151,8 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                 self._observations.refused(
                     who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
                 )
+                continue
+            if self._exchanges.is_deleted(run):
                 continue
             runs[run], strange = self._exchanges.answer(run, said["marks"], int(said["cursor"]))
             if strange:
@@ -198,6 +199,7 @@ class _Upload:
         self._who = who
         self._later = intake.refusal()
         self._outcomes: dict[str, Outcome] = {}
+        self.reasons: dict[str, str] = {}  # of segments that were refused: see `SegmentError`
         self._verified: dict[str, Incoming] = {}
         self._open: tuple[str, Incoming | None] | None = None  # the segment whose chunks come now; None: it was refused
 
@@ -221,6 +223,7 @@ class _Upload:
                     self._verified[name] = under_way
                     self._open = (name, None)
         except SegmentError as error:
+            self.reasons[name] = error.reason
             self._end(name, Outcome(name, "refused", str(error)))
         except OSError as error:
             self._end(name, Outcome(name, "later", f"the service's disk: {error.strerror or error}"))

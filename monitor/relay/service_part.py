@@ -46,7 +46,7 @@ def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
             store.execute(cursor, "relay_nodes_forget", now=now, days=_FORGET_DAYS)
         for each in refusals:
             author, action = f"{each['who']} at {each['peer']}", f"was refused: {each['what']}"
-            words = f"{each['words']} ({each['count']} times)"
+            words = f"{each['words']} (times: {each['count']:,}, the first at {each['since']})"
             store.execute(
                 cursor, "alert_audit_write", time=now, author=author, action=action, subject="relay", words=words
             )

@@ -51,3 +51,9 @@ def text(document: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"{name!r} is missing")
     return value.strip()
+
+
+def run_of(document: Mapping[str, Any]) -> str:
+    """The run that an action is about, as it is: a name may begin or end with a blank. Raises `ConfigurationError` when it is missing."""
+    text(document, "run")
+    return str(document["run"])

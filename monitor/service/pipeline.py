@@ -33,7 +33,7 @@ Report = dict[str, Any]
 
 _ROUND_BYTES: Final = 4 * BATCH_BYTES  # several batches in a row: the next is read while one is written
 _FOLLOW_EVERY: Final = 1.0  # seconds, while a backlog is worked off
-_COUNTED: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarantined", "bad_rows")
+_COUNTED: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarantined", "late", "bad_rows")
 
 
 class Pipeline:
@@ -75,7 +75,7 @@ class Pipeline:
 
         `follow_up` is handed the report so far: after the last batch that brought something, about once per second before.
         `beat` is called after every batch.
-        Returns counts (`segments, rows, tokens, bytes, duplicates, quarantined, bad_rows`) and how far behind the store is
+        Returns counts (`segments, rows, tokens, bytes, duplicates, quarantined, late, bad_rows`) and how far behind the store is
         (`remaining` segments, `lag_seconds` of the oldest when the run began, `stuck` files that cannot be read now, which wait for
         another try). Raises `StoreError`.
         """

@@ -49,7 +49,7 @@ def record(home: Path, run: str, *, spread: float = 0.03, setup: dict[str, str] 
                 trainer_logprobs=[r + rng.normal(0, spread, 50).astype(np.float32) for r in rollout],
                 rollout_logprobs=rollout,
             )
-        assert recorder.flush()
+        assert recorder.flush(120)
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
         StepJob(store).run_once()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import connected, end, eventually, start_service
+from processes import SECONDS, connected, end, eventually, start_service
 from recorded_home import SAMPLE_DATA
 
 from logprobe.app import cli
@@ -61,6 +61,13 @@ def own_rules(home: Path) -> Path:
     return home
 
 
+def rewrite(file: Path, text: str) -> None:
+    """In one go: a service that looks in the middle of a write finds a file without rules, and ends what fires."""
+    other = file.with_suffix(".new")
+    other.write_text(text)
+    other.replace(file)
+
+
 def listed(home: Path, *more: str) -> dict:
     return json.loads(logprobe("alerts", "list", "--home", home, "--json", *more).stdout)
 
@@ -72,7 +79,7 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own_rul
     try:
         with connected(home) as reader:
             reader.ingest()
-            eventually(lambda: listed(home)["alerts"], "the alert fires", 60)
+            eventually(lambda: listed(home)["alerts"], "the alert fires")
             status = json.loads(logprobe("status", "bad", "--home", home, "--json", code=2).stdout)
             assert [(alert["rule"], alert["started_step"]) for alert in status["alerts"]] == [("high", 2)]
             done = logprobe("alerts", "ack", "bad", "--author", "ann", "--reason", "mine", "--home", home).stdout
@@ -86,12 +93,10 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own_rul
             assert {"alerts.acknowledge", "alerts.silence"} <= set(_actions(reader))
             snoozed = logprobe("alerts", "ack", "bad", "--for", "soon", "--home", home, code=1).stderr
             assert snoozed == "logprobe: 'soon' is not a duration; write 90s, 10m, 2h or 1d\n"
-            (home / "alerts.yaml").write_text(RULES.replace("severity", "severty"))
+            rewrite(home / "alerts.yaml", RULES.replace("severity", "severty"))
             kept = "unknown key; did you mean 'severity'?; the previous version stays active"
-            eventually(
-                lambda: kept in logprobe("status", "bad", "--home", home, code=2).stdout, "the mistake is said", 60
-            )
-            (home / "alerts.yaml").write_text(RULES)
+            eventually(lambda: kept in logprobe("status", "bad", "--home", home, code=2).stdout, "the mistake is said")
+            rewrite(home / "alerts.yaml", RULES)
     finally:
         errors = end(process)
     assert "Traceback" not in errors
@@ -113,7 +118,7 @@ def _actions(reader) -> list[str]:
 def test_a_home_with_a_wrong_rule_file_does_not_start(own_rules: Path) -> None:
     (own_rules / "alerts.yaml").write_text(RULES.replace("severity", "severty"))
     process = start_service(own_rules)
-    assert process.wait(60) == 1
+    assert process.wait(SECONDS) == 1
     line = end(process)
     assert line == f"logprobe: {own_rules}/alerts.yaml:3: `severty`: unknown key; did you mean 'severity'?\n"
     checked = logprobe("alerts", "check", own_rules / "alerts.yaml", code=1)

@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
 import pytest
+from processes import SECONDS, eventually, record, service
 from processes import logprobe as process
-from processes import record, service
 
 from logprobe.app import cli, tables
 from logprobe.app.arguments import require_run, step_range
@@ -73,7 +74,7 @@ sys.exit(main(sys.argv[1:]))
 
 def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", BARE, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +197,27 @@ def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch, capsys) -> None:
 
 def test_ctrl_c_in_the_middle_of_a_query_is_no_error_message(ingested) -> None:
     endless = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b"
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    here = threading.get_ident()
+
+    def asks() -> bool:
+        """Whether the main thread is in the reader's `query`: earlier, Ctrl-C would strike this test."""
+        frame = sys._current_frames()[here]
+        while frame and frame.f_code.co_name != "query":
+            frame = frame.f_back
+        return frame is not None
+
+    def press() -> None:
+        eventually(asks, "the query is under way")
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    timer.start()
+    presser.start()
     try:
         done = logprobe("sql", endless, "--home", ingested, code=130)
     finally:
-        timer.join()
+        presser.join()
         signal.signal(signal.SIGINT, before)
     assert (done.stdout, done.stderr) == ("", "")
 
@@ -242,14 +257,14 @@ os._exit(0)  # after many interrupted statements a thread of DuckDB's own may ab
 
 def test_ctrl_c_pressed_again_while_the_query_is_being_stopped(ingested) -> None:
     words = [sys.executable, "-c", IMPATIENT, str(ingested)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("12 [7]\n", "", 0)
 
 
 def test_a_closed_pipe_is_no_error_message(ingested) -> None:
     words = [sys.executable, "-m", "logprobe.app.cli", "metrics", "toy-run", "--json", "--home", str(ingested)]
     command = f"{shlex.join(words)} | head -c 10"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.stdout == '{"run": "t'
     assert done.stderr == ""
 

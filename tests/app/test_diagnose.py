@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +119,26 @@ def test_parity_with_a_recipe_of_ones_own(
     assert "docs/parity.md" in capsys.readouterr().err
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Whether two documents are the same but for the last digits: DuckDB adds in the order in which its threads are done."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other)
+
+
 def test_a_service_diagnoses_by_itself_and_answers_the_same(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     ingest_recorded(home, "v1-initial", before_step=40)
     alone = diagnosed(capsys, home, "v1-initial")
     with service(home) as reader:
         written = eventually(
-            lambda: reader.read("diagnosis_latest", run="v1-initial").to_pylist(), "the job writes a diagnosis", 90
+            lambda: reader.read("diagnosis_latest", run="v1-initial").to_pylist(), "the job writes a diagnosis"
         )
-        assert diagnosed(capsys, home, "v1-initial") == alone
+        assert alike(diagnosed(capsys, home, "v1-initial"), alone)
         parity = json.loads(ask(capsys, "parity", "v1-initial", "--json", "--home", str(home), code=2))
     assert parity["verdict"] == "not_at_parity"
-    assert json.loads(written[0]["document"]) == alone
+    assert alike(json.loads(written[0]["document"]), alone)
     assert written[0]["verdict"] == "critical"

@@ -130,7 +130,7 @@ def test_the_same_rule_for_cells_in_the_browser(chromium, repository):
 
     code = base64.b64encode((repository / "app/dashboard/browser/dom.js").read_bytes()).decode()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
         script = "async ([code, texts]) => { const { harmless } = await import(`data:text/javascript;base64,${code}`); return texts.map(harmless); }"
         found = browser.new_page().evaluate(script, [code, list(CELLS)])
         browser.close()

@@ -27,7 +27,7 @@ def train(recorder: Recorder, step: int, largest: int = 3) -> None:
     recorder.training(
         step=step, sample_ids=[f"s{step}"], token_ids=[tokens], trainer_logprobs=logprobs, rollout_logprobs=logprobs
     )
-    recorder.flush()
+    recorder.flush(120)
 
 
 def said(home: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
@@ -43,7 +43,8 @@ def said(home: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str
 def test_a_spool_that_somebody_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder(home, RUN, rank=0)
     train(recorder, 1)
-    shutil.rmtree(spool_dir(home))
+    spool_dir(home).rename(home / "gone")  # at once: its writer may be at work
+    shutil.rmtree(home / "gone")
     train(recorder, 2)
     recorder.close()
     doctor, status = said(home, capsys)
@@ -102,7 +103,7 @@ for step in range(1, steps + 1):
     recorder.training(
         step=step, sample_ids=[f"{rank}-{step}"], token_ids=tokens, trainer_logprobs=logprobs, rollout_logprobs=logprobs
     )
-    recorder.flush()
+    recorder.flush(120)
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 recorder.close()

@@ -47,7 +47,7 @@ def recorded(home: Path) -> Path:
                 trainer_logprobs=trainer,
                 rollout_logprobs=rollout,
             )
-        assert recorder.flush()
+        assert recorder.flush(120)
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
         StepJob(store).run_once()

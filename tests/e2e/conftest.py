@@ -11,6 +11,13 @@ from engine_process import make_models
 from playwright.sync_api import Browser, sync_playwright
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Engines and browsers take minutes to start on a busy machine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two checkpoints of one tiny policy, ``old`` and ``new`` (a training step later)."""
@@ -21,7 +28,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser(chromium: str) -> Iterator[Browser]:
     """A browser. Of one module only: while it lives, nothing else in this process can run an event loop."""
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
         yield running
         running.close()
 

@@ -10,17 +10,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-PATIENCE = 20_000  # milliseconds
+PATIENCE = 90_000  # milliseconds; a busy machine may stand still for a while
+expect.set_options(timeout=PATIENCE)
 _ADDRESS = re.compile(r"dashboard at (http://\S+)")
 
 
 @contextmanager
-def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
+def dashboard(*arguments: str, seconds: float = 180) -> Iterator[str]:
     """Runs ``logprobe ARGUMENTS`` until the block ends; yields the dashboard's address. It must stop cleanly."""
     command = [sys.executable, "-m", "logprobe.app.cli", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -48,9 +50,27 @@ def dashboard(*arguments: str, seconds: float = 60) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()
-        listener.join(5)
+        listener.join(90)
         process.stderr.close()
     assert status == 0, "".join(lines)
+
+
+def drag(page: Page, selector: str, start: float, end: float, *, below: float = 100, until: str = "steps=") -> None:
+    """Drags over a part of an element's width, so far below its top, until the address has `until`.
+
+    More than once, if need be: panels above it that arrive in between move it away from under the pointer.
+    """
+    for _ in range(6):
+        box = page.locator(selector).bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * start, box["y"] + below)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * end, box["y"] + below, steps=4)
+        page.mouse.up()
+        with suppress(PlaywrightTimeoutError):
+            page.wait_for_function("(until) => location.search.includes(until)", arg=until, timeout=20_000)
+            return
+    raise AssertionError(f"no drag over {selector} brings {until} into the address")
 
 
 def chromium() -> str:

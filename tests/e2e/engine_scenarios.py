@@ -334,17 +334,25 @@ async def _in_flight(models: Path) -> Any:
         while seen.get(name, 0) < tokens:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
+    async def settled(name: str) -> int:
+        """Tokens that the caller has once nothing more comes: what was sampled last may arrive after the pause has begun."""
+        count = -1
+        while count != seen[name]:
+            count = seen[name]
+            await asyncio.sleep(1.0)
+        return count
+
     weights.mark(5)
     task = asyncio.create_task(generate("in-flight", prompts_of(1)[0]))
     await reach("in-flight", 20)
     await engine.pause_generation(mode="keep", clear_cache=False)
-    before_load = seen["in-flight"]
+    before_load = await settled("in-flight")
     await engine.collective_rpc("reload_weights", kwargs={"weights_path": str(models / "new")})
     await engine.update_weight_version("6")
     await engine.resume_generation()
     await reach("in-flight", before_load + 20)
     await engine.pause_generation(mode="keep", clear_cache=False)
-    before_mark = seen["in-flight"]
+    before_mark = await settled("in-flight")
     weights.mark(7)
     await engine.resume_generation()
     rows = await task

@@ -38,7 +38,7 @@ def make_home(folder: Path, *, forget: bool = True) -> None:
         for step in range(3):
             _record(recorder, step)
         if forget:
-            assert recorder.flush()
+            assert recorder.flush(120)
             _store(folder, forget=True)
         for step in range(3, 6):
             _record(recorder, step)

@@ -27,9 +27,9 @@ class SyntheticRun:
             self._step(self.next_step)
             self.next_step += 1
             if seconds_apart:
-                assert self._recorder.flush()
+                assert self._recorder.flush(120)
                 time.sleep(seconds_apart)
-        assert self._recorder.flush()
+        assert self._recorder.flush(120)
 
     def _step(self, step: int) -> None:
         rng, shape = self._rng, (SEQUENCES, TOKENS)

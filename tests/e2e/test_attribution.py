@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,10 @@ def test_late_marks_and_clocks_that_are_set_do_not_matter(models: Path, tmp_path
         "set-back/0": [(0, 5, "1"), (5, 16, "2")],
         "later/0": [(0, 16, "2")],
     }
-    assert " by -3600." in jumps[0] or " by -3599." in jumps[0]
+    by = re.search(r" by (-[\d.]+)", jumps[0])
+    assert by is not None, jumps
+    # The machine may stand still between two looks at its clocks.
+    assert float(by[1]) == pytest.approx(-3600, abs=60)
     [step] = json.loads(logprobe("metrics", RUN, "--json", "--home", home).stdout)["steps"]
     lags = [2] * 16 + [2] * 6 + [1] * 10 + [1] * 16 + [1] * 5 + [0] * 11 + [0] * 16
     assert math.isclose(step["metrics"]["weight_lag_mean"], sum(lags) / len(lags), rel_tol=1e-12)

@@ -36,7 +36,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("compare") / "home"
     ingest_recorded(home, "v0-reference", "v1-initial", "v1-fixed")
     other = shutil.copytree(home, home.parent / "other")
-    with dashboard("up", "--home", str(home), "--port", "0", "--also", str(other), seconds=120) as url:
+    with dashboard("up", "--home", str(home), "--port", "0", "--also", str(other)) as url:
         yield url
 
 
@@ -46,8 +46,7 @@ def patience() -> int:
 
 
 def outcomes(page: Page, *words: str) -> None:
-    for line, each in zip(page.locator(".lp-cmp-outcome").all(), words, strict=True):
-        expect(line).to_contain_text(each, timeout=SLOW)
+    expect(page.locator(".lp-cmp-outcome")).to_contain_text(list(words), timeout=SLOW)
 
 
 def opened(page: Page, url: str) -> None:
@@ -96,12 +95,12 @@ def test_a_zoom_is_drawn_by_hand_and_outlives_what_is_chosen_next(seen: Watched,
     page.wait_for_url("**steps=**")
     shown = page.locator(".lp-compare .lp-cursor")
     page.mouse.move(5, 5)
+    expect(shown).to_contain_text(" – ", timeout=SLOW)
     before = shown.inner_text()
-    assert " – " in before
     page.get_by_role("button", name="|Δ log-prob|, mean (backend)").click()  # one chart more
     expect(page.locator(".lp-small-charts figure")).to_have_count(7, timeout=SLOW)
     expect(shown).to_have_text(before, timeout=SLOW)
-    assert "metric=" in page.url
+    page.wait_for_url("**metric=**")
 
 
 def test_choosing_a_baseline_is_the_first_thing_to_do(seen: Watched, address: str) -> None:
@@ -172,7 +171,7 @@ def test_parity_with_the_recipe_then_with_a_reference(seen: Watched, address: st
     expect(page.locator("table[aria-label='differing settings'] tbody tr").first).to_contain_text(
         "engine.logprobs_mode"
     )
-    assert "reference=v0-reference" in page.url
+    page.wait_for_url("**reference=v0-reference**")
     seen.shot(artifacts, "diagnosis-parity", whole=True)
     page.get_by_role("link", name="compare their trends").click()
     expect(page.locator(".lp-cmp-outcome")).to_contain_text(["worse in K3"], timeout=SLOW)

@@ -19,7 +19,7 @@ def make(repository: Path, out: Path, *arguments: str) -> subprocess.CompletedPr
     size = ("--steps", str(STEPS), "--pretraining-steps", "5", "--policies", str(out / "policies"))
     command = [sys.executable, str(repository / "sample_data" / "faults.py"), *arguments, "--out", str(out), *size]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}  # see engine_process
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=230, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800, check=False)
 
 
 def test_a_cache_that_is_not_cleared_makes_the_sides_disagree_after_the_first_update(

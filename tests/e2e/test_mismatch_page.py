@@ -91,7 +91,7 @@ def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, ad
     table.get_by_role("button", name="share of K3").click()
     shares = [float(text.rstrip("%")) for text in table.locator("td[data-label='share of K3']").all_inner_texts()]
     assert shares == sorted(shares, reverse=True)
-    assert "mismatch.sort=-share" in page.url
+    page.wait_for_url(re.compile(r"mismatch\.sort=-share"))
     page.locator(".lp-picker-columns summary").click()
     page.locator(".lp-picker-columns label", has_text=re.compile(r"^ρ, max$")).locator("input").check()
     expect(table.locator("th", has_text="ρ, max")).to_be_visible(timeout=SLOW)

@@ -33,7 +33,7 @@ class Script:
     def finish(self) -> tuple[int, str]:
         """Exit code and standard error."""
         try:
-            _, stderr = self.process.communicate(timeout=240)
+            _, stderr = self.process.communicate(timeout=800)
         finally:
             self.process.kill()
         return self.process.returncode, stderr

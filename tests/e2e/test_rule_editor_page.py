@@ -13,6 +13,7 @@ from alert_notes import NOTE
 from dashboard_process import Watched, dashboard
 from fake_slack import CHANNEL, TOKEN, FakeSlack
 from playwright.sync_api import Locator, Page, expect
+from processes import eventually
 from recorded_home import ingest_recorded
 from sending import Bench, bot
 
@@ -21,7 +22,7 @@ from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.browser
 
-SLOW = 60_000  # the service diagnoses, looks for alerts and decides on its own first
+SLOW = 120_000  # the service diagnoses, looks for alerts and decides on its own first
 OWN = """\
 # ours
 rules:
@@ -32,7 +33,7 @@ rules:
 """
 CHANNELS = """\
 channels:
-  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, pictures: false, severities: [info]}}
+  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false, severities: [info]}}
 """
 MARKUP = "<img src=x onerror=alert(1)>"
 
@@ -100,7 +101,7 @@ def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(seen: Watch
     )
     expect(words).to_contain_text("It would have fired", timeout=SLOW)
     low = words.inner_text()
-    assert editor.locator("rect.lp-rule-firing").count() > 0
+    expect(editor.locator("rect.lp-rule-firing")).not_to_have_count(0, timeout=SLOW)
     text.fill(
         "name: very-large\nmetric: k3_kl\nfor: 5\nwhen: {kind: threshold, above: 0.12}\n"
     )  # and the text the form
@@ -134,6 +135,7 @@ def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
     page.goto(f"{address}/?page=alerts&run=late-growth&rule=very-large")
     editor = page.locator(".lp-rule-editor")
     text = editor.get_by_label("rule as text")
+    expect(text).to_have_value(re.compile("above: 0.05"), timeout=SLOW)
     mine = text.input_value() + "severity: info\n"
     text.fill(mine)
     other = home / "alerts.new"
@@ -219,6 +221,7 @@ def test_a_channel_is_tried_out_and_what_it_refused_sent_again(seen: Watched, ad
     confirm(page, lost, "Send again")
     expect(lost).to_have_count(0, timeout=SLOW)
     expect(team).to_contain_text("works", timeout=SLOW)
+    eventually(lambda: slack.by_key("lost/firing"), "it is sent again")  # the channel works since the test message
     assert len(slack.by_key("lost/firing")) == 1
     assert TOKEN not in json.dumps(page.content())
 

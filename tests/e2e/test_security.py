@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -19,18 +20,20 @@ import pytest
 from dashboard_process import Watched, dashboard
 from oidc_provider import CLIENT, SECRET, Provider, provider
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from logprobe.app.stack import free_port
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 
 pytestmark = pytest.mark.browser
 
-SLOW = 60_000
+SLOW = 120_000
 HOSTILE = '<img src=x onerror="window.hostile=1">'
 RULES = f"""rules:
   - name: hostile
@@ -43,12 +46,6 @@ RULES = f"""rules:
       description: '{HOSTILE}'
       runbook: '{HOSTILE}'
 """
-
-
-def free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def told(home: Path) -> str:
@@ -66,7 +63,7 @@ def type_token(page: Page, token: str) -> None:
 def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
     browser: Browser, tmp_path: Path, repository: Path, artifacts: Path
 ) -> None:
-    home, port, outside = tmp_path / "home", free(), free()
+    home, port, outside = tmp_path / "home", free_port("127.0.0.1", 0), free_port("127.0.0.1", 0)
     ingest_recorded(home, "v1-initial", before_step=12)
     public = f"http://localhost:{outside}/logprobe"
     server = documented(repository / "docs" / "security.md").replace("listen 443 ssl", f"listen 127.0.0.1:{outside}")
@@ -121,17 +118,19 @@ def _until_open(page: Page, token: str) -> None:
     """The address has to wait after wrong tries; a person tries again until it may."""
     field = page.get_by_label("the home's token")
     for _ in range(100):
-        if not field.count():
+        with suppress(PlaywrightTimeoutError):  # the page may open while the next try is typed
+            field.fill(token, timeout=1000)
+            page.get_by_role("button", name="Unlock").click(timeout=1000)
+        with suppress(AssertionError):
+            expect(field).to_have_count(0, timeout=2000)
             return
-        type_token(page, token)
-        page.wait_for_timeout(1000)
     pytest.fail("the right token does not open the page")
 
 
 def refusal(url: str, **headers: str) -> int:
     """Status of a request."""
     try:
-        with urlopen(Request(url, headers=headers), timeout=30) as answer:
+        with urlopen(Request(url, headers=headers), timeout=90) as answer:
             return answer.status
     except HTTPError as error:
         return error.code
@@ -196,6 +195,7 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
     for link in links:
         named = re.sub(r"run=[^&]*", "", link)
         named = f"{named}{'&' if '?' in named else '?'}run={HOSTILE.replace(' ', '%20').replace('=', '%3D')}"
+        page.goto("about:blank")  # the page before asks for nothing any more
         seen.requests.clear()
         page.goto(named)
         expect(page.locator(".lp-bar")).to_contain_text("<img src=x", timeout=SLOW)
@@ -204,7 +204,7 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
             expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile", timeout=SLOW)
             page.get_by_role("button", name="hostile", exact=True).first.click()  # opens it, with what it says
             page.wait_for_timeout(1500)
-        with urlopen(named, timeout=30) as answer:
+        with urlopen(named, timeout=90) as answer:
             announced = answer.headers["link"]
         assert {
             url for url in seen.requests if "/logprobe-assets/" in url and urlsplit(url).path not in announced
@@ -222,7 +222,7 @@ def test_only_names_and_pages_of_its_own_are_answered(read_only: tuple[str, Path
     assert refusal(address) == refusal(address, Host=f"10.1.2.3:{port}") == refusal(address, Host="localhost") == 200
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost@evil.example", "[", ""):
         assert refusal(address, Host=host) == 403, host
-    with connect(stream, origin=f"http://127.0.0.1:{port}", subprotocols=["streamlit"]) as socket_:
+    with connect(stream, origin=f"http://127.0.0.1:{port}", subprotocols=["streamlit"], open_timeout=90) as socket_:
         assert socket_.protocol.state.name == "OPEN"
     for origin, host in (
         ("http://evil.example", None),
@@ -234,7 +234,7 @@ def test_only_names_and_pages_of_its_own_are_answered(read_only: tuple[str, Path
         headers = {"Host": host} if host else {}
         with pytest.raises(InvalidStatus, match="403"):
             _handshake(stream, origin, headers)
-    with urlopen(address, timeout=30) as answer:
+    with urlopen(address, timeout=90) as answer:
         assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in answer.headers
@@ -243,7 +243,7 @@ def test_only_names_and_pages_of_its_own_are_answered(read_only: tuple[str, Path
 def _handshake(stream: str, origin: str, headers: dict[str, str]) -> None:
     """A websocket as a browser opens it; with a Host of its own, which the client library does not offer, by hand."""
     if not headers:
-        connect(stream, origin=origin, subprotocols=["streamlit"]).close()
+        connect(stream, origin=origin, subprotocols=["streamlit"], open_timeout=90).close()
         return
     _, _, place, path = stream.split("/", 3)
     name, _, port = place.partition(":")
@@ -255,7 +255,7 @@ def _handshake(stream: str, origin: str, headers: dict[str, str]) -> None:
         "Upgrade: websocket",
     ]
     lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "", ""]
-    with socket.create_connection((name, int(port)), timeout=30) as raw:
+    with socket.create_connection((name, int(port)), timeout=90) as raw:
         raw.sendall("\r\n".join(lines).encode())
         status = int(raw.recv(64).split()[1])
     if status != 101:
@@ -267,10 +267,10 @@ def _handshake(stream: str, origin: str, headers: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Provider]]:
     """A dashboard that asks for a sign-in: its address, its home, and the provider."""
-    home, port = tmp_path_factory.mktemp("signed") / "home", free()
+    home, port = tmp_path_factory.mktemp("signed") / "home", free_port("127.0.0.1", 0)
     ingest_recorded(home, "v1-initial", before_step=12)
     address = f"http://localhost:{port}/logprobe"
-    with provider(free(), f"{address}/oauth2callback") as known:
+    with provider(free_port("127.0.0.1", 0), f"{address}/oauth2callback") as known:
         auth = {
             "redirect_uri": f"{address}/oauth2callback",
             "cookie_secret": "0123456789abcdef" * 4,
@@ -350,6 +350,7 @@ def test_who_signs_in_sees_what_the_lists_allow(
     address, _, known = signed
     known.user = user
     context = browser.new_context()
+    context.set_default_timeout(SLOW)
     page = context.new_page()
     listening = Listening(page)
     page.goto(f"{address}/?page=actions&run=v1-initial")
@@ -372,6 +373,7 @@ def test_who_signs_in_sees_what_the_lists_allow(
 def test_a_forged_cookie_is_nobody(signed: tuple[str, Path, Provider], browser: Browser) -> None:
     address, _, _ = signed
     context = browser.new_context()
+    context.set_default_timeout(SLOW)
     claims = json.dumps({"origin": address.removesuffix("/logprobe"), "is_logged_in": True, "email": "ada@example.org"})
     context.add_cookies([{"name": "_streamlit_user", "value": claims.encode().hex(), "url": address}])
     page = context.new_page()

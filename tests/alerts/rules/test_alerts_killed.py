@@ -39,7 +39,7 @@ def test_the_same_transitions_exactly_once(home: Path) -> None:
                     service.join()
                     service = context.Process(target=alert_processes.serve, args=(home,), daemon=True)
                     service.start()
-        eventually(lambda: seen(home) == STEPS - 1, "the rules have looked at every step", 60)
+        eventually(lambda: seen(home) == STEPS - 1, "the rules have looked at every step")
     finally:
         service.kill()
         service.join()

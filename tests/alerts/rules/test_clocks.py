@@ -28,8 +28,9 @@ def store(home: Path) -> Iterator[Store]:
 
 
 def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...] = ("heartbeat",), data: bool = True):
-    """Records of a machine whose clock differs from ours by `ahead` arrive now."""
-    theirs = datetime.now(UTC) + ahead
+    """Records of a machine whose clock differs from ours by `ahead` arrive now; → what time it was before."""
+    began = datetime.now(UTC)
+    theirs = began + ahead
     writer = SpoolWriter(home, "run", "trainer-1")
     if data:
         writer.write("training", records("training", *(trained(f"s{n}", n, time=theirs) for n in range(3))))
@@ -38,31 +39,35 @@ def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...
     pipeline = Pipeline(store, threading.Event())
     pipeline.ingest(lambda _: None)
     pipeline.compute_steps()
+    return began
 
 
-def judged(store: Store, *, later: timedelta) -> Liveness:
-    (run,) = runs_of(store.read("app_runs"), datetime.now(UTC) + later)
+def judged(store: Store, began: datetime, *, later: timedelta) -> Liveness:
+    """As of so long after `began`, when the records were about to arrive."""
+    (run,) = runs_of(store.read("app_runs"), began + later)
     return run.liveness
 
 
 @pytest.mark.parametrize("ahead", [timedelta(0), 2 * HOUR, timedelta(days=400)])
 def test_a_run_that_was_killed_is_missed_however_its_clock_went(store: Store, home: Path, ahead: timedelta) -> None:
-    arrive(store, home, ahead=ahead)
-    assert judged(store, later=timedelta(0)).state is State.LIVE
-    assert judged(store, later=2 * MINUTE).state is State.IDLE
-    assert judged(store, later=11 * MINUTE).state is State.STALE
+    began = arrive(store, home, ahead=ahead)
+    assert judged(store, began, later=timedelta(0)).state is State.LIVE
+    assert judged(store, began, later=2 * MINUTE).state is State.IDLE
+    assert judged(store, began, later=11 * MINUTE).state is State.STALE
 
 
 def test_a_clock_that_is_behind_does_not_declare_a_run_dead(store: Store, home: Path) -> None:
-    arrive(store, home, ahead=-HOUR)
-    assert judged(store, later=timedelta(0)).state is State.IDLE  # late by its own clock, but it sent a heartbeat
+    began = arrive(store, home, ahead=-HOUR)
+    assert (
+        judged(store, began, later=timedelta(0)).state is State.IDLE
+    )  # late by its own clock, but it sent a heartbeat
 
 
 def test_a_run_that_ended_is_told_from_one_that_was_killed(store: Store, home: Path) -> None:
-    arrive(store, home, ahead=2 * HOUR, events=("heartbeat", "closed"))
-    assert judged(store, later=11 * MINUTE).state is State.ENDED
+    began = arrive(store, home, ahead=2 * HOUR, events=("heartbeat", "closed"))
+    assert judged(store, began, later=11 * MINUTE).state is State.ENDED
 
 
 def test_heartbeats_are_no_data(store: Store, home: Path) -> None:
-    arrive(store, home, ahead=2 * HOUR, data=False)
-    assert judged(store, later=timedelta(0)).state is State.NO_DATA
+    began = arrive(store, home, ahead=2 * HOUR, data=False)
+    assert judged(store, began, later=timedelta(0)).state is State.NO_DATA

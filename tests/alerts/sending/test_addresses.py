@@ -91,7 +91,7 @@ def redirecting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Redirecting]:
 
 
 def made(kind: str, url: str, *, allow_link_local: bool = False) -> Channel:
-    calls = Calls(3.0, threading.Event())
+    calls = Calls(90.0, threading.Event())
     more = {"calls": calls, "allow_link_local": allow_link_local}
     if kind == "webhook":
         return Webhook("c", url=Secret(url), secret=KEY, clock=lambda: datetime.now(UTC), **more)
@@ -133,14 +133,14 @@ def test_a_name_that_turns_into_another_address_is_refused_when_connecting(monke
     monkeypatch.setattr(addresses, "forbidden", lambda address: address == "127.0.0.1")
     monkeypatch.setattr(addresses, "check_host", lambda *_: None)
     with pytest.raises((URLError, ChannelError), match="allow_link_local"):
-        addresses.opener().open(f"http://127.0.0.1:{first.getsockname()[1]}/", timeout=3)
+        addresses.opener().open(f"http://127.0.0.1:{first.getsockname()[1]}/", timeout=90)
     first.close()
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:text/plain,x"])
 def test_the_opener_knows_the_web_alone(url: str) -> None:
     with pytest.raises(URLError, match="unknown url type"):
-        addresses.opener().open(url, timeout=3)
+        addresses.opener().open(url, timeout=90)
 
 
 @quiet

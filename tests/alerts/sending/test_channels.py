@@ -82,7 +82,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         yield running
 
 
-def webhook(receiver: Receiver, *, seconds: float = 5.0) -> Webhook:
+def webhook(receiver: Receiver, *, seconds: float = 90.0) -> Webhook:
     calls = Calls(seconds, threading.Event())
     return Webhook("hook", url=Secret(receiver.url), secret=SECRET, calls=calls, clock=lambda: NOW)
 
@@ -214,7 +214,7 @@ def test_a_folder_that_is_missing(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of apprise's own imports
 def test_apprise_sends_to_its_address(receiver: Receiver) -> None:
     url = receiver.url.replace("http://", "json://")
-    channel = AppriseUrl("mail", url=Secret(url), calls=Calls(10.0, threading.Event()))
+    channel = AppriseUrl("mail", url=Secret(url), calls=Calls(90.0, threading.Event()))
     channel.send(Outgoing(NOTE))
     document = json.loads(receiver.requests[0][2])
     assert (document["title"], document["type"]) == ("Critical: k3 grows · run", "failure")
@@ -235,7 +235,7 @@ def test_the_receiver_in_the_documentation_works(receiver: Receiver, repository:
     page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
     namespace: dict[str, Any] = {}
     exec(page.split("```python\n")[1].split("```")[0], namespace)
-    calls, key = Calls(5.0, threading.Event()), "a key of more than 24 bytes"
+    calls, key = Calls(90.0, threading.Event()), "a key of more than 24 bytes"
     url, clock = Secret(receiver.url), lambda: datetime.now(UTC)
     Webhook("hook", url=url, secret=Secret(key), calls=calls, clock=clock).send(Outgoing(NOTE))
     ((_, headers, body),) = receiver.requests

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from alert_notes import NOTE
 from fake_slack import CHANNEL, TOKEN, FakeSlack
-from processes import connected, end, eventually, start_service
+from processes import SECONDS, connected, end, eventually, start_service
 from sending import Bench, bot
 
 from logprobe.alerts.sending import dispatch, outbox
@@ -22,7 +22,7 @@ from logprobe.monitor.store.store import Store
 
 CHANNELS = """\
 channels:
-  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, pictures: false}}
+  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false}}
   audit: {{kind: file, path: alerts.jsonl}}
 """
 
@@ -50,7 +50,7 @@ def test_a_service_that_is_killed_sends_nothing_twice_and_loses_nothing(configur
     slack.on_call = lambda method, stage: (
         process.kill() if (method, stage) == ("chat.postMessage", "accepted") else None
     )
-    process.communicate(timeout=60)
+    process.communicate(timeout=SECONDS)
     assert process.returncode == -signal.SIGKILL
     assert len(slack.messages) == 1
     slack.on_call = lambda method, stage: None
@@ -78,7 +78,7 @@ def test_a_service_ends_at_once_though_a_channel_hangs(configured: Path, slack: 
     process = start_service(configured)
     eventually(lambda: "chat.postMessage" in slack.calls, "the call hangs")
     with connected(configured):
-        end(process)  # by force after half a minute
+        end(process)  # by force after two minutes
     assert process.returncode == 0
 
 

@@ -144,7 +144,7 @@ def test_a_channel_that_hangs_delays_no_other(store: Store) -> None:
     class Hanging(Recording):
         def send(self, outgoing: Outgoing) -> Receipt:
             reached.set()
-            assert release.wait(60)
+            assert release.wait(200)
             return super().send(outgoing)
 
     slow, quick = Hanging("slow"), Recording("quick")

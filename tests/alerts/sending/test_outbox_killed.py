@@ -77,5 +77,5 @@ def run(home: Path, slack: FakeSlack, point: str | tuple[str, str]) -> int | Non
             process.kill()
 
     slack.on_call = kill
-    process.join(timeout=60)
+    process.join(timeout=120)
     return process.exitcode

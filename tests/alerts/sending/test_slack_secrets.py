@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from alert_notes import NOTE
 from fake_slack import FAILURES, HOOK, TOKEN, FakeSlack
-from sending import Bench, bot
+from sending import Bench, PatientCalls, bot
 
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel, Outgoing
@@ -26,7 +26,7 @@ BROKEN = [failure for failure in FAILURES if not failure.startswith("portal")]  
 
 
 def channels(slack: FakeSlack) -> list[Channel]:
-    calls = [Calls(0.5, threading.Event()) for _ in range(2)]
+    calls = [PatientCalls(slack) for _ in range(2)]
     hook = SlackWebhook("hook", url=Secret(slack.hook_url), calls=calls[0])
     hook.pace = 0.0
     json_hook = Webhook(
@@ -36,7 +36,7 @@ def channels(slack: FakeSlack) -> list[Channel]:
         calls=calls[1],
         clock=lambda: NOTE.at,
     )
-    return [bot(slack, seconds=0.5), hook, json_hook]
+    return [bot(slack), hook, json_hook]
 
 
 def assert_clean(text: str) -> None:

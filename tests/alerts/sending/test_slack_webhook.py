@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from alert_notes import NOTE
 from fake_slack import FakeSlack
-from sending import Bench
+from sending import Bench, PatientCalls
 
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.calls import Calls
@@ -17,8 +17,8 @@ from logprobe.alerts.sending.credentials import Secret
 from logprobe.monitor.store.store import Store
 
 
-def webhook(url: str, *, seconds: float = 5.0) -> SlackWebhook:
-    made = SlackWebhook("hook", url=Secret(url), calls=Calls(seconds, threading.Event()))
+def webhook(url: str, calls: Calls | None = None) -> SlackWebhook:
+    made = SlackWebhook("hook", url=Secret(url), calls=calls or Calls(90.0, threading.Event()))
     made.pace = 0.0
     return made
 
@@ -34,7 +34,7 @@ def test_one_message_per_transition(store: Store, slack: FakeSlack) -> None:
 
 @pytest.mark.parametrize("failure", ["timeout_after", "500_after", "reset_after"])
 def test_a_lost_answer_means_a_second_message_that_says_so(store: Store, slack: FakeSlack, failure: str) -> None:
-    bench = Bench(store, webhook(slack.hook_url, seconds=0.5))
+    bench = Bench(store, webhook(slack.hook_url, PatientCalls(slack)))
     slack.fail("webhook", failure)
     bench.enqueue(NOTE)
     bench.run()

@@ -18,6 +18,7 @@ from logprobe.collectors.errors import ConfigurationError, QueryError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.deletion import part as deletion
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home
@@ -328,3 +329,43 @@ def test_a_wrong_setting_is_named(home: Path, text: str, words: str) -> None:
         (home / "storage.yaml").write_text(text + "\n")
         with pytest.raises(ConfigurationError, match=rf"storage\.yaml: {words}"):
             move(store)
+
+
+def test_a_deleted_run_leaves_no_object_even_if_the_server_is_away_or_an_upload_under_way(
+    home_with_steps: Store, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = home_with_steps
+    delete = deletion.part(store, threading.Event()).actions[deletion.DELETE].run
+    server.settings(store.home.path)
+    move(store)
+    server.kill()
+    objects = delete({"run": "run", "author": "ada"})["objects"]
+    assert (objects["removed"], objects["waiting"]) == (0, 2)
+    assert "does not answer" in objects["problem"]
+    server.start()
+    assert (move(store).removed_objects, server.objects()) == (2, [])
+
+    delete_released(store)
+    write(store, 10, 11)
+    upload = store.objects.put
+
+    def put(path: Path, url: str) -> None:
+        upload(path, url)
+        assert delete({"run": "run", "author": "ada"})["rows"]["raw_files"] == 2
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.objects, "put", put)
+        move(store)
+    move(store)
+    assert (server.objects(), raw_paths(store), value(store, "SELECT count(*) FROM doomed_objects")) == ([], [], 0)
+
+    delete_released(store)
+    write(store, 20, 21)
+    assert move(store).stored_files == 2
+    objects = delete({"run": "run", "author": "ada"})["objects"]
+    assert (objects, server.objects()) == ({"removed": 2, "waiting": 0, "problem": None}, [])
+
+
+def delete_released(store: Store) -> None:
+    """Lets the run's name be used again."""
+    deletion.part(store, threading.Event()).actions[deletion.RELEASE].run({"run": "run", "author": "ada"})

@@ -1,0 +1,98 @@
+"""`logprobe delete RUN`: a run and everything that the home holds of it, for good; without RUN, the runs that were deleted.
+
+The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes", "objects": {"removed", "waiting", "problem"}}``; with
+``--release`` ``{"run", "released_at"}``; without RUN a list of ``{"run", "deleted_at", "author", "released_at", "late", "late_at"}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from logprobe.alerts.liveness import State
+from logprobe.app import tables
+from logprobe.app.arguments import home_path, require_run
+from logprobe.app.runs import runs_of
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.deletion import part
+from logprobe.monitor.deletion.tombstones import Tombstones
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
+
+_LISTED: Final = ("run", "deleted_at", "author", "released_at", "late", "late_at")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Deletes, releases or lists."""
+    home = Home(home_path(arguments))
+    if arguments.name is None:
+        return _list(home, json=arguments.json)
+    document = {"run": arguments.name, "author": arguments.author}
+    if arguments.release:
+        done = part.perform(home, part.RELEASE, document)
+        print(tables.dump(done) if arguments.json else f"{tables.harmless(done['run'])}: the name may be used again")
+        return 0
+    if Tombstones(home).find(arguments.name) is None:
+        _look(home, arguments.name, force=arguments.force)
+    if not arguments.yes:
+        _confirm(home, arguments.name)
+    done = part.perform(home, part.DELETE, document)
+    if arguments.json:
+        print(tables.dump(done))
+    else:
+        print("\n".join(map(tables.harmless, words(done))))
+    return 0
+
+
+def words(done: Mapping[str, Any]) -> Iterator[str]:
+    """What was removed, and what was not, for people."""
+    rows, objects = done["rows"], done["objects"]
+    yield f"{done['run']} is deleted"
+    yield f"rows     {sum(rows.values()):,}"
+    yield from (f"         {count:,} in {table}" for table, count in rows.items())
+    yield f"files    {done['files']:,} ({done['bytes']:,} bytes)"
+    if objects["removed"] or objects["waiting"]:
+        yield f"objects  {objects['removed']:,} removed from the object store"
+    if objects["waiting"]:
+        why = f": {objects['problem']}" if objects["problem"] else ""
+        yield f"         {objects['waiting']:,} still to be removed, by the service while it runs{why}"
+    yield "not reached: spools of other nodes, exports, notifications, other dashboards, backups (docs/operating.md)"
+
+
+def _list(home: Home, *, json: bool) -> int:
+    found = sorted(Tombstones(home).all().values(), key=lambda each: each.deleted_at)
+    rows = [{name: getattr(each, name) for name in _LISTED} for each in found]
+    if json:
+        print(tables.dump(rows))
+    elif rows:
+        print(tables.aligned(list(_LISTED), [list(row.values()) for row in rows]))
+    else:
+        print("no run was deleted from this home", file=sys.stderr)
+    return 0
+
+
+def _look(home: Home, name: str, *, force: bool) -> None:
+    """Raises `ConfigurationError` when there is no such run, or when it is being recorded."""
+    with open_reader(home) as reader:
+        runs = {known.name: known for known in runs_of(reader.read("app_runs"), datetime.now(UTC))}
+    if not part.waits(home, name):
+        require_run(name, list(runs))
+    found = runs.get(name)
+    if found is not None and found.liveness.state in {State.LIVE, State.IDLE} and not force:
+        raise ConfigurationError(
+            f"{name} is being recorded ({found.liveness.reason}); end the training first, or pass --force: what it "
+            "records from then on is removed too"
+        )
+
+
+def _confirm(home: Home, name: str) -> None:
+    """Raises `ConfigurationError` unless somebody types the run's name."""
+    if not sys.stdin.isatty():
+        raise ConfigurationError("nobody can be asked here; pass --yes to delete without a question")
+    print(f"Everything that {home.path} holds of {tables.harmless(name)} is deleted for good.", file=sys.stderr)
+    print("Type the run's name to go on: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().rstrip("\n") != name:
+        raise ConfigurationError("that is not the run's name; nothing was deleted")
