@@ -22,8 +22,7 @@ from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push
 from logprobe.monitor.loggers.settings import Logger
-from logprobe.monitor.loggers.target import Target
-from logprobe.monitor.loggers.targets import open_target
+from logprobe.monitor.loggers.targets import Target, open_target
 from logprobe.monitor.reader import Reader, connect
 
 _SECONDS: Final = 5.0

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
-from logprobe.app import alerts_parser, probe_parser, proof_parser, quarantine_parser, ray_parser
+from logprobe.app import alerts_parser, proof_parser, quarantine_parser, ray_parser
 from logprobe.app.arguments import login, memory, pace, port, positive, step_range
 from logprobe.collectors.relay.arguments import declare as declare_relay
 
@@ -25,6 +24,14 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"logprobe: {message}; see: {self.prog} --help\n")
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"logprobe {installed_version()}")
+        parser.exit()
+
+
 def build() -> argparse.ArgumentParser:
     """The parser of `logprobe`; ``command`` of what it parses names a module of `logprobe.app.commands`."""
     parser = _Parser(
@@ -32,7 +39,7 @@ def build() -> argparse.ArgumentParser:
         description="Live monitoring of the training-inference mismatch in reinforcement learning of language models.",
         epilog="`logprobe COMMAND --help` explains a command.",
     )
-    parser.add_argument("--version", action="version", version=f"logprobe {installed_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (words, declare) in _COMMANDS.items():
         command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
@@ -43,6 +50,8 @@ def build() -> argparse.ArgumentParser:
 
 def installed_version() -> str:
     """Version of this package."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - a tenth of what a quick command takes
+
     try:
         return version("logprobe")
     except PackageNotFoundError:  # a checkout that was never installed
@@ -398,7 +407,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "bisect": ("change one setting at a time and say which of them make the gap", proof_parser.declare_bisect),
     "probe": (
         "let the running engine score a few of its newest sequences again and say whether its state is sound",
-        probe_parser.declare,
+        proof_parser.declare_probe,
     ),
     "accept": ("accept a finding: it neither alerts nor vetoes until it grows", _accept),
     "parity": ("compare a run's configuration and trend with a reference; exit code 2 if not at parity", _parity),

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.backoff import GIVE_UP_AFTER, pause
 from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.outbox import Delivery
 from logprobe.collectors.errors import ChannelError
@@ -25,6 +24,11 @@ Clock = Callable[[], datetime]
 
 _BUDGET: Final = 30.0  # seconds of one run; what is left waits for the next
 UNDELIVERED: Final = "undelivered"  # rule and label of the notice that a channel has given a message up
+_FIRST: Final = 2.0  # seconds
+_LONGEST: Final = 300.0
+_SETUP: Final = 60.0  # a person has to act first, and then wants to see it work
+_MOST_DOUBLINGS: Final = 16
+GIVE_UP_AFTER: Final = timedelta(hours=24)  # later than that, an alert is history
 
 
 def route_new(store: Store, routes: Sequence[Route], now: datetime) -> int:
@@ -166,3 +170,21 @@ def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | Non
         labels={**lost.labels, UNDELIVERED: delivery.channel},
         series=(),
     )
+
+
+def pause(attempts: int, reason: str, retry_after: float | None, random: Random) -> timedelta:
+    """How long to wait after a failure.
+
+    Args:
+        attempts: failed attempts of this delivery so far, at least 1.
+        reason: `ChannelError.reason`.
+        retry_after: seconds that the channel asked for, if it did.
+        random: source of the jitter.
+
+    Returns:
+        Between half and all of 2 s · 2^(attempts − 1), at most 5 min; never less than `retry_after`, and up to a second more.
+    """
+    if retry_after is not None:
+        return timedelta(seconds=retry_after + random.random())
+    longest = _SETUP if reason == "setup" else min(_LONGEST, _FIRST * 2.0 ** min(attempts - 1, _MOST_DOUBLINGS))
+    return timedelta(seconds=longest * (0.5 + random.random() / 2))

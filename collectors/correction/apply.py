@@ -6,16 +6,18 @@ Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept b
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import array_api_compat
+
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
 from logprobe.collectors.correction.batch import batch_of
 from logprobe.collectors.correction.config import CorrectionConfig
-from logprobe.collectors.correction.ranks import summed
 from logprobe.collectors.correction.report import Report
 from logprobe.collectors.correction.summary import Outcome, sums_of
 from logprobe.collectors.correction.tokens import Tokens, tokens_of
@@ -150,7 +152,7 @@ def _weights(config: CorrectionConfig, tokens: Tokens, ratio: Array, beyond: Arr
         measured = arithmetic.where(xp, ~beyond, ratio)
     counted = tokens.usable if config.is_level == "token" else arithmetic.row_any(xp, tokens.usable)
     total = xp.sum(arithmetic.where(xp, counted, measured))
-    sums = summed(xp.stack([total, xp.sum(xp.astype(counted, total.dtype))]), group)
+    sums = _summed(xp.stack([total, xp.sum(xp.astype(counted, total.dtype))]), group)
     mean = sums[0] / arithmetic.bounded(sums[1], 1.0, None)
     return bounded, arithmetic.where(xp, mean > _SMALLEST_MEAN, mean, 1.0)
 
@@ -216,3 +218,16 @@ def _off_policy(config: CorrectionConfig, tokens: Tokens) -> Array | None:
     drift = arithmetic.row_mean(xp, arithmetic.difference(xp, tokens.rollout, newest, valid), valid)
     advantage = arithmetic.row_mean(xp, arithmetic.where(xp, valid, tokens.advantages), valid)
     return (drift > config.sequence_mask_delta) & (advantage < 0)
+
+
+def _summed(values: Array, group: Any) -> Array:
+    """`values` summed over the ranks of `group`, in place; None: this process alone. Every rank of the group must come here.
+
+    torch is not imported: whoever has a group has imported it. Raises `InputError` for a group with arrays that are no torch tensors.
+    """
+    if group is None:
+        return values
+    if not array_api_compat.is_torch_array(values):
+        raise InputError("group: sums over ranks need torch tensors; leave it out for numpy arrays")
+    sys.modules["torch"].distributed.all_reduce(values, group=group)
+    return values

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.sums import Floats, StepSums
-from logprobe.monitor.metrics.tables import StepTables, step_sums
+from logprobe.monitor.metrics.tables import NO_FOLDED_PAIRS, StepTables, step_sums
 from logprobe.monitor.store.store import Store
 
 STEPS_PER_BATCH: Final = 256  # of one transaction: bounds memory, and how long other writers wait
@@ -125,16 +125,30 @@ def step_tables(store: Store, chosen: pa.Table) -> StepTables:
     """
     span = _range(chosen)
     spans = store.read("step_spans", chosen, **span)
+    folded = store.read("fold_steps", chosen)
+    sequences = _in_order(store.read("step_sequences", chosen, **span))
     return StepTables(
-        sequences=_in_order(store.read("step_sequences", chosen, **span)),
+        sequences=_with_stated(store, chosen, sequences),
         statistics=_in_order(store.read("step_statistics", chosen, **span)),
         spans=spans,
         scalars=store.read("step_scalars", chosen, **span),
         weights=_weights(store, chosen, spans),
         publications=store.read("step_publications", chosen),
-        folded=store.read("fold_steps", chosen),
-        folded_pairs=store.read("fold_pairs", chosen),
+        folded=folded,
+        folded_pairs=store.read("fold_pairs", chosen) if folded.num_rows else NO_FOLDED_PAIRS,
     )
+
+
+def _with_stated(store: Store, chosen: pa.Table, sequences: pa.Table) -> pa.Table:
+    """Adds what both sides say about the weights. Few trainers say anything, and the statement takes long to plan."""
+    if not pc.any(sequences["stated"]).as_py():
+        nothing = pa.nulls(sequences.num_rows, pa.int64())
+        return sequences.append_column("versions_compared", nothing).append_column("versions_differing", nothing)
+    stated = store.read("step_stated", chosen, **_range(chosen))
+    place = pc.index_in(sequences["sequence"], value_set=stated["sequence"].combine_chunks())
+    for name in ("versions_compared", "versions_differing"):
+        sequences = sequences.append_column(name, stated[name].take(place))
+    return sequences
 
 
 def _range(chosen: pa.Table) -> dict[str, Any]:

@@ -32,28 +32,38 @@ _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
         "insert_training_sequences",
         "insert_training_parts",
         "find_doubled_training",
-        "queue_join",
-        "mark_dirty",
     ),
     "statistics": (
         "insert_training_sequences",
         "insert_training_parts",
         "find_doubled_training",
-        "queue_join",
-        "mark_dirty",
     ),
     "rollout": (
         "insert_rollout_sequences",
         "find_doubled_rollout",
-        "queue_join_rollouts",
         "queue_versions_of_rollouts",
     ),
-    "step": ("insert_step_records", "mark_dirty"),
+    "step": ("insert_step_records",),
     "weights": ("insert_weight_records", "insert_weight_readings", "mark_dirty_by_weights", "queue_versions_of_marks"),
     "config": ("insert_config_records",),
     "health": ("insert_health_records",),
 }
 _WITH_STATISTICS: Final = {"training", "statistics"}
+# Statements that do nothing where this column says nothing. Planning one takes milliseconds.
+_NEEDS: Final = {
+    "insert_training_parts": "part_ids",
+    "insert_weight_readings": "fingerprint",
+    "queue_versions_of_rollouts": "decisions",
+    "queue_versions_of_marks": "moment",
+}
+# Statements about rows of several kinds at once: what each calls a row's name, and the columns that have it, by kind.
+_NEWS: Final[dict[str, tuple[str, dict[str, tuple[str, ...]]]]] = {
+    "queue_join": (
+        "sample_id",
+        {"training": ("sample_id",), "statistics": ("sample_id",), "rollout": ("sample_id", "trajectory")},
+    ),
+    "mark_dirty": ("step", {"training": ("step",), "statistics": ("step",), "step": ("step",)}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +199,22 @@ def _insert(store: Store, cursor: duckdb.DuckDBPyConnection, batch: Batch, files
     store.execute(cursor, "insert_segments", _ledger(batch, files, now))
     if files:
         store.execute(cursor, "insert_raw_files", _registration(batch, files, now))
-    for kind, table in _tables(batch):
+    tables = dict(_tables(batch))
+    for kind, table in tables.items():
         for name in _STATEMENTS[kind]:
-            store.execute(cursor, name, table)
+            if name not in _NEEDS or table[_NEEDS[name]].null_count < table.num_rows:
+                store.execute(cursor, name, table)
         if kind in _WITH_STATISTICS and (statistics := statistics_rows(table)).num_rows:
             store.execute(cursor, "insert_statistics", statistics)
+    for name, (called, columns) in _NEWS.items():
+        news = [_named(table, column, called) for kind, table in tables.items() for column in columns.get(kind, ())]
+        if news:
+            store.execute(cursor, name, pa.concat_tables(news))
+
+
+def _named(table: pa.Table, column: str, called: str) -> pa.Table:
+    """Run and `column`, renamed, of the rows that have it."""
+    return table.select(["run", column]).rename_columns(["run", called]).filter(table[column].is_valid())
 
 
 def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:

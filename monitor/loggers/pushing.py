@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.loggers.target import Target
+from logprobe.monitor.loggers.targets import Target
 from logprobe.monitor.metrics.catalog import KEYS
 
 PREFIX: Final = "logprobe/"

@@ -1,13 +1,32 @@
-"""Opens what settings name."""
+"""What a logger has to be able to do, and opening the one that settings name."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
 
 from logprobe.collectors.errors import MissingExtraError
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.settings import Logger, TensorBoardSettings, WandbSettings
-from logprobe.monitor.loggers.target import Target
+
+
+class Target(Protocol):
+    """One run somewhere else. It knows itself how far it got, so that nothing has to be remembered here."""
+
+    @property
+    def last(self) -> int | None:
+        """The newest step that is there; None: there is none."""
+
+    def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
+        """Logs one step; steps only go up. `time`: of the step, UTC."""
+
+    def flush(self) -> None:
+        """Returns when what was logged survives the end of this process, as far as the target offers that."""
+
+    def close(self) -> None:
+        """Ends it."""
 
 
 def require(name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,12 @@ from logprobe.monitor.columns import floats
 from logprobe.monitor.ingest.route_counts import ROUTE_COLUMNS
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Ledger, Publications, StepSums
+
+# Of steps none of which was folded.
+NO_FOLDED_PAIRS: Final = pa.schema(
+    [("step", pa.int64()), ("pair", pa.string()), ("sums", pa.map_(pa.string(), pa.float64()))]
+    + [(column.name, pa.float64()) for column in COLUMN_SPECS]
+).empty_table()
 
 
 @dataclass(frozen=True)

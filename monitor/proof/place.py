@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from logprobe.monitor.proof.devices import has_cuda
 from logprobe.monitor.proof.running import Outcome
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+def has_cuda() -> bool:
+    """Whether there is a CUDA device; asks the driver, not torch."""
+    return Path("/proc/driver/nvidia/version").exists()
 
 
 @dataclass(frozen=True, slots=True)

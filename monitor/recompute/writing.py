@@ -68,7 +68,7 @@ def write(store: Store, table: pa.Table, steps: Sequence[int]) -> int:
         places = store.read("recompute_places", keys, run=run, **span)
         rows = _rows(table, places)
         store.execute(cursor, "recompute_forget", places.filter(places["place"].is_valid()).select(["place"]))
-        store.execute(cursor, "recompute_insert", rows)
+        store.execute(cursor, "insert_statistics", rows)
         store.execute(cursor, "recompute_sums", table.select([*KEY[:4], *_SUMS]))
         if steps:
             dirty = pa.table({"run": pa.repeat(run, len(steps)), "step": pa.array(steps, pa.int64())})

@@ -38,15 +38,23 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.fixture
-def homes(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path, str]]:
+@pytest.fixture(scope="module")
+def places(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, str]]:
     """Ours, another home, and the address of a service of a third."""
-    ours, other, third = (Path(shutil.copytree(recorded, tmp_path / name)) for name in ("ours", "other", "third"))
+    folder = tmp_path_factory.mktemp("places")
+    ours, other, third = (Path(shutil.copytree(recorded, folder / name)) for name in ("ours", "other", "third"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGPROBE_TOKEN", TOKEN)
+        with service(third):
+            info = Home(third).service_info()
+            assert info is not None
+            yield ours, other, f"grpc://{info.address}"
+
+
+@pytest.fixture
+def homes(places: tuple[Path, Path, str], monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, str]:
     monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
-    with service(third):
-        info = Home(third).service_info()
-        assert info is not None
-        yield ours, other, f"grpc://{info.address}"
+    return places
 
 
 def test_runs_are_listed_with_where_they_are_and_compared(

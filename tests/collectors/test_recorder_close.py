@@ -16,7 +16,7 @@ from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 FLOOD = """
-import json, os, sys
+import json, os, sys, time
 import numpy as np
 from logprobe.collectors import Recorder
 from logprobe.collectors.recorder import runtime
@@ -30,11 +30,12 @@ with recorder._room.call_queue.at_work:  # nothing is written before it is close
         assert recorder.step(step, loss=0.5)
 closed = recorder.close(float(sys.argv[2]))
 print(json.dumps([closed, recorder.health["accepted"]]), flush=True)
+while not recorder._room._segment_writer.slowest:  # by the first write it knows how much time to keep for its last words
+    time.sleep(0.02)
 """
 
 
 WAIT_FOR_WORD = """
-import time
 from pathlib import Path
 from spool_contents import health_events
 while not health_events(Path(sys.argv[1]))["closing"]:

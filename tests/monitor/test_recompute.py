@@ -89,7 +89,7 @@ def home(recorded: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are split, too."""
-    monkeypatch.setattr(recomputing, "TOKENS_PER_PARTITION", 100)
+    monkeypatch.setattr(recomputing, "TOKENS_PER_PARTITION", 200)
 
 
 def content(store: Store) -> list[Any]:

@@ -58,3 +58,22 @@ def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, s
     pipeline.diagnose()
     assert tick() == {"alert_diagnoses"}
     assert store.read("alert_runs")["cursor"].to_pylist() == [1]
+
+
+def test_many_runs_are_asked_about_together(home: Path, store: Store) -> None:
+    """A small statement takes milliseconds, whatever it reads: so many per run would be most of what the service does."""
+    pipeline, watched = Pipeline(store, threading.Event()), Watched(store)
+    evaluator = Evaluator(watched, rule_file.load, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
+    asked = []
+    for step, runs in enumerate((["a"], ["a", "b", "c"])):
+        for run in runs:
+            SpoolWriter(home, run, f"w{step}").write("training", records("training", trained(f"{step}", step)))
+        pipeline.ingest(lambda _: None)
+        pipeline.join()
+        pipeline.compute_steps()
+        watched.asked.clear()
+        assert evaluator.run_once()["steps"] == len(runs)
+        asked.append(sorted(watched.asked))
+    assert asked == [sorted(COSTLY), sorted(COSTLY)]
+    cursors = {row["run"]: row["cursor"] for row in store.read("alert_runs").to_pylist()}
+    assert cursors == {"a": 1, "b": 1, "c": 1}

@@ -17,9 +17,9 @@ from sending import ALL, Bench
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.backoff import pause
 from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
+from logprobe.alerts.sending.delivery import pause
 from logprobe.alerts.sending.dispatch import Dispatcher
 from logprobe.collectors.errors import ChannelError
 from logprobe.monitor.store.store import Store
