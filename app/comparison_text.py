@@ -8,7 +8,7 @@ from typing import Final
 from logprobe.app.numbers import number
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.axes import AXES, Axis, where
-from logprobe.monitor.compare.history import K3
+from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.diagnosis.result import Growth
 
 TONES: Final = {"worse": "bad", "better": "good", "same": "good", "differs": "unsure", "unknown": "unsure"}

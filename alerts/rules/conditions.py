@@ -10,7 +10,8 @@ from typing import Any, Final
 from logprobe.alerts.rules.observation import Memory, Observation, StepFacts
 from logprobe.alerts.rules.rule import Absent, Exact, Growth, Nonfinite, Ratio, Rule, Threshold, Trend
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.diagnosis.growth_rule import RULE, GrowthRule
+from logprobe.monitor.diagnosis.growth import Judged, take
+from logprobe.monitor.diagnosis.growth_rule import K3, RULE, GrowthRule
 from logprobe.monitor.diagnosis.growth_rule import Threshold as GrowthThreshold
 from logprobe.monitor.diagnosis.onset import Tracker
 from logprobe.monitor.diagnosis.trend import theil_sen
@@ -128,18 +129,35 @@ def _ratio(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tu
 def _growth(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
     when: Growth = rule.when  # type: ignore[assignment]
     value = _value(rule, part, facts)
-    tracker = Tracker(RULE, memory.get("tracker"))
-    point = tracker.add(facts.step, value)
-    kept = {"tracker": tracker.state()}
-    if point.verdict == "no_data" or value is None:
+    judged, kept = _judged(rule, part, facts, value, memory)
+    if judged.verdict == "no_data" or value is None:
         return _missing(rule, facts), kept
-    if point.verdict == "calibrating":  # also for a while after a long gap, when an alert may be firing
+    if judged.verdict == "calibrating":  # also for a while after a long gap, when an alert may be firing
         return Observation("between", "the run's baseline is not set yet", value), kept
     levels = {"growing"} if when.level == "critical" else set()
-    bad = point.verdict in {"growing", "critical"} - levels
-    recent = None if point.short_ratio is None or point.baseline is None else point.short_ratio * point.baseline
-    words = f"{rule.key} is at {number(point.short_ratio)} times the run's baseline"
-    return _grown("bad" if bad else "good", words, tracker, recent), kept
+    bad = judged.verdict in {"growing", "critical"} - levels
+    recent = None if judged.ratio is None or judged.baseline is None else judged.ratio * judged.baseline
+    words = f"{rule.key} is at {number(judged.ratio)} times the run's baseline"
+    if not bad:
+        return Observation("good", words, recent), kept
+    return Observation(
+        "bad",
+        "; ".join(judged.reasons) if judged.since_step is not None else words,
+        recent,
+        baseline=judged.baseline,
+        since_step=judged.since_step,
+        doubling_steps=judged.doubling_steps,
+    ), kept
+
+
+def _judged(
+    rule: Rule, part: str | None, facts: StepFacts, value: float | None, memory: Memory
+) -> tuple[Judged, Memory]:
+    """As everybody sees the growth of K3; the growth of another metric, or of a slice, is this rule's own to judge."""
+    if (rule.key, part) == (K3, None) and facts.growth is not None:
+        return facts.growth, {}
+    tracker = Tracker(RULE, memory.get("tracker"))
+    return take(tracker, facts.step, value), {"tracker": tracker.state()}
 
 
 def _grown(verdict: Any, words: str, tracker: Tracker, value: float | None) -> Observation:

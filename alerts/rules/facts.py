@@ -10,10 +10,13 @@ import pyarrow as pa
 
 from logprobe.alerts.rules.conditions import metrics_of
 from logprobe.alerts.rules.observation import StepFacts
-from logprobe.alerts.rules.rule import Exact, Rule
+from logprobe.alerts.rules.rule import Exact, Growth, Rule
 from logprobe.monitor.analysis import identity, slices
 from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.diagnosis.growth import judged
+from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.store.store import Store
 
 STEPS_PER_BATCH: Final = 256
 _UNKNOWN: Final = "unknown"  # the slice of sequences of which it is not known where they belong
@@ -45,7 +48,9 @@ def steps_after(
     return next_steps(source, {run: Asked(rules, after)}, quiet_since=quiet_since)[run]
 
 
-def next_steps(source: Source, asked: Mapping[str, Asked], *, quiet_since: datetime) -> dict[str, list[StepFacts]]:
+def next_steps(
+    source: Source, asked: Mapping[str, Asked], *, quiet_since: datetime, keep: Store | None = None
+) -> dict[str, list[StepFacts]]:
     """Facts of the next steps of each run, ascending, at most `STEPS_PER_BATCH` of each.
 
     Args:
@@ -53,6 +58,7 @@ def next_steps(source: Source, asked: Mapping[str, Asked], *, quiet_since: datet
         asked: by run.
         quiet_since: a step that was computed later may still receive data, and those after it wait with it; so does one that waits
             for the engine's records.
+        keep: where the growth of K3 is kept once it is judged; None: nowhere.
     """
     found: dict[str, list[dict[str, Any]]] = {run: [] for run in asked}
     for row in source.read(
@@ -65,14 +71,23 @@ def next_steps(source: Source, asked: Mapping[str, Asked], *, quiet_since: datet
         found[row["run"]].append(row)
     windows = {run: _Window(asked[run].rules, rows[0]["step"], rows[-1]["step"]) for run, rows in found.items() if rows}
     values, same = _values(source, windows), _identities(source, windows)
+    spans = {run: (window.first, window.last) for run, window in windows.items() if _asks_for_growth(window.rules)}
+    grown = judged(source, spans, keep=keep)
     facts: dict[str, list[StepFacts]] = {run: [] for run in asked}
     for run, window in windows.items():
         parts = _parts(source, run, window, [row["step"] for row in found[run]], values[run])
         facts[run] = [
-            StepFacts(row["step"], row["time"], values[run].get(row["step"], {}), parts[row["step"]], same.get((run, row["step"])))
+            StepFacts(
+                step, row["time"], values[run].get(step, {}), parts[step], same.get((run, step)), grown.get(run, {}).get(step)
+            )
             for row in found[run]
+            for step in (row["step"],)
         ]  # fmt: skip
     return facts
+
+
+def _asks_for_growth(rules: Sequence[Rule]) -> bool:
+    return any(isinstance(rule.when, Growth) and (rule.key, rule.slice) == (K3, None) for rule in rules)
 
 
 def _spans(windows: Mapping[str, _Window]) -> dict[str, Any]:

@@ -168,7 +168,8 @@ class Evaluator:
                 asked[work.run] = facts.Asked(work.stepwise, seen)
         if not asked:
             return []
-        found = facts.next_steps(self._store, asked, quiet_since=self._clock() - self._quiet)
+        quiet_since = self._clock() - self._quiet
+        found = facts.next_steps(self._store, asked, quiet_since=quiet_since, keep=self._store)
         for work in works:
             self._through(work, found.get(work.run, ()))
         return [work for work in works if len(found.get(work.run, ())) == facts.STEPS_PER_BATCH]

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from logprobe.monitor.analysis import identity
+from logprobe.monitor.diagnosis.growth import Judged
 
 # bad: the condition holds. between: neither that nor cleared, so nothing changes. missing: nothing to judge by. error: the rule
 # could not be evaluated.
@@ -26,6 +27,7 @@ class StepFacts:
         values: of metrics, by catalog key and slice (``weight_lag=2``; None: the whole step). None: not measurable.
         slices: names of the slices that exist, by dimension.
         identity: what says whether engine and trainer are identical; None: not known.
+        growth: how the growth of K3 was judged at this step; None: no rule asks for it.
     """
 
     step: int
@@ -33,6 +35,7 @@ class StepFacts:
     values: Mapping[tuple[str, str | None], float | None] = field(default_factory=dict)
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     identity: identity.StepFacts | None = None
+    growth: Judged | None = None
 
 
 @dataclass(frozen=True, slots=True)

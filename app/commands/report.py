@@ -15,9 +15,10 @@ from logprobe.app.report.incident import CHARTS, Incident, newest_first, report
 from logprobe.app.report.written import write_report
 from logprobe.monitor import worst
 from logprobe.monitor.compare import Place, Places
-from logprobe.monitor.compare.history import K3, history
+from logprobe.monitor.compare.history import history
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.proof.latest import latest
 
 _SEQUENCES: Final = 10

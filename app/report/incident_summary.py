@@ -9,9 +9,9 @@ from logprobe.app.diagnosis_text import ADVICE, LAYERS
 from logprobe.app.numbers import duration, number
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, element, table
-from logprobe.monitor.compare.history import K3, History
+from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import Diagnosis
-from logprobe.monitor.diagnosis.growth_rule import RULE
+from logprobe.monitor.diagnosis.growth_rule import K3, RULE
 
 _CREDIBLE: Final = 0.5  # as the verdict has it
 _FIRING: Final = frozenset({"firing", "recovering"})

@@ -10,10 +10,11 @@ from statistics import median
 from typing import Any, Final
 
 from logprobe.monitor.compare.axes import Axis, cell_width, placed, positions
-from logprobe.monitor.compare.history import K3, History, history
+from logprobe.monitor.compare.history import History, history
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.compare.verdicts import METRICS, MetricVerdict, judge_metric
 from logprobe.monitor.diagnosis import parity_recipe
+from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.diagnosis.parity import Setting, differing
 from logprobe.monitor.diagnosis.parity_recipe import Recipe
 from logprobe.monitor.diagnosis.parity_trajectories import Trend

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final
 
 import pyarrow as pa
 
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.diagnosis.growth import growth_of
+from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.diagnosis.parity import trends
 from logprobe.monitor.diagnosis.parity_facts import Facts, facts_of
 from logprobe.monitor.diagnosis.parity_trajectories import Trend
 from logprobe.monitor.diagnosis.result import Growth
-
-K3: Final = "backend.k3_kl"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from logprobe.monitor.diagnosis.evidence import (
 )
 from logprobe.monitor.diagnosis.growth import growth_of
 from logprobe.monitor.diagnosis.probes import Probed, Probes
-from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.diagnosis.setup import from_documents, parsed
 from logprobe.monitor.diagnosis.strata import Strata
 from logprobe.monitor.diagnosis.tokens import Tokens, from_table
@@ -74,7 +73,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
         setup=from_documents(configs),
         weights=Weights(tuple(_weight_record(row) for row in weights)),
         readings=_readings(source, run),
-        growth=_growth(source, run, history, configs=configs),
+        growth=growth_of(source, run, history.step.tolist(), history.k3.tolist()),
         tokens=None if recorded is None else recorded.valid,
         recorded=recorded,
         update=_update(source, **window),
@@ -100,14 +99,6 @@ def _history(source: Source, run: str, series: Series) -> Series:
     if not len(series):
         return series
     return Series(_columns(source.read("diagnosis_steps", run=run, first=None, last=int(series.step[-1]))))
-
-
-def _growth(source: Source, run: str, series: Series, *, configs: list[dict[str, Any]]) -> Growth:
-    """K3 over time up to the end of the window."""
-    engines = sum(row["kind"] == "engine_config" and row["sequences"] > 0 for row in configs)
-    return growth_of(
-        source, run, series.step.tolist(), series.k3.tolist(), reconfigured=engines > 1 and len(series) > 0
-    )
 
 
 def _slices(table: pa.Table) -> Slices:

@@ -50,3 +50,4 @@ class GrowthRule:
 
 
 RULE: Final = GrowthRule()
+K3: Final = "backend.k3_kl"  # the metric that is judged

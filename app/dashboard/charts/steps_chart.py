@@ -23,7 +23,6 @@ from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, why_missing
 from logprobe.app.dashboard.charts.scales import Scale, scale_of
 from logprobe.app.dashboard.charts.tiles import unit_beside_label
-from logprobe.app.dashboard.data.diagnosis import K3
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
@@ -31,7 +30,7 @@ from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.numbers import number, quantity
 from logprobe.collectors.kernel.statistics import SIDES
-from logprobe.monitor.diagnosis.growth_rule import RULE
+from logprobe.monitor.diagnosis.growth_rule import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 
 _MARKED_EVENTS: Final = 2000

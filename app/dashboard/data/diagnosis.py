@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.monitor.diagnosis.growth import growth_of
+from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.reader import Reader
-
-K3: Final = "backend.k3_kl"
 
 
 @dataclass(frozen=True)

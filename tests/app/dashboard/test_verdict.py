@@ -15,13 +15,14 @@ from recorded_home import ingest_recorded
 
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.steps_chart import chart_of
-from logprobe.app.dashboard.data.diagnosis import K3, LatestDiagnosis, read_latest_diagnosis
+from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis, read_latest_diagnosis
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import Feed, RunView
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.elements.verdict import VERDICTS, banner
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.theme import LIGHT
+from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.diagnosis.job import DiagnosisJob
 from logprobe.monitor.diagnosis.onset import judge
 from logprobe.monitor.diagnosis.result import Growth
