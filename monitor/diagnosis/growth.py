@@ -89,9 +89,12 @@ def judged(
     if not spans:
         return found
     begun = _begun(source, list(spans))
-    kept = {run: (first, min(last, begun[run].last)) for run, (first, last) in spans.items() if begun[run].last >= first}
+    kept = {
+        run: (first, min(last, begun[run].last)) for run, (first, last) in spans.items() if begun[run].last >= first
+    }
     for row in source.read("growth_window", **_columns(kept)).to_pylist() if kept else ():
-        found[row.pop("run")][row["step"]] = Judged(**row)
+        of_run = found[row.pop("run")]
+        of_run[row["step"]] = Judged(**row)
     ahead = {run: (begun[run].last + 1, last) for run, (_, last) in spans.items() if begun[run].last < last}
     for run, judgements in _go_on(source, begun, ahead, keep).items():
         found[run] |= {each.step: each for each in judgements if each.step >= spans[run][0]}
@@ -190,4 +193,11 @@ def _go_on(
 def _state(run: str, begun: _Begun) -> dict[str, Any]:
     changes = [change for change in begun.changes if change <= begun.last]
     state = json.dumps(begun.tracker.state())
-    return {"run": run, "step": begun.last, "revision": begun.revision, "rule": _RULE, "changes": changes, "state": state}
+    return {
+        "run": run,
+        "step": begun.last,
+        "revision": begun.revision,
+        "rule": _RULE,
+        "changes": changes,
+        "state": state,
+    }

@@ -194,8 +194,9 @@ class Older:
             "diagnosed_at": view.diagnosis.at,
         }
 
-    def read(self, name: str, /, **_: object) -> pa.Table:
-        rows = {"diagnosis_latest": [self._latest], "growth_state": [{"step": None, "configs": 0}]}
+    def read(self, name: str, /, **asked: Any) -> pa.Table:
+        states = [{"run": run, "step": None, "configs": 0, "first_touched": None} for run in asked.get("runs", ())]
+        rows = {"diagnosis_latest": [self._latest], "growth_states": states}
         return pa.Table.from_pylist(rows.get(name, []), SCHEMAS.get(name))
 
 
