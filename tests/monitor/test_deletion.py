@@ -55,6 +55,7 @@ WHERE table_name = $table AND NOT is_nullable AND column_default IS NULL AND dat
 SAMPLES = {
     "VARCHAR": "'x'",
     "VARCHAR[]": "['x']",
+    "BIGINT[]": "[1]",
     "BOOLEAN": "true",
     "TIMESTAMP WITH TIME ZONE": "now()",
 }
