@@ -105,7 +105,7 @@ def test_another_rule_judges_all_over(store: Store, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_new_configuration_is_a_new_baseline_for_alerts_as_well(store: Store) -> None:
-    """Engines configured anew from step 300 on, in the middle of growth: what grew then is normal now."""
+    """Engines configured again from step 300 on, in the middle of growth: what grew then is normal now."""
     with store.transaction() as cursor:
         for step, name in ((0, "old"), (299, "old"), (300, "new"), (399, "new")):
             cursor.execute(
