@@ -14,6 +14,7 @@ export function update(root, view) {
 
 export function close(_root, view) {
   clearTimeout(view.timer);
+  view.inSight?.abort();
 }
 
 function build(root, view) {
@@ -37,7 +38,17 @@ function build(root, view) {
     node("div", { class: "lp-actions lp-sql-actions" }, view.run, view.stop, view.hint),
     view.said, view.result,
     node("details", { class: "lp-sql-tables" }, node("summary", { text: "Views, tables and their columns" }), view.schema)));
-  if (linked !== null) root.scrollIntoView({ block: "start" });
+  if (linked !== null) keepInSight(root, view);
+}
+
+// Until the reader does something: what is drawn later, above it, would push it out of sight again.
+function keepInSight(root, view) {
+  const sizes = new ResizeObserver(() => root.scrollIntoView({ block: "start" }));
+  for (let around = root; around; around = around.parentElement) sizes.observe(around);
+  const stop = new AbortController();
+  for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, () => stop.abort(), { capture: true, passive: true, signal: stop.signal });
+  stop.signal.addEventListener("abort", () => sizes.disconnect());
+  view.inSight = stop;
 }
 
 function run(view) {
