@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -16,7 +16,9 @@ from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.growth import judged
 from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.store.store import Store
+
+if TYPE_CHECKING:  # pages read growth, and load no database
+    from logprobe.monitor.store.store import Store
 
 STEPS_PER_BATCH: Final = 256
 _UNKNOWN: Final = "unknown"  # the slice of sequences of which it is not known where they belong

@@ -11,14 +11,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from logprobe.monitor.diagnosis.growth_rule import RULE
 from logprobe.monitor.diagnosis.onset import Tracker, judge
 from logprobe.monitor.diagnosis.result import Growth, Verdict
-from logprobe.monitor.store.store import Store
+
+if TYPE_CHECKING:  # pages read growth, and load no database
+    from logprobe.monitor.store.store import Store
 
 _GROWN: Final = ("growing", "critical")
 _RULE: Final = sha256(repr(RULE).encode()).hexdigest()[:16]
