@@ -283,7 +283,7 @@ def _pace(interval: tuple[float, float | None] | None) -> str:
     if interval is None:
         return "it has stopped growing, and has not come back"
     if interval[1] is None:
-        return "growth is indistinguishable from noise"
+        return "its current pace is within noise"
     return f"it doubles every {interval[0]:.0f} to {interval[1]:.0f} steps"
 
 
