@@ -128,7 +128,10 @@ def growth_of(
 
 @dataclass(slots=True)
 class _Begun:
-    """From where a run's judgement goes on: `last` is the last step that was judged; `changes`: of its configuration."""
+    """From where a run's judgement goes on: `last` is the last step that was judged; `changes`: of its configuration.
+
+    `revision`: of the newest computed step when this was read. What is computed later is looked at the next time, new or not.
+    """
 
     tracker: Tracker
     last: int
@@ -152,9 +155,9 @@ def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
         stands = row["step"] is not None and row["rule"] == _RULE and row["run"] not in changed
         if stands and row["changes"] == [change for change in changes if change <= row["step"]]:
             tracker = Tracker(RULE, json.loads(row["state"]))
-            found[row["run"]] = _Begun(tracker, row["step"], row["revision"], changes)
+            found[row["run"]] = _Begun(tracker, row["step"], row["newest"], changes)
         else:
-            found[row["run"]] = _Begun(Tracker(RULE), _NONE, -1, changes)
+            found[row["run"]] = _Begun(Tracker(RULE), _NONE, row["newest"], changes)
     return found
 
 
@@ -181,7 +184,7 @@ def _go_on(
             of_run.tracker.recalibrate()
             of_run.last = ahead[0]
         each = take(of_run.tracker, row["step"], row["value"])
-        of_run.last, of_run.revision = each.step, max(of_run.revision, row["revision"])
+        of_run.last = each.step
         found[run].append(each)
         kept.append({"run": run, "value": row["value"], **asdict(each)})
     if keep is not None and kept:

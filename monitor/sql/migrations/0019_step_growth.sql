@@ -15,7 +15,7 @@ CREATE TABLE step_growth (
 CREATE TABLE growth_states (
     run      VARCHAR PRIMARY KEY,
     step     BIGINT NOT NULL,          -- newest that was judged
-    revision BIGINT NOT NULL,          -- of the newest summary that was read
+    revision BIGINT NOT NULL,          -- of the run's newest summary when it was judged
     rule     VARCHAR NOT NULL,         -- fingerprint; another rule judges all over again
     changes  BIGINT[] NOT NULL,        -- steps at which the configuration changed, up to `step`
     state    VARCHAR NOT NULL          -- JSON, as `Tracker.state` gives it

@@ -195,7 +195,10 @@ class Older:
         }
 
     def read(self, name: str, /, **asked: Any) -> pa.Table:
-        states = [{"run": run, "step": None, "configs": 0, "first_touched": None} for run in asked.get("runs", ())]
+        states = [
+            {"run": run, "step": None, "newest": -1, "configs": 0, "first_touched": None}
+            for run in asked.get("runs", ())
+        ]
         rows = {"diagnosis_latest": [self._latest], "growth_states": states}
         return pa.Table.from_pylist(rows.get(name, []), SCHEMAS.get(name))
 

@@ -96,6 +96,26 @@ def test_the_same_value_again_changes_nothing(store: Store, monkeypatch: pytest.
     assert taken == list(range(391, 400))
 
 
+def test_a_step_computed_again_while_others_are_judged_is_seen_the_next_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = store.read
+
+    def late(name: str, *incoming: object, **asked: object) -> object:
+        if name == "growth_values":
+            monkeypatch.undo()
+            with store.transaction() as cursor:
+                cursor.execute("DELETE FROM step_metrics WHERE run = ? AND step = 120", [RUN])
+            put(store, RUN, {120: {K3: 5.0}, 395: {}})  # and a new one after it
+        return read(name, *incoming, **asked)
+
+    of_run(store, 0, 390, keep=store)
+    monkeypatch.setattr(store, "read", late)
+    of_run(store, 391, 395, keep=store)
+    of_run(store, 396, 399, keep=store)
+    assert kept(store) == plain(fresh([5.0 if step == 120 else value for step, value in enumerate(VALUES)]))
+
+
 def test_another_rule_judges_all_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     of_run(store, 0, 390, keep=store)
     monkeypatch.setattr(growth, "_RULE", "another")
