@@ -13,7 +13,7 @@ from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import Exact, Growth, Rule
 from logprobe.monitor.analysis import identity, slices
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.diagnosis.growth import judged
+from logprobe.monitor.diagnosis.growth import Judged, judged
 from logprobe.monitor.diagnosis.growth_rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # pages read growth, and load no database
     from logprobe.monitor.store.store import Store
 
 STEPS_PER_BATCH: Final = 256
+_FAR: Final = 1 << 62  # no step is so large
 _UNKNOWN: Final = "unknown"  # the slice of sequences of which it is not known where they belong
 _BACKEND_COVERAGE: Final = "backend.coverage"
 _OF_ENGINE: Final = (_BACKEND_COVERAGE, "total.coverage")
@@ -44,14 +45,31 @@ class _Window(NamedTuple):
 
 
 def steps_after(
-    source: Source, run: str, rules: Sequence[Rule], after: int | None, *, quiet_since: datetime
+    source: Source,
+    run: str,
+    rules: Sequence[Rule],
+    after: int | None,
+    *,
+    quiet_since: datetime,
+    grown: Mapping[int, Judged] | None = None,
 ) -> list[StepFacts]:
-    """Facts of the next steps of one run; see `next_steps`."""
-    return next_steps(source, {run: Asked(rules, after)}, quiet_since=quiet_since)[run]
+    """Facts of the next steps of one run; see `next_steps`. `grown`: what `growth_of_all` said of the run."""
+    known = None if grown is None else {run: grown}
+    return next_steps(source, {run: Asked(rules, after)}, quiet_since=quiet_since, grown=known)[run]
+
+
+def growth_of_all(source: Source, run: str, rules: Sequence[Rule]) -> Mapping[int, Judged]:
+    """The growth of K3 at every step of a run, where `rules` ask for it: once, for whoever goes through all of them."""
+    return judged(source, {run: (-_FAR, _FAR)})[run] if _asks_for_growth(rules) else {}
 
 
 def next_steps(
-    source: Source, asked: Mapping[str, Asked], *, quiet_since: datetime, keep: Store | None = None
+    source: Source,
+    asked: Mapping[str, Asked],
+    *,
+    quiet_since: datetime,
+    keep: Store | None = None,
+    grown: Mapping[str, Mapping[int, Judged]] | None = None,
 ) -> dict[str, list[StepFacts]]:
     """Facts of the next steps of each run, ascending, at most `STEPS_PER_BATCH` of each.
 
@@ -61,6 +79,7 @@ def next_steps(
         quiet_since: a step that was computed later may still receive data, and those after it wait with it; so does one that waits
             for the engine's records.
         keep: where the growth of K3 is kept once it is judged; None: nowhere.
+        grown: that growth, by run and step, where it is known already; None: it is read, and what is missing is judged.
     """
     found: dict[str, list[dict[str, Any]]] = {run: [] for run in asked}
     for row in source.read(
@@ -73,8 +92,9 @@ def next_steps(
         found[row["run"]].append(row)
     windows = {run: _Window(asked[run].rules, rows[0]["step"], rows[-1]["step"]) for run, rows in found.items() if rows}
     values, same = _values(source, windows), _identities(source, windows)
-    spans = {run: (window.first, window.last) for run, window in windows.items() if _asks_for_growth(window.rules)}
-    grown = judged(source, spans, keep=keep)
+    if grown is None:
+        spans = {run: (window.first, window.last) for run, window in windows.items() if _asks_for_growth(window.rules)}
+        grown = judged(source, spans, keep=keep)
     facts: dict[str, list[StepFacts]] = {run: [] for run in asked}
     for run, window in windows.items():
         parts = _parts(source, run, window, [row["step"] for row in found[run]], values[run])
