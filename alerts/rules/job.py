@@ -18,11 +18,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from logprobe.alerts.reloading import Reloaded
-from logprobe.alerts.rules import actions, evaluation, facts, ledger, notification_builder, run_status
-from logprobe.alerts.rules.editor import Editor
-from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules import actions, facts, ledger, notification_builder, run_status
+from logprobe.alerts.rules.editing.editor import Editor
+from logprobe.alerts.rules.judging import evaluation
+from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.notification_builder import Surroundings
-from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import FILE, RuleBook, files
 from logprobe.alerts.sending.outbox import enqueue

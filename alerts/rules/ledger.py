@@ -11,11 +11,11 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from logprobe.alerts.rules.evaluation import Alert, Notified, Transition
-from logprobe.alerts.rules.mutes import Acknowledgement, Silence
-from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.judging.evaluation import Alert, Notified, Transition
+from logprobe.alerts.rules.judging.mutes import Acknowledgement, Silence
+from logprobe.alerts.rules.judging.observation import Observation
+from logprobe.alerts.rules.judging.states import Phase, Reason, State
 from logprobe.alerts.rules.rule import Rule
-from logprobe.alerts.rules.states import Phase, Reason, State
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.store.store import Store
 
