@@ -19,7 +19,7 @@ from logprobe.monitor.compare.history import history
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.proof.latest import latest
+from logprobe.monitor.diagnosis.proven import latest
 
 _SEQUENCES: Final = 10
 
