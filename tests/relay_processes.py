@@ -85,7 +85,7 @@ class Process:
 
 def receiver(home: Path, port: int = 0, *more: str) -> Process:
     """The process that receives; not started. `more`: ``--readers`` for that which answers reads."""
-    command = [sys.executable, "-m", "logprobe.app.receiver", "--home", str(home), "--port", str(port), *more]
+    command = [sys.executable, "-m", "logprobe.app.processes.receiver", "--home", str(home), "--port", str(port), *more]
     return Process(command, {}, home.parent / "receiver.log")
 
 

@@ -32,7 +32,9 @@ _COLUMNS: Final = (
 
 def part(store: Store, _: threading.Event) -> Part:
     """What the service offers."""
-    return Part(actions=actions.offered({NOTE: ("note what relays say of their queues, and who was refused", _note)}, store))
+    return Part(
+        actions=actions.offered({NOTE: ("note what relays say of their queues, and who was refused", _note)}, store)
+    )
 
 
 def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
