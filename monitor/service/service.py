@@ -47,6 +47,7 @@ _OPEN_PAUSE: Final = 0.1
 
 OBJECTS_JOB: Final = "object_store"
 INGEST_SECONDS: Final = 0.5
+INGEST_REST: Final = 1.0  # times as long as it took: statements cost the same for one step and for ten
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 DIAGNOSIS_SHARE: Final = 0.2  # of a core, for the diagnoses of all runs together
 _RETENTION_SECONDS: Final = 60.0
@@ -157,7 +158,11 @@ class Service:
             step_metrics.run(wait=True)
 
         ingest = Job(
-            "ingest", INGEST_SECONDS, lambda: pipeline.ingest(follow_up, ingest.beat), patience=_INGEST_PATIENCE
+            "ingest",
+            INGEST_SECONDS,
+            lambda: pipeline.ingest(follow_up, ingest.beat),
+            patience=_INGEST_PATIENCE,
+            rest=INGEST_REST,
         )
         profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
         diagnosis = Job("diagnosis", _DERIVE_SECONDS, pipeline.diagnose)
