@@ -26,7 +26,7 @@ _SEQUENCES: Final = 10
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the report."""
-    with Places(arguments.home) as places:
+    with Places(arguments.home, arguments.ca) as places:
         place = find(places, arguments.name)
         document = report(read(place))
     name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in place.run)
