@@ -1,0 +1,172 @@
+"""How engine and trainer were set up, as far as their configuration records say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+LOW_DTYPES: Final = ("bfloat16", "bf16", "float16", "fp16", "half")
+HALF_DTYPES: Final = ("float16", "fp16", "half")
+FULL_DTYPES: Final = ("float32", "fp32", "float", "32", "32-true")
+_TRAINER_DTYPE: Final = ("logprob_dtype", "compute_dtype", "dtype", "torch_dtype", "precision", "mixed_precision")
+_PENALTIES: Final = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Configuration documents of a run.
+
+    Attributes:
+        engines: one summary per engine configuration, see `logprobe.collectors.vllm.config`.
+        samplings: fingerprint → effective sampling params, of those that some rollout used.
+        trainer: the trainer's own document, keys flattened with dots; empty: none was recorded.
+    """
+
+    engines: tuple[Mapping[str, Any], ...] = ()
+    samplings: Mapping[str, Mapping[str, Any]] | None = None
+    trainer: Mapping[str, Any] | None = None
+
+    def engine(self, key: str) -> tuple[Any, ...]:
+        """Distinct values of a setting among the engines, null ones left out."""
+        return _distinct(engine.get(key) for engine in self.engines)
+
+    def sampling(self, key: str) -> tuple[Any, ...]:
+        """Distinct values of a sampling parameter, null ones left out."""
+        return _distinct(params.get(key) for params in (self.samplings or {}).values())
+
+    @property
+    def logprobs_mode(self) -> str | None:
+        """The engines' mode; None: not known, or they differ."""
+        modes = self.engine("logprobs_mode")
+        return modes[0] if len(modes) == 1 else None
+
+    @cached_property
+    def raw(self) -> bool | None:
+        """Whether log-probs are reported before temperature and truncation; None: not known."""
+        return None if self.logprobs_mode is None else self.logprobs_mode.startswith("raw")
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """Temperatures tokens were sampled at; greedy (0) left out: it has no distribution."""
+        return tuple(float(value) for value in self.sampling("temperature") if value)
+
+    @property
+    def trainer_temperature(self) -> float | None:
+        """What the trainer divides its logits by; None: not recorded."""
+        return self._trainer_number("temperature")
+
+    def _trainer_number(self, name: str) -> float | None:
+        # Not any nested key of that name: `rollout.temperature` is the engine's.
+        found = [(self.trainer or {}).get(f"{part}{name}") for part in ("", "trainer.", "actor.", "logprobs.")]
+        return next((float(v) for v in found if isinstance(v, int | float) and not isinstance(v, bool)), None)
+
+    @property
+    def truncations(self) -> Mapping[str, float]:
+        """Parameters that cut the tail off the sampling distribution, and their strongest value."""
+        found: dict[str, float] = {}
+        top_p = [float(v) for v in self.sampling("top_p") if v < 1]
+        top_k = [float(v) for v in self.sampling("top_k") if v > 0]
+        min_p = [float(v) for v in self.sampling("min_p") if v > 0]
+        for name, values, strongest in (("top_p", top_p, min), ("top_k", top_k, min), ("min_p", min_p, max)):
+            if values:
+                found[name] = strongest(values)
+        return found
+
+    @property
+    def penalties(self) -> Mapping[str, float]:
+        """Penalties in use, which change the sampling distribution as a temperature does."""
+        used = {name: [v for v in self.sampling(name) if v != none] for name, none in _PENALTIES.items()}
+        return {name: float(values[0]) for name, values in used.items() if values}
+
+    @property
+    def structured(self) -> frozenset[str]:
+        """Fingerprints of sampling params with a grammar or a list of allowed tokens."""
+        keys = ("structured_outputs", "allowed_token_ids")
+        return frozenset(name for name, p in (self.samplings or {}).items() if any(p.get(key) for key in keys))
+
+    @property
+    def engine_low_dtype(self) -> str | None:
+        """The engine's dtype if it is a 16-bit one."""
+        return next((dtype for dtype in self.engine("dtype") if str(dtype).lower() in LOW_DTYPES), None)
+
+    @property
+    def trainer_dtype(self) -> str | None:
+        """What the trainer says it computes log-probs in."""
+        trainer = self.trainer or {}
+        return next((str(trainer[key]).lower() for key in _TRAINER_DTYPE if trainer.get(key)), None)
+
+    @property
+    def head_dtype(self) -> str | None:
+        """Dtype of the engine's last matrix product; None: not recorded."""
+        return next((str(dtype).lower() for dtype in self.engine("head_dtype")), None)
+
+    @property
+    def trainer_full_precision(self) -> bool | None:
+        """Whether the trainer computes in float32; None: not recorded."""
+        return None if self.trainer_dtype is None else self.trainer_dtype in FULL_DTYPES
+
+    @property
+    def quantizations(self) -> Mapping[str, str]:
+        """Quantised parts of the engine: settings whose value is not the model's own dtype."""
+        found = {"quantization": [str(v) for v in self.engine("quantization")]}
+        found["kv_cache_dtype"] = [str(v) for v in self.engine("kv_cache_dtype") if _is_quantized(str(v))]
+        return {name: values[0] for name, values in found.items() if values}
+
+    @property
+    def mixture_of_experts(self) -> bool:
+        """Whether the model routes tokens to experts, by its architecture's name."""
+        names = [name for value in self.engine("architectures") for name in value]
+        return any("moe" in str(name).lower() or "mixtral" in str(name).lower() for name in names)
+
+
+def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
+    """Digest rows ``fingerprint, kind, document (JSON), sequences``.
+
+    Documents that no rollout names are left out where another of their kind is named: an engine may have been restarted.
+    """
+    by_kind: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    rows = list(rows)
+    for kind in ("engine_config", "sampling_params", "trainer_config"):
+        of_kind = [row for row in rows if row["kind"] == kind]
+        used = [row for row in of_kind if row["sequences"]] or of_kind
+        by_kind[kind] = [(row["fingerprint"], parsed(row["document"])) for row in used]
+    engines = [document for _, document in by_kind["engine_config"]]
+    trainers = [document for _, document in by_kind["trainer_config"]]
+    return Setup(
+        engines=tuple(document.get("summary", document) for document in engines),
+        samplings=dict(by_kind["sampling_params"]) or None,
+        trainer=dict(flat(trainers[-1])) if trainers else None,
+    )
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """A recorded configuration document; empty where the text holds none."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}  # somebody else's text: no setting can be read from it
+    return document if isinstance(document, dict) else {}
+
+
+def flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a nested document, by its dotted name."""
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
+    seen: list[Any] = []
+    for value in values:
+        if value is not None and value not in seen:
+            seen.append(value)
+    return tuple(seen)
+
+
+def _is_quantized(dtype: str) -> bool:
+    return dtype.lower().startswith(("fp8", "int8", "int4", "nvfp4", "turboquant"))
