@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -38,7 +38,7 @@ class Reading:
         """`form`: a name of `formats.FORMATS`."""
         self.form = form
         self._process: subprocess.Popen[bytes] | None = None
-        self._end = weakref.finalize(self, lambda: None)
+        self._end: Callable[[], object] | None = None
 
     def pieces(self, wanted: Wanted) -> Iterator[Piece]:
         """The pieces of a file that are asked for.
@@ -82,8 +82,9 @@ class Reading:
 
     def close(self) -> None:
         """Ends the process, also in the middle of a file."""
-        self._end()
-        self._process = None
+        if self._end is not None:
+            self._end()
+        self._process = self._end = None
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:
