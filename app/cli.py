@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
 
-from logprobe.app.parser import build
-from logprobe.app.terminal import steerless_streams
+from logprobe.app.parsers.command_line import build
+from logprobe.app.text.terminal import steerless_streams
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
 from logprobe.monitor.ownership import apply_umask
 from logprobe.monitor.pandas_guard import without_pandas

@@ -16,9 +16,9 @@ from typing import Final
 
 from logprobe.alerts.controller import policy_file
 from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.processes.stack import Stack, free_port, require_extras, say
+from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.app.replay import Replay
-from logprobe.app.stack import Stack, free_port, require_extras, say
-from logprobe.app.supervisor import stop_on_signals
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from logprobe.app import frameworks
-from logprobe.app.gaps import (
+from logprobe.app.text.gaps import (
     SILENT_SECONDS,
     STRAY_REMEDY,
     VERSION_REMEDY,
@@ -31,8 +31,8 @@ from logprobe.app.gaps import (
     sudden_end,
     version_conflict,
 )
-from logprobe.app.lost_records import dropped, gone, reused, waiting_segments
-from logprobe.app.tables import harmless
+from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
+from logprobe.app.text.tables import harmless
 from logprobe.collectors.errors import LogprobeError
 
 Level = Literal["ok", "note", "problem"]

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.peers import named
 from logprobe.monitor.peers.run_views import StepView, run_views

@@ -17,8 +17,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
 from logprobe.monitor.analysis import profiles
 from logprobe.monitor.reader import open_reader
 

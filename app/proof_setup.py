@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, login, require_run
+from logprobe.app.parsers.arguments import home_path, login, require_run
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample

@@ -52,7 +52,7 @@ def controlled(recording: Path, monitored: Path, run: str) -> Iterator[Control]:
     """A service on `monitored` that sees what is recorded in `recording`; ended, with everything ingested, after the block."""
     monitored.mkdir(parents=True, exist_ok=True)
     (monitored / "correction.yaml").write_text(POLICY)
-    service = subprocess.Popen([sys.executable, "-m", "logprobe.app.service", "--home", str(monitored)])
+    service = subprocess.Popen([sys.executable, "-m", "logprobe.app.processes.service", "--home", str(monitored)])
     relay = Relay(recording, monitored)
     try:
         _await((monitored / "service.json").exists, service)

@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from logprobe.alerts.rules import evaluation, rule_file, run_status
-from logprobe.alerts.rules.deadman import Pulse
-from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
-from logprobe.alerts.rules.mutes import Acknowledgement, Silence
-from logprobe.alerts.rules.observation import StepFacts
+from logprobe.alerts.rules import rule_file, run_status
+from logprobe.alerts.rules.judging import evaluation
+from logprobe.alerts.rules.judging.deadman import Pulse
+from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules.judging.mutes import Acknowledgement, Silence
+from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.run_status import RunStatus
 from logprobe.monitor.analysis import identity
 

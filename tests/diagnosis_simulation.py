@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series, Slice, Slices, Weights
-from logprobe.monitor.diagnosis.onset import judge
-from logprobe.monitor.diagnosis.setup import Setup
-from logprobe.monitor.diagnosis.strata import Strata
-from logprobe.monitor.diagnosis.tokens import from_table
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Series, Slice, Slices, Weights
+from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.diagnosis.evidence.strata import Strata
+from logprobe.monitor.diagnosis.evidence.tokens import from_table
+from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.metrics.lag import Versions
 
 Logits = np.ndarray  # [contexts, V]

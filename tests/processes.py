@@ -71,7 +71,7 @@ def connected(home: Path) -> FlightReader:
 
 def start_service(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A service process; not yet ready."""
-    command = [sys.executable, "-m", "logprobe.app.service", "--home", str(home), *arguments]
+    command = [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home), *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 

@@ -83,7 +83,7 @@ class Process:
 
 def receiver(home: Path, port: int = 0) -> Process:
     """The process that receives; not started."""
-    command = [sys.executable, "-m", "logprobe.app.receiver", "--home", str(home), "--port", str(port)]
+    command = [sys.executable, "-m", "logprobe.app.processes.receiver", "--home", str(home), "--port", str(port)]
     return Process(command, {}, home.parent / "receiver.log")
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.trend import theil_sen
+from logprobe.monitor.diagnosis.growth.trend import theil_sen
 
 Series = tuple[NDArray[np.int64], NDArray[np.float64]]
 

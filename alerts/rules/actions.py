@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts import audit
-from logprobe.alerts.rules.mutes import FIELDS
+from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.rule import span
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home

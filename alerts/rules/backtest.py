@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts.rules import evaluation, facts
-from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
-from logprobe.alerts.rules.observation import StepFacts
+from logprobe.alerts.rules import facts
+from logprobe.alerts.rules.judging import evaluation
+from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.slices import Source

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from logprobe.alerts.rules.conditions import metrics_of
-from logprobe.alerts.rules.observation import StepFacts
+from logprobe.alerts.rules.judging.conditions import metrics_of
+from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.rule import Exact, Growth, Rule
 from logprobe.monitor.analysis import identity, slices
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.diagnosis.growth import Judged, judged
-from logprobe.monitor.diagnosis.growth_rule import K3
+from logprobe.monitor.diagnosis.growth.judging import Judged, judged
+from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
 
 if TYPE_CHECKING:  # pages read growth, and load no database

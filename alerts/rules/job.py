@@ -10,18 +10,20 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
 
 from logprobe.alerts.reloading import Reloaded
-from logprobe.alerts.rules import actions, evaluation, facts, ledger, notification_builder, run_status
-from logprobe.alerts.rules.editor import Editor
-from logprobe.alerts.rules.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules import actions, facts, ledger, notification_builder, run_status
+from logprobe.alerts.rules.editing.editor import Editor
+from logprobe.alerts.rules.judging import evaluation
+from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Transition
+from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.notification_builder import Surroundings
-from logprobe.alerts.rules.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import FILE, RuleBook, files
 from logprobe.alerts.sending.outbox import enqueue
@@ -30,6 +32,10 @@ from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part, PartMaker
 from logprobe.monitor.store.store import Store
 
+Alerts = Mapping[tuple[str, str | None], Alert]  # by rule and slice
+Known = dict[str, tuple[Sequence[Rule], Alerts]]  # by run: its rules, and the alerts that are stored
+Rows = Sequence[tuple[Mapping[str, Any], Sequence[Rule]]]  # of `alert_runs`, each with the rules of its run
+
 SECONDS: Final = 1.0
 PATIENCE: Final = 60.0
 # A step is looked at once nothing came for it for so long: its records come in several segments.
@@ -37,6 +43,7 @@ QUIET: Final = timedelta(seconds=2)
 _SERIES: Final = 60  # steps of a sparkline
 _RUNS_PER_BATCH: Final = 64  # of one transaction: bounds memory, and how long other writers wait
 _CURSORS: Final = pa.schema([("run", pa.string()), ("step", pa.int64()), ("rules", pa.string())])
+_STORED: Final = attrgetter(*(field.name for field in fields(Alert) if field.name != "observation"))
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +56,7 @@ class _Work:
     rules: Sequence[Rule]
     cursor: int | None
     alerts: list[Alert]
-    kept: dict[tuple[str, str | None], Alert]  # as stored
+    kept: Alerts  # as stored
     known: str | None  # fingerprint of the rules that is stored with the cursor; None: the cursor is to be written
     looked: int = 0  # steps
     gone: list[Alert] = field(default_factory=list)
@@ -87,6 +94,7 @@ class Evaluator:
         self._clock = clock
         self._quiet = quiet
         self._presents = run_status.RunStatuses(store)
+        self._known: Known = {}  # of the runs of the last look
 
     def run_once(self) -> dict[str, Any]:
         """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
@@ -96,22 +104,34 @@ class Evaluator:
         rows = [(row, book.for_run(row["run"])) for row in self._store.read("alert_runs").to_pylist()]
         rows = [(row, rules) for row, rules in rows if _may_have_changed(row, rules, now, book.tell_within)]
         silences = ledger.silences(self._store, now) if rows else []
+        known, self._known = self._known, {}  # after a failure everything is read again
         # Of many runs at once: a small statement takes milliseconds, whatever it reads.
         for start in range(0, len(rows), _RUNS_PER_BATCH):
             if self._stopping.is_set():
                 break
             some = rows[start : start + _RUNS_PER_BATCH]
             runs = [row["run"] for row, _ in some]
-            kept, acknowledgements = ledger.load(self._store, runs), ledger.acknowledgements(self._store, runs)
+            kept, acknowledgements = self._kept(some, known), ledger.acknowledgements(self._store, runs)
             works = []
             for row, rules in some:
                 context = Context(row["run"], now, silences, acknowledgements, notify_from=now - book.tell_within)
                 works.append(self._begin(context, row, rules, kept[row["run"]]))
             self._evaluate(works, book.tell_within)
+            self._known.update({work.run: (work.rules, work.kept) for work in works})
             counts.update(runs=len(works), steps=sum(work.looked for work in works))
             for work in works:
                 counts.update(work.written)
         return dict(counts)
+
+    def _kept(self, rows: Rows, known: Known) -> dict[str, Alerts]:
+        """The alerts of each run as they are stored: read only where this job has not written them itself, under the same rules."""
+        rules = {row["run"]: of_run for row, of_run in rows}
+        kept = {run: alerts for run, (since, alerts) in known.items() if since == rules.get(run)}
+        unknown = [run for run in rules if run not in kept]
+        for run, stored in (ledger.load(self._store, unknown) if unknown else {}).items():
+            by_name = {rule.name: rule for rule in rules[run]}
+            kept[run] = {(entry.rule, entry.slice): entry.alert(by_name.get(entry.rule)) for entry in stored}
+        return kept
 
     def _evaluate(self, works: Sequence[_Work], news: timedelta) -> None:
         """Looks at what is new of some runs. Each is written down as soon as it is through; one that lags holds up no other."""
@@ -136,12 +156,9 @@ class Evaluator:
             if not _lags(work):  # half-way through the past a rule that was changed does not know yet how things are
                 self._notify(work, step=work.cursor, at=at)
 
-    def _begin(
-        self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], stored: Sequence[ledger.Kept]
-    ) -> _Work:
-        by_name = {rule.name: rule for rule in rules}
-        kept = {(entry.rule, entry.slice): entry.alert(by_name.get(entry.rule)) for entry in stored}
-        known = {name: alert for name, alert in kept.items() if alert.rule.name in by_name}
+    def _begin(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], kept: Alerts) -> _Work:
+        names = {rule.name for rule in rules}
+        known = {name: alert for name, alert in kept.items() if alert.rule.name in names}
         new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in known]
         alerts = [*known.values(), *new]
         work = _Work(context.run, context, row, rules, row["cursor"], alerts, known, known=row["rules"] or "")
@@ -268,9 +285,7 @@ def _lags(work: _Work) -> bool:
 
 def _differs(alert: Alert, kept: Alert | None) -> bool:
     """Whether there is something to keep; the words of an observation alone, which name spans of time, are not."""
-    if kept is None:
-        return True
-    return replace(alert, observation=None) != replace(kept, observation=None) or alert.rule != kept.rule
+    return kept is None or _STORED(alert) != _STORED(kept)
 
 
 def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -> PartMaker:

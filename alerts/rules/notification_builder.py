@@ -10,8 +10,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.rules.evaluation import REMINDER, Message
-from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.judging.evaluation import REMINDER, Message
+from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.rule import Rule
 
 _RUN: Final = re.compile(r"\bRUN\b")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Annotated, Final, Literal, Self
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -327,11 +328,23 @@ class Rule(_Model):
         """What the rule has in common with others; by default nothing."""
         return self.cause or self.name
 
-    @property
+    def __copy__(self) -> Self:
+        """Without what follows from the fields: `model_copy` changes them afterwards."""
+        copied = super().__copy__()
+        for name in ("fingerprint", "document"):
+            copied.__dict__.pop(name, None)
+        return copied
+
+    @cached_property
     def fingerprint(self) -> str:
         """Of everything that decides when the rule fires: with another one it has to evaluate the run again."""
         judged = self.model_dump_json(include={"metric", "pair", "slice", "when", "for_", "keep_firing"})
         return hashlib.sha256(judged.encode()).hexdigest()[:12]
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """As JSON has it; not to be changed."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 class ForRuns(_Model):

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from logprobe.alerts.liveness import Writer
-from logprobe.alerts.rules import deadman
-from logprobe.alerts.rules.deadman import Pulse
-from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.judging import deadman
+from logprobe.alerts.rules.judging.deadman import Pulse
+from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.rule import DeadMan, Diagnosed, Doubled, Rule, Unacknowledged
 from logprobe.monitor.analysis.slices import Source
 

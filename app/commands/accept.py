@@ -14,9 +14,9 @@ from dataclasses import asdict
 from typing import Any
 
 from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW, perform
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
-from logprobe.app.numbers import number
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
+from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import accepted, expectation, explained

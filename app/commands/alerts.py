@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts.rules import actions, backtest, ledger, rule_file
-from logprobe.alerts.rules.mutes import FIELDS
+from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
 from logprobe.alerts.sending import outbox, trial
 from logprobe.alerts.sending.channels.building import channels_of
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home

@@ -16,16 +16,16 @@ import os
 import sys
 from pathlib import Path
 
-from logprobe.app import tables
 from logprobe.app.proof_setup import keep, task_of
-from logprobe.monitor.proof.arm_cache import ArmCache
-from logprobe.monitor.proof.bisecting import Arm, Bisection
-from logprobe.monitor.proof.countdown import Countdown
-from logprobe.monitor.proof.experiment import bisect
-from logprobe.monitor.proof.knobs import chosen
-from logprobe.monitor.proof.nursery import Nursery
-from logprobe.monitor.proof.place import Executor
-from logprobe.monitor.proof.ray_executor import RayExecutor
+from logprobe.app.text import tables
+from logprobe.monitor.proof.experiments.arm_cache import ArmCache
+from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection
+from logprobe.monitor.proof.experiments.countdown import Countdown
+from logprobe.monitor.proof.experiments.experiment import bisect
+from logprobe.monitor.proof.experiments.knobs import chosen
+from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
+from logprobe.monitor.proof.scorers.nursery import Nursery
+from logprobe.monitor.proof.scorers.place import Executor
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
-from logprobe.app.arguments import home_path
+from logprobe.app.parsers.arguments import home_path
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import certificate
 from logprobe.monitor.relay.files import RelayFiles

@@ -18,10 +18,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from logprobe.app import comparison_text, tables
-from logprobe.app.arguments import require_run
+from logprobe.app.parsers.arguments import require_run
 from logprobe.app.report import comparison as html
 from logprobe.app.report.written import write_report
+from logprobe.app.text import comparison, tables
 from logprobe.monitor.compare import Comparison, Pairing, Place, Places, compare
 from logprobe.monitor.compare.verdicts import METRICS
 
@@ -49,17 +49,17 @@ def find(places: Places, name: str) -> Place:
 
 def text(found: Comparison) -> str:
     """The comparison for people: a sentence per run, then what it stands on."""
-    lines = [tables.harmless(comparison_text.sentence(pairing, found.axis)) for pairing in found.pairings]
+    lines = [tables.harmless(comparison.sentence(pairing, found.axis)) for pairing in found.pairings]
     for pairing in found.pairings:
         lines += ["", *_pairing(pairing, found.baseline)]
-    lines += ["", tables.aligned(comparison_text.ONSETS, comparison_text.onset_rows(found))]
+    lines += ["", tables.aligned(comparison.ONSETS, comparison.onset_rows(found))]
     return "\n".join(lines) + "\n"
 
 
 def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
     yield tables.harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
-    rows = [[item.label, item.verdict, *comparison_text.numbers(item), item.reason] for item in pairing.metrics]
-    yield tables.aligned(comparison_text.COLUMNS, rows, widest=110)
+    rows = [[item.label, item.verdict, *comparison.numbers(item), item.reason] for item in pairing.metrics]
+    yield tables.aligned(comparison.COLUMNS, rows, widest=110)
     settings = [*pairing.relevant, *pairing.differences]
     if settings:
         yield ""

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts.liveness import State
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.runs import runs_of
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.tombstones import Tombstones

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
-from logprobe.app.diagnosis_text import ADVICE, LAYERS, sure
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
+from logprobe.app.text.diagnosis import ADVICE, LAYERS, sure
 from logprobe.monitor.diagnosis import Diagnosis, Finding, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.reader import open_reader

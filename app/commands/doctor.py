@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from logprobe.app import doctor, tables
+from logprobe.app import doctor
+from logprobe.app.text import tables
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path
 from logprobe.app.commands.ingest import take
-from logprobe.app.parser import installed_version
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.parsers.command_line import installed_version
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.exporters.bundle import export_bundle
 from logprobe.monitor.exporters.table_files import export_table

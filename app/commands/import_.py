@@ -7,11 +7,11 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path
 from logprobe.app.commands.ingest import take
-from logprobe.app.follow import follow
-from logprobe.app.terminal import steer
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.processes.follow import follow
+from logprobe.app.text import tables
+from logprobe.app.text.terminal import steer
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home

@@ -7,8 +7,8 @@ import sys
 import threading
 from typing import Final
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.app import peer_report, profile_report, slice_report, tables
-from logprobe.app.arguments import home_path, require_run
+from logprobe.app import peer_report, profile_report, slice_report
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
 from logprobe.monitor.reader import open_reader

@@ -18,9 +18,9 @@ from logprobe.alerts.controller.gather import gather
 from logprobe.alerts.controller.job import POLICY, perform, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
-from logprobe.app.numbers import number
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
+from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
-from logprobe.monitor.diagnosis import parity_recipe
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
 from logprobe.monitor.diagnosis.parity import Parity, Setting, compare
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.reader import Reader, open_reader
 
 NOT_AT_PARITY: Final = 2

@@ -15,8 +15,9 @@ import sys
 import time
 from typing import Final
 
-from logprobe.app import probe_file, tables
-from logprobe.app.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.processes import probe_file
+from logprobe.app.text import tables
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.look import SETTLE, Look, confirmed, look
 from logprobe.monitor.proof.paired import Gap

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from logprobe.app import logger_file
-from logprobe.app.arguments import home_path, require_run
 from logprobe.app.commands.ingest import take
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.processes import logger_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import push
 from logprobe.monitor.loggers.settings import Logger

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path
-from logprobe.app.lost_records import about_file
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.text import tables
+from logprobe.app.text.lost_records import about_file
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, SegmentError
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.monitor.home import Home

@@ -12,8 +12,8 @@ import contextlib
 import sys
 from typing import Any
 
-from logprobe.app import tables
-from logprobe.app.ray_relays import NodeState, Settings, relays
+from logprobe.app.processes.ray_relays import NodeState, Settings, relays
+from logprobe.app.text import tables
 from logprobe.collectors.relay import command
 
 _HEADER = ["node", "home", "relay", "segments waiting", "problem"]

@@ -12,9 +12,9 @@ import sys
 import time
 from typing import Any, Final
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path, require_run
-from logprobe.app.terminal import steer
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
+from logprobe.app.text.terminal import steer
 from logprobe.monitor.home import Home
 from logprobe.monitor.parallel.pool import LocalPool, Pool
 from logprobe.monitor.parallel.ray_pool import RayPool

@@ -6,8 +6,8 @@ import argparse
 import json
 from datetime import UTC, datetime, timedelta
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.text import tables
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import tokens
 from logprobe.monitor.relay.files import RelayFiles

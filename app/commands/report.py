@@ -18,7 +18,7 @@ from logprobe.monitor.compare import Place, Places
 from logprobe.monitor.compare.history import history
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.growth_rule import K3
+from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.proof.latest import latest
 
 _SEQUENCES: Final = 10

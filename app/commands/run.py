@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from logprobe.app.arguments import home_path
+from logprobe.app.parsers.arguments import home_path
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.integrations import known
 

@@ -7,9 +7,9 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path
+from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import Run, runs_of
+from logprobe.app.text import tables
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked

@@ -14,9 +14,9 @@ import argparse
 import sys
 from typing import Final
 
-from logprobe.app import tables
 from logprobe.app.proof_setup import keep, task_of
-from logprobe.monitor.proof.nursery import Nursery
+from logprobe.app.text import tables
+from logprobe.monitor.proof.scorers.nursery import Nursery
 from logprobe.monitor.proof.scoring import Score, score
 
 NAMES: Final = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from logprobe.app import tables
-from logprobe.app.arguments import home_path
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.text import tables
 from logprobe.monitor.reader import open_reader
 
 

@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app import nodes, tables
-from logprobe.app.arguments import home_path, require_run
-from logprobe.app.gaps import (
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.runs import runs_of
+from logprobe.app.text import nodes, tables
+from logprobe.app.text.files import following, imports_of, raw_of
+from logprobe.app.text.gaps import (
     SILENT_SECONDS,
     doubled,
     joined_by_tokens,
@@ -24,10 +26,7 @@ from logprobe.app.gaps import (
     sudden_end,
     version_conflict,
 )
-from logprobe.app.imports_text import following, imports_of
-from logprobe.app.lost_records import dropped, gone, reused, waiting_segments
-from logprobe.app.raw_text import raw_of
-from logprobe.app.runs import runs_of
+from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.reader import open_reader
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from logprobe.app.arguments import home_path
 from logprobe.app.dashboard.access import token
+from logprobe.app.parsers.arguments import home_path
 from logprobe.monitor.home import Home
 
 

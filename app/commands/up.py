@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from logprobe.app.arguments import home_path
 from logprobe.app.dashboard.access.settings import Access, checked_url
-from logprobe.app.stack import Stack, say
-from logprobe.app.supervisor import stop_on_signals
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.processes.stack import Stack, say
+from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 

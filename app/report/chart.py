@@ -17,8 +17,8 @@ import numpy as np
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.scales import wants_log
 from logprobe.app.dashboard.theme import RUN_DASHES
-from logprobe.app.numbers import number
 from logprobe.app.report.html import Markup, element, joined
+from logprobe.app.text.numbers import number
 
 Points = Sequence[tuple[float, float]]
 

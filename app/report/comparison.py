@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from logprobe.app.comparison_text import COLUMNS, ONSETS, TONES, alt_of, numbers, onset_rows, sentence
 from logprobe.app.report.chart import COLOURS, Chart, Line, figure, legend
 from logprobe.app.report.html import Markup, badge, element, joined, listing, page, section, table
+from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, numbers, onset_rows, sentence
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.axes import AXES
 from logprobe.monitor.compare.ratio import ratios

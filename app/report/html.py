@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from logprobe.app import tables
+from logprobe.app.text import tables
 
 # Nothing may be loaded or run, whatever is in the page: names and texts of rollouts come from outside.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logprobe.app import tables
-from logprobe.app.proof_text import HEAD, arm_cells, headline
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
 from logprobe.app.report.incident_summary import listed, summary, timeline
+from logprobe.app.text import tables
+from logprobe.app.text.diagnosis import HEAD, arm_cells, headline
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import Diagnosis, Finding
 from logprobe.monitor.diagnosis.expected import expected

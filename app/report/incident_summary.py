@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from logprobe.app.diagnosis_text import ADVICE, LAYERS
-from logprobe.app.numbers import duration, number
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, element, table
+from logprobe.app.text.diagnosis import ADVICE, LAYERS
+from logprobe.app.text.numbers import duration, number
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import Diagnosis
-from logprobe.monitor.diagnosis.growth_rule import K3, RULE
+from logprobe.monitor.diagnosis.growth.rule import K3, RULE
 
 _CREDIBLE: Final = 0.5  # as the verdict has it
 _FIRING: Final = frozenset({"firing", "recovering"})

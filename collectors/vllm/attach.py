@@ -17,15 +17,16 @@ from typing import Any, Final
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import MarkFile, home_and_run
-from logprobe.collectors.vllm import config, front_end, worker
+from logprobe.collectors.vllm import config, front_end
 from logprobe.collectors.vllm.capture import Capture
 from logprobe.collectors.vllm.effective import keep_arguments
 from logprobe.collectors.vllm.emitter import Emitter, Observed
-from logprobe.collectors.vllm.exchange import Exchange, folder_of
 from logprobe.collectors.vllm.hooks import Hook, hook_direct_loads, hook_engine_cores, hook_scheduler, wrap
 from logprobe.collectors.vllm.ids import sample_prefix
 from logprobe.collectors.vllm.selftest import self_test
 from logprobe.collectors.vllm.step_routes import returns_routes
+from logprobe.collectors.vllm.weights import worker
+from logprobe.collectors.vllm.weights.exchange import Exchange, folder_of
 
 UNNAMED_RUN: Final = "(no run)"  # where an engine without a run name says that it is not recorded
 _CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this

@@ -28,12 +28,12 @@ from logprobe.collectors.versions import Decision, Mark, MarkFile, Timeline
 from logprobe.collectors.vllm.adapters import Adapters
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.config import sampling_document, sampling_settings
-from logprobe.collectors.vllm.exchange import Exchange
-from logprobe.collectors.vllm.fingerprints import Fingerprints
 from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal, trajectory
 from logprobe.collectors.vllm.prompts import PromptSample, prompt_share
 from logprobe.collectors.vllm.unwritten import Unwritten
-from logprobe.collectors.vllm.updates import Update, UpdateObserver
+from logprobe.collectors.vllm.weights.exchange import Exchange
+from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
+from logprobe.collectors.vllm.weights.updates import Update, UpdateObserver
 
 TICK_SECONDS: Final = 0.1
 _WORD_SECONDS: Final = 2.0  # a stop string that a busy front-end found is known to the engine by then

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from logprobe.collectors.health import Guard
 from logprobe.collectors.vllm.emitter import Observed
 from logprobe.collectors.vllm.front_end import split_words
-from logprobe.collectors.vllm.loads import ADAPTER_CALLS, may_change_weights
-from logprobe.collectors.vllm.updates import count_tensors, method_name
+from logprobe.collectors.vllm.weights.loads import ADAPTER_CALLS, may_change_weights
+from logprobe.collectors.vllm.weights.updates import count_tensors, method_name
 
 Hook = Callable[..., Any]
 _ATTRIBUTE: Final = "logprobe"  # of a scheduler that is watched: its `Watch`

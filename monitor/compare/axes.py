@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare.history import History
-from logprobe.monitor.diagnosis.parity_trajectories import Trend
+from logprobe.monitor.diagnosis.parity.trajectories import Trend
 
 Axis = Literal["step", "tokens", "time", "onset"]
 

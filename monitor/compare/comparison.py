@@ -13,11 +13,11 @@ from logprobe.monitor.compare.axes import Axis, cell_width, placed, positions
 from logprobe.monitor.compare.history import History, history
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.compare.verdicts import METRICS, MetricVerdict, judge_metric
-from logprobe.monitor.diagnosis import parity_recipe
-from logprobe.monitor.diagnosis.growth_rule import K3
-from logprobe.monitor.diagnosis.parity import Setting, differing
-from logprobe.monitor.diagnosis.parity_recipe import Recipe
-from logprobe.monitor.diagnosis.parity_trajectories import Trend
+from logprobe.monitor.diagnosis.growth.rule import K3
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
+from logprobe.monitor.diagnosis.parity.judging import Setting, differing
+from logprobe.monitor.diagnosis.parity.recipe import Recipe
+from logprobe.monitor.diagnosis.parity.trajectories import Trend
 from logprobe.monitor.diagnosis.result import Growth
 
 _MISSING: Final = 3.0  # usual distances between steps: from there on some are missing

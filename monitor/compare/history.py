@@ -9,11 +9,11 @@ from itertools import accumulate
 import pyarrow as pa
 
 from logprobe.monitor.compare.places import Place
-from logprobe.monitor.diagnosis.growth import growth_of
-from logprobe.monitor.diagnosis.growth_rule import K3
-from logprobe.monitor.diagnosis.parity import trends
-from logprobe.monitor.diagnosis.parity_facts import Facts, facts_of
-from logprobe.monitor.diagnosis.parity_trajectories import Trend
+from logprobe.monitor.diagnosis.growth.judging import growth_of
+from logprobe.monitor.diagnosis.growth.rule import K3
+from logprobe.monitor.diagnosis.parity.facts import Facts, facts_of
+from logprobe.monitor.diagnosis.parity.judging import trends
+from logprobe.monitor.diagnosis.parity.trajectories import Trend
 from logprobe.monitor.diagnosis.result import Growth
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 from logprobe.monitor.compare.axes import Axis, where
 from logprobe.monitor.compare.level import Level, level
-from logprobe.monitor.diagnosis.parity_recipe import Band, Recipe
-from logprobe.monitor.diagnosis.parity_trajectories import Trajectory, Trend, follow
+from logprobe.monitor.diagnosis.parity.recipe import Band, Recipe
+from logprobe.monitor.diagnosis.parity.trajectories import Trajectory, Trend, follow
 from logprobe.monitor.metrics.catalog import metric as declared
 from logprobe.monitor.metrics.definition import Metric, Worse
 

@@ -11,10 +11,10 @@ from logprobe.monitor.analysis.slices import Source, Steps
 from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
-from logprobe.monitor.diagnosis.evidence import HIDING, SLIGHT, Evidence
-from logprobe.monitor.diagnosis.gather import gather
+from logprobe.monitor.diagnosis.evidence.evidence import HIDING, SLIGHT, Evidence
+from logprobe.monitor.diagnosis.evidence.gather import gather
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import level_of
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.proven import with_experiment
 from logprobe.monitor.diagnosis.result import LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, shares_of

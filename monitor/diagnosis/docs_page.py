@@ -9,10 +9,10 @@ from typing import Final
 
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, CREDIBLE, INFERRED, KNOWN, LIKELY, POSSIBLE, Cause
-from logprobe.monitor.diagnosis.evidence import SLIGHT
-from logprobe.monitor.diagnosis.gather import SAMPLE_TOKENS
+from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT
+from logprobe.monitor.diagnosis.evidence.gather import SAMPLE_TOKENS
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import ABOVE, PRIORS
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.result import LAYERS
 
 _TITLES: Final = {

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logprobe.monitor.diagnosis.growth_rule import RULE
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
+from logprobe.monitor.diagnosis.growth.rule import RULE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What K3 a set-up should give: a table with a source for each row, and how the measured level is judged by it.
 
 The level is one question, growth is another: what is judged here is the gap between two computations of the same weights before it
-grew. How it changed since is judged by the run's own past (`logprobe.monitor.diagnosis.onset`).
+grew. How it changed since is judged by the run's own past (`logprobe.monitor.diagnosis.growth.onset`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES
 from logprobe.monitor.diagnosis.result import Level, LevelStatus
-from logprobe.monitor.diagnosis.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES
 
 ABOVE: Final = 3.0  # times the upper end of what is expected: reports of one set-up differ by less
 FAR_ABOVE: Final = 10.0  # times: no set-up of this kind is reported there

@@ -9,7 +9,7 @@ from typing import Any, Final
 from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.causes.cause import INFERRED
 from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, NotMeasured
-from logprobe.monitor.proof.knobs import KNOBS
+from logprobe.monitor.proof.experiments.knobs import KNOBS
 
 PROVEN: Final = 1.0  # confidence: an arm removed the gap
 _FEWEST: Final = 2  # findings that could be mistaken for each other

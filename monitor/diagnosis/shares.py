@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence import Evidence
-from logprobe.monitor.diagnosis.measures import Floats
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.measures import Floats
+from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.result import Finding
-from logprobe.monitor.diagnosis.strata import Strata
 
 NOISE: Final = ("low_precision", "lm_head_precision", "quantized_rollout", "moe_routing", "batch_variance")
 GROWTH: Final = ("late_growth", "step_jump")

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence import HIDING, Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import HIDING, Evidence
 from logprobe.monitor.diagnosis.result import Finding, NotMeasured
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread

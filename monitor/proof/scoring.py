@@ -14,8 +14,8 @@ import numpy as np
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide
 from logprobe.monitor.proof.paired import Gap, gap
-from logprobe.monitor.proof.running import ENGINE, FORWARD, Outcome, run_scorer
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, run_scorer
 
 REFERENCE: Final = "logprobe.monitor.proof.forward:score"
 PATHS: Final = ("decode", "prefill")

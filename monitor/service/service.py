@@ -1,4 +1,4 @@
-"""The monitor service: owner of one home. Runs the jobs, answers reads. `logprobe.app.service` is the process around it.
+"""The monitor service: owner of one home. Runs the jobs, answers reads. `logprobe.app.processes.service` is the process around it.
 
 It holds the home's lock from the first to the last moment, publishes its address and token in ``service.json``, and stops
 cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the store closed.

@@ -16,10 +16,10 @@ import pytest
 from logprobe.alerts.acceptance import policy_file
 from logprobe.alerts.acceptance.actions import ACCEPT, acceptance_part, follow
 from logprobe.alerts.acceptance.policy_file import Accepted
-from logprobe.alerts.rules.evaluation import Alert, Context, notify
+from logprobe.alerts.rules.judging.evaluation import Alert, Context, notify
+from logprobe.alerts.rules.judging.states import Phase, State
 from logprobe.alerts.rules.rule_file import load
 from logprobe.alerts.rules.run_status import RunStatus, lived_with
-from logprobe.alerts.rules.states import Phase, State
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError

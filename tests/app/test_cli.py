@@ -19,9 +19,10 @@ import pytest
 from processes import SECONDS, eventually, record, service
 from processes import logprobe as process
 
-from logprobe.app import cli, tables
-from logprobe.app.arguments import require_run, step_range
-from logprobe.app.parser import KEEP_GIB, KEEP_STORE_GIB
+from logprobe.app import cli
+from logprobe.app.parsers.arguments import require_run, step_range
+from logprobe.app.parsers.command_line import KEEP_GIB, KEEP_STORE_GIB
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -107,7 +108,7 @@ def test_doctor_on_a_home_without_extras_says_what_it_cannot_read(tmp_path) -> N
 
 
 def test_help_loads_nothing_heavy() -> None:
-    loaded = "import sys; from logprobe.app.parser import build; build(); print(sorted(sys.modules))"
+    loaded = "import sys; from logprobe.app.parsers.command_line import build; build(); print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     for heavy in ("numpy", "pyarrow", "duckdb", "logprobe.monitor", "logprobe.app.commands"):
         assert f"'{heavy}'" not in done.stdout

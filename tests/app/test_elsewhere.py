@@ -17,7 +17,7 @@ from logprobe.app import cli
 from logprobe.app.commands.ingest import take
 from logprobe.app.dashboard.data.comparing import Comparer
 from logprobe.app.dashboard.data.elsewhere import OtherPlaces
-from logprobe.app.stack import Stack
+from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.compare import Place

@@ -10,7 +10,7 @@ import pytest
 from importing_files import generic_row, write_lines
 
 from logprobe.app.cli import main
-from logprobe.app.terminal import log_to_stderr
+from logprobe.app.text.terminal import log_to_stderr
 from logprobe.monitor.exporters.table_files import _csv_table
 from logprobe.monitor.plain_text import csv_cell
 

@@ -10,9 +10,9 @@ import pytest
 from importing_files import generic_row, write_lines
 from processes import eventually, service
 
-from logprobe.app import imports_file
 from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.data import imports_blocks
+from logprobe.app.processes import imports_file
 from logprobe.collectors.errors import ConfigurationError
 
 GOOD = "imports:\n  - format: jsonl\n    path: {path}\n    run: {run}\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from segments import RUN, records, sampled, trained
 
-from logprobe.app.gaps import faults_of, name_clashes
+from logprobe.app.text.gaps import faults_of, name_clashes
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.vllm.ids import response_sample_id, sample_id
 from logprobe.monitor.home import Home

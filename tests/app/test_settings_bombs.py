@@ -8,12 +8,12 @@ from logprobe.alerts.acceptance import policy_file as accepted_file
 from logprobe.alerts.controller import policy_file
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.sending.channels.settings import read_settings
-from logprobe.app import imports_file, logger_file, probe_file
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary
+from logprobe.app.processes import imports_file, logger_file, probe_file
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
-from logprobe.monitor.diagnosis import parity_recipe
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.home import Home
 from logprobe.monitor.recorded import RecordedRun
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from processes import eventually
 
-from logprobe.app import supervisor
-from logprobe.app.supervisor import Child, ChildFailedError, Supervisor
+from logprobe.app.processes import supervisor
+from logprobe.app.processes.supervisor import Child, ChildFailedError, Supervisor
 
 SLEEPER = "import pathlib, os, time; pathlib.Path({path!r}).open('a').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
 
@@ -114,7 +114,7 @@ import sys, threading
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_supervisor import sleeper
-from logprobe.app.supervisor import Supervisor, stop_on_signals
+from logprobe.app.processes.supervisor import Supervisor, stop_on_signals
 with stop_on_signals() as stop:
     Supervisor([sleeper(Path({path!r}))], stop=stop, say=print).run()
 """
@@ -143,6 +143,6 @@ def test_a_second_signal_does_not_wait_for_deaf_children() -> None:
 def test_a_tether_whose_parent_is_gone_starts_nothing(tmp_path) -> None:
     path = tmp_path / "never"
     nobody = str(os.getppid())  # anyone but the parent
-    command = [sys.executable, "-m", "logprobe.app.die_with_parent", nobody, "touch", str(path)]
+    command = [sys.executable, "-m", "logprobe.app.processes.die_with_parent", nobody, "touch", str(path)]
     assert subprocess.run(command, timeout=120, check=False).returncode == 1
     assert not path.exists()

@@ -16,7 +16,7 @@ from processes import connected, end, eventually, record
 
 from logprobe.app import cli
 from logprobe.app.dashboard.access.settings import Access
-from logprobe.app.stack import Stack
+from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home

@@ -15,8 +15,8 @@ from growth_runs import HEALTHY, Trend, series
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor.diagnosis.diagnose import diagnose
+from logprobe.monitor.diagnosis.growth.onset import Tracker
 from logprobe.monitor.diagnosis.job import DiagnosisJob
-from logprobe.monitor.diagnosis.onset import Tracker
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 

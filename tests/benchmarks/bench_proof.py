@@ -125,9 +125,9 @@ def bisected(folder: Path, model: Path, sample: Path) -> dict[str, Any]:
 
 def starts(model: Path, rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Costs of an arm by both ways; of the forked ones without the process that they share."""
-    from logprobe.monitor.proof.nursery import Nursery
-    from logprobe.monitor.proof.running import ENGINE as MODULE
-    from logprobe.monitor.proof.running import Outcome, run_scorer
+    from logprobe.monitor.proof.scorers.nursery import Nursery
+    from logprobe.monitor.proof.scorers.running import ENGINE as MODULE
+    from logprobe.monitor.proof.scorers.running import Outcome, run_scorer
 
     job = {
         "model": str(model),

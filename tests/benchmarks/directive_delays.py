@@ -161,7 +161,7 @@ def _outcome(reader: Reader, step_seconds: float, doubling: int, heard: int | No
 @contextmanager
 def _service(home: Path) -> Iterator[None]:
     service = subprocess.Popen(
-        [sys.executable, "-m", "logprobe.app.service", "--home", str(home)], stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home)], stderr=subprocess.DEVNULL
     )
     try:
         deadline = time.monotonic() + START

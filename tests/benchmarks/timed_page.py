@@ -65,7 +65,7 @@ def server_of(address: str) -> int:
     wanted = f"--server.port={address.rpartition(':')[2]}".encode()
     for found in Path("/proc").glob("[0-9]*/cmdline"):
         words = found.read_bytes().split(b"\0")
-        if wanted in words and b"streamlit" in words and b"logprobe.app.die_with_parent" not in words:
+        if wanted in words and b"streamlit" in words and b"logprobe.app.processes.die_with_parent" not in words:
             return int(found.parent.name)
     raise RuntimeError(f"no process serves {address}")
 

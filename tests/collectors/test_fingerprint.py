@@ -15,9 +15,9 @@ from torch import nn
 
 from logprobe.collectors.fingerprint import Fingerprint, fingerprint, hashes, rounded
 from logprobe.collectors.recorder.buffers import Block
-from logprobe.collectors.vllm.exchange import Exchange
-from logprobe.collectors.vllm.pieces import pieces
-from logprobe.collectors.vllm.worker import WeightReader
+from logprobe.collectors.vllm.weights.exchange import Exchange
+from logprobe.collectors.vllm.weights.pieces import pieces
+from logprobe.collectors.vllm.weights.worker import WeightReader
 
 HIDDEN, VOCABULARY, PADDED = 24, 50, 64
 

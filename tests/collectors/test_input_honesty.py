@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from spool_contents import by_sample
 
-from logprobe.app.gaps import faults_of, measured
+from logprobe.app.text.gaps import faults_of, measured
 from logprobe.collectors import Recorder
 from logprobe.collectors.kernel.statistics import BLANK_TOKENS, BROKEN, COLUMN_SPECS, empty, merge, sequence_statistics
 from logprobe.monitor.analysis import identity

@@ -14,8 +14,8 @@ from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.health import Health
 from logprobe.collectors.versions import Timeline
 from logprobe.collectors.vllm.adapters import Adapters
-from logprobe.collectors.vllm.exchange import Exchange
-from logprobe.collectors.vllm.fingerprints import Fingerprints
+from logprobe.collectors.vllm.weights.exchange import Exchange
+from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
 
 
 class Engine:

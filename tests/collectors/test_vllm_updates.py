@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from logprobe.collectors.vllm.loads import may_change_weights
-from logprobe.collectors.vllm.updates import UpdateObserver, count_tensors, method_name
+from logprobe.collectors.vllm.weights.loads import may_change_weights
+from logprobe.collectors.vllm.weights.updates import UpdateObserver, count_tensors, method_name
 
 
 def test_an_update_while_paused() -> None:

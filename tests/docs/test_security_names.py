@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from logprobe.app.parser import build
+from logprobe.app.parsers.command_line import build
 from logprobe.monitor import limits
 
 

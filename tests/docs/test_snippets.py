@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from logprobe.app.parser import build
+from logprobe.app.parsers.command_line import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]

@@ -13,8 +13,8 @@ import pytest
 from engine_process import run_scenario, spooled
 from processes import logprobe
 
-from logprobe.app.gaps import SILENT_SECONDS, sudden_end
-from logprobe.monitor.diagnosis.gather import gather
+from logprobe.app.text.gaps import SILENT_SECONDS, sudden_end
+from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 

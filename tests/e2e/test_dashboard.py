@@ -17,7 +17,7 @@ from dashboard_process import Watched, dashboard, drag
 from playwright.sync_api import Browser, Page, Route, expect
 from synthetic_run import SyntheticRun
 
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import HomeBusyError, ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home

@@ -106,8 +106,8 @@ def test_nothing_is_sent_to_another_machine(scored, audit):
     started = audit.started()
     for module in (
         "logprobe.app.cli",
-        "logprobe.monitor.proof.nursery_process",
-        "logprobe.monitor.proof.forward_process",
+        "logprobe.monitor.proof.scorers.nursery_process",
+        "logprobe.monitor.proof.scorers.forward_process",
     ):
         assert any(module in line for line in started), started
     assert audit.foreign() == []

@@ -26,7 +26,7 @@ from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from logprobe.app.stack import free_port
+from logprobe.app.processes.stack import free_port
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader

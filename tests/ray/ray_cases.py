@@ -19,10 +19,10 @@ from audited import Audit
 from engine_process import ENGINE_ENVIRONMENT, make_models
 from ray.cluster_utils import Cluster
 
-from logprobe.monitor.proof import ray_executor
-from logprobe.monitor.proof.place import Place, each
-from logprobe.monitor.proof.ray_executor import RayExecutor
-from logprobe.monitor.proof.running import ENGINE, FORWARD, run_scorer
+from logprobe.monitor.proof.experiments import ray_executor
+from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
+from logprobe.monitor.proof.scorers.place import Place, each
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE
 
 NODES = 3

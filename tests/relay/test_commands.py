@@ -84,7 +84,7 @@ def _port(up: subprocess.Popen[bytes]) -> int | None:
     """Where the receiver that `up` has started listens; its first word of it is heard by nobody."""
     for child in psutil.Process(up.pid).children(recursive=True):
         with suppress(psutil.Error):
-            if "logprobe.app.receiver" in child.cmdline():
+            if "logprobe.app.processes.receiver" in child.cmdline():
                 listening = [at for at in child.net_connections("tcp") if at.status == psutil.CONN_LISTEN]
                 return listening[0].laddr.port if listening else None
     return None

@@ -27,7 +27,7 @@ import measuring  # noqa: E402
 import processes  # noqa: E402
 from report import write_report  # noqa: E402
 
-from logprobe.app.stack import SERVICE_ENVIRONMENT  # noqa: E402
+from logprobe.app.processes.stack import SERVICE_ENVIRONMENT  # noqa: E402
 
 # What is written of each sample, in this order.
 COLUMNS = (
@@ -100,7 +100,7 @@ def started(command: list[str], log, nice: int, **environment: str) -> Iterator[
 
 
 def service_command(home: Path, options) -> list[str]:
-    program = ["-m", "logprobe.app.service"] if options.program is None else [options.program]
+    program = ["-m", "logprobe.app.processes.service"] if options.program is None else [options.program]
     return [sys.executable, *program, "--home", str(home), *options.service]
 
 

@@ -16,8 +16,8 @@ from typing import Final, Literal
 import numpy as np
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend
 
-from logprobe.monitor.diagnosis.evidence import WeightRecord, Weights
-from logprobe.monitor.diagnosis.setup import Setup
+from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.setup import Setup
 
 Wanted = Literal["healthy", "enable", "refuse"]
 RECORDED: Final = json.loads((Path(__file__).parent / "recorded_noise.json").read_text(encoding="utf-8"))

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from recorded_home import ingest_recorded
 
-from logprobe.monitor.diagnosis.gather import gather
-from logprobe.monitor.diagnosis.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.gather import gather
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 

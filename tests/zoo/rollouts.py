@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence import Evidence, Joins, Series, Slice, Slices, Weights
-from logprobe.monitor.diagnosis.onset import judge
-from logprobe.monitor.diagnosis.setup import Setup
-from logprobe.monitor.diagnosis.strata import Strata
-from logprobe.monitor.diagnosis.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Series, Slice, Slices, Weights
+from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.diagnosis.evidence.strata import Strata
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.growth.onset import judge
 
 Array = np.ndarray
 TOKENS = 4

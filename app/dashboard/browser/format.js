@@ -1,4 +1,4 @@
-// Numbers and times as app/numbers.py writes them; change both together.
+// Numbers and times as app/text/numbers.py writes them; change both together.
 
 export function number(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from logprobe.app.comparison_text import alt_of
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.charts.panels import why_missing
 from logprobe.app.dashboard.charts.scales import wants_log
 from logprobe.app.dashboard.theme import RUN_DASHES, Theme
+from logprobe.app.text.comparison import alt_of
 from logprobe.monitor.compare import Comparison, MetricVerdict
 from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.metrics.catalog import metric as declared

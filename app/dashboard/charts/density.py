@@ -14,7 +14,7 @@ import numpy.typing as npt
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS
 from logprobe.app.dashboard.charts.ramp import ramp
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.monitor.analysis.log_ratio_density import Density
 
 QUANTILES: Final = (0.01, 0.5, 0.99)

@@ -12,7 +12,7 @@ from logprobe.app.dashboard.charts.panels import COVERAGE, Line, Panel, why_miss
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import Floats
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.numbers import number, quantity
+from logprobe.app.text.numbers import number, quantity
 from logprobe.monitor.metrics.catalog import metric
 
 _SPARK_STEPS: Final = 60

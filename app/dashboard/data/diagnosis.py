@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.monitor.diagnosis.growth import growth_of
-from logprobe.monitor.diagnosis.growth_rule import K3
+from logprobe.monitor.diagnosis.growth.judging import growth_of
+from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.reader import Reader
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, Final
 from logprobe.app.dashboard.data.feed import Snapshot
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.page_table import Page
-from logprobe.app.numbers import duration
 from logprobe.app.runs import Run
+from logprobe.app.text.numbers import duration
 
 _NOTICEABLE_SECONDS: Final = 0.05
 _EXACT_SECONDS: Final = 10.0

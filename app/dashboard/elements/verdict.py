@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.diagnosis_text import ADVICE, LAYERS
-from logprobe.app.numbers import number
+from logprobe.app.text.diagnosis import ADVICE, LAYERS
+from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 
 Block = dict[str, Any]

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from logprobe.alerts.rules.notification_builder import steps_around
 from logprobe.app.dashboard.elements.blocks import Block, facts, heading, place, row, table, text
-from logprobe.app.numbers import number, quantity
+from logprobe.app.text.numbers import number, quantity
 
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _PHASES: Final = {

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from logprobe.alerts.rules.mutes import FIELDS
+from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.notification_builder import steps_around
 from logprobe.app.dashboard.elements.blocks import Block, heading, place, row, table
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 
 Row = Mapping[str, Any]
 

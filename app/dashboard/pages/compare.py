@@ -8,12 +8,12 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from logprobe.app.comparison_text import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
 from logprobe.app.dashboard.charts.compare_charts import charts_of, run_looks
 from logprobe.app.dashboard.elements.links import from_address
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.numbers import number
 from logprobe.app.runs import Run
+from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
+from logprobe.app.text.numbers import number
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.axes import AXES, Axis, positions
 from logprobe.monitor.compare.verdicts import METRICS

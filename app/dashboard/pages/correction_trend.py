@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.scales import floor_of
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.monitor.columns import floats
 
 _POINTS: Final = 800

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.elements.bar import ingest_lag
 from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table, text
-from logprobe.app.imports_text import amounts, delays, imports_of
-from logprobe.app.lost_records import about_file
-from logprobe.app.numbers import counted, data_size, duration, number, when
-from logprobe.app.raw_text import home_of
 from logprobe.app.runs import Run
-from logprobe.app.tables import harmless
+from logprobe.app.text.files import amounts, delays, home_of, imports_of
+from logprobe.app.text.lost_records import about_file
+from logprobe.app.text.numbers import counted, data_size, duration, number, when
+from logprobe.app.text.tables import harmless
 
 Row = Mapping[str, Any]
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logprobe.app import nodes
 from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table
-from logprobe.app.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
-from logprobe.app.lost_records import about_event
-from logprobe.app.numbers import counted, data_size, number, when
-from logprobe.app.tables import harmless
+from logprobe.app.text import nodes
+from logprobe.app.text.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
+from logprobe.app.text.lost_records import about_event
+from logprobe.app.text.numbers import counted, data_size, number, when
+from logprobe.app.text.tables import harmless
 
 Row = Mapping[str, Any]
 

@@ -9,9 +9,8 @@ from typing import Any, Final
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
 from logprobe.app.dashboard.elements.verdict import alarms, banner
-from logprobe.app.diagnosis_text import ADVICE, LAYERS, sure
-from logprobe.app.numbers import number
-from logprobe.app.proof_text import HEAD, arm_cells, headline
+from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, headline, sure
+from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import Expectation, explained

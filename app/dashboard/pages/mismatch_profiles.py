@@ -11,7 +11,7 @@ from logprobe.app.dashboard.data.mismatch import Side
 from logprobe.app.dashboard.data.series import Steps
 from logprobe.app.dashboard.data.visible import Visible, ends, visible
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.monitor.analysis.slices import rank
 
 ENDS: Final = "ends"

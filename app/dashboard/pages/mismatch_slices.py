@@ -14,7 +14,7 @@ from logprobe.app.dashboard.data.mismatch import Sliced
 from logprobe.app.dashboard.data.series import Floats
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
 

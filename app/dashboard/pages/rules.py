@@ -9,7 +9,7 @@ import numpy as np
 
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.scales import DECADES, floor_of
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.monitor.analysis.slices import DIMENSIONS
 from logprobe.monitor.metrics.catalog import KEYS, metric
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.app.dashboard.data.query import RunningQuery
-from logprobe.app.numbers import counted, number
-from logprobe.app.tables import cell, csv_text, harmless
+from logprobe.app.text.numbers import counted, number
+from logprobe.app.text.tables import cell, csv_text, harmless
 from logprobe.monitor.store.queries import MORE
 from logprobe.monitor.store.sql_files import statement
 

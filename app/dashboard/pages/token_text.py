@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.analysis.token_correction import Rule
 from logprobe.monitor.analysis.token_view import SIDES, STATES

@@ -13,7 +13,7 @@ from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.data.tokens import StepList, StepTokens
 from logprobe.app.dashboard.pages import token_text as words
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.numbers import number
+from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.analysis.token_correction import DROPPED, Effect, Rule
 from logprobe.monitor.analysis.token_view import (

@@ -13,8 +13,8 @@ from logprobe.app.dashboard.charts.panels import Line, Panel
 from logprobe.app.dashboard.charts.steps_chart import Key
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
-from logprobe.app.numbers import number
-from logprobe.app.tables import harmless
+from logprobe.app.text.numbers import number
+from logprobe.app.text.tables import harmless
 from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag
 
 _LANES: Final = 24  # drawn; the table has all

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from logprobe.app.dashboard.elements.blocks import Block, row, table
-from logprobe.app.numbers import number
-from logprobe.app.tables import harmless
+from logprobe.app.text.numbers import number
+from logprobe.app.text.tables import harmless
 from logprobe.monitor.event_study import Contrast, Question
 
 Row = Mapping[str, Any]

@@ -19,7 +19,7 @@ from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.elements.blocks import Block, text
 from logprobe.app.dashboard.views.login import person
 from logprobe.app.dashboard.views.session import feed, home
-from logprobe.app.numbers import duration
+from logprobe.app.text.numbers import duration
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import streamlit as st
 
-from logprobe.app import tables
 from logprobe.app.dashboard.data.comparing import Comparer, Made, Recent
 from logprobe.app.dashboard.data.elsewhere import OtherPlaces
 from logprobe.app.dashboard.data.feed import RunView
@@ -18,6 +17,7 @@ from logprobe.app.dashboard.views.page import live, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
 from logprobe.app.report import comparison as html
 from logprobe.app.runs import Run
+from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison, Place
 

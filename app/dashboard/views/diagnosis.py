@@ -17,8 +17,8 @@ from logprobe.app.dashboard.pages.parity import RECIPE, parity_data
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept
-from logprobe.app.numbers import number
 from logprobe.app.runs import Run
+from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.accepted import expectation
 from logprobe.monitor.diagnosis.parity import Parity
 from logprobe.monitor.diagnosis.parity import compare as parity_of

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from logprobe.alerts.rules.editor import DELETE, ENABLE, RULES, SAVE, TRY
+from logprobe.alerts.rules.editing.editor import DELETE, ENABLE, RULES, SAVE, TRY
 from logprobe.alerts.rules.rule_file import OVERLAY
 from logprobe.app.dashboard.pages.rules import OTHERS, rules_data, trial_data, untried
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
-from logprobe.monitor.diagnosis.change_points import bend
-from logprobe.monitor.diagnosis.evidence import Evidence, gap_of, windows
-from logprobe.monitor.diagnosis.measures import correlation
-from logprobe.monitor.diagnosis.siblings import siblings_of
-from logprobe.monitor.diagnosis.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.change_points import bend
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, gap_of, windows
+from logprobe.monitor.diagnosis.evidence.measures import correlation
+from logprobe.monitor.diagnosis.evidence.siblings import siblings_of
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
 _UNRELATED = 0.5  # r and t of the same tokens correlate above 0.8 in every fault but staleness of many versions
 _RELATED = 0.8  # in every recorded run at its beginning, misaligned ones left out

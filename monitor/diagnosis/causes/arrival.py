@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from logprobe.monitor.diagnosis.causes import fingerprints
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.causes.updates import not_in_flight, rise, risen_numbers, risen_since, uninterrupted
-from logprobe.monitor.diagnosis.change_points import TOLD, Change, agreed_before, beginning, pace
-from logprobe.monitor.diagnosis.evidence import Evidence
-from logprobe.monitor.diagnosis.strata import Strata, rise_of
+from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Change, agreed_before, beginning, pace
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.strata import Strata, rise_of
 
 _RISEN: Final = 3.0  # times: an update that is missed is no matter of degree
 _BLURRED: Final = 1.2  # where a rise is certain, or stands out less

@@ -6,8 +6,8 @@ import numpy as np
 
 from logprobe.collectors.kernel.arithmetic import SENTINEL
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
-from logprobe.monitor.diagnosis.evidence import Evidence
-from logprobe.monitor.diagnosis.tokens import Bools, Tokens
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.tokens import Bools, Tokens
 
 _POSITIVE_SHARE = 0.01  # of tokens above probability 1; rounding alone never gives 1e-6
 _AT_THE_END = 0.9  # of the placeholders; the last token is one of many, so chance gives 1 / length

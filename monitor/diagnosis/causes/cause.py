@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.result import Finding, Layer
 
 # How sure a finding is, by what it stands on. What numbers alone suggest never comes near what the configuration says.

@@ -14,11 +14,11 @@ import numpy as np
 from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, UNNAMED, Sign
 from logprobe.monitor.diagnosis.causes.scale import gap_today, one_sign, scale_of
-from logprobe.monitor.diagnosis.change_points import shifted_since
-from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence, Gap
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, residual
-from logprobe.monitor.diagnosis.siblings import Siblings, siblings_of
-from logprobe.monitor.diagnosis.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.change_points import shifted_since
+from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, residual
+from logprobe.monitor.diagnosis.evidence.siblings import Siblings, siblings_of
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
 _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sides may still agree
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, Sign
-from logprobe.monitor.diagnosis.evidence import Evidence
-from logprobe.monitor.diagnosis.weight_readings import Mismatch
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.weight_readings import Mismatch
 
 
 def diverged(evidence: Evidence, effect: float) -> Sign | None:

@@ -6,9 +6,9 @@ import math
 from typing import Final
 
 from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, Sign
-from logprobe.monitor.diagnosis.change_points import TOLD, Bend, bend, pace
-from logprobe.monitor.diagnosis.evidence import ROUNDING, Evidence, Slices
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, difference
+from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Bend, bend, pace
+from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, Slices
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
 
 _FEWEST: Final = 200
 _ADDS: Final = 1.2  # times the K3 at lag 0; less is no more than the noise of the comparison

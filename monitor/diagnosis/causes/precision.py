@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
-from logprobe.monitor.diagnosis.change_points import change
-from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence
+from logprobe.monitor.diagnosis.evidence.change_points import change
+from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
+from logprobe.monitor.diagnosis.evidence.measures import grid_share
+from logprobe.monitor.diagnosis.evidence.siblings import Spread, spread_of
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.diagnosis.levels import ABOVE, expected, known_of
-from logprobe.monitor.diagnosis.measures import grid_share
-from logprobe.monitor.diagnosis.siblings import Spread, spread_of
-from logprobe.monitor.diagnosis.tokens import Tokens
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid
 _BITS: Final = {"bfloat16": 7, "float16": 10}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from logprobe.monitor.diagnosis.causes.cause import KNOWN, Sign
-from logprobe.monitor.diagnosis.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.probes import Probed, middle
 from logprobe.monitor.diagnosis.levels import expected, known_of
-from logprobe.monitor.diagnosis.probes import Probed, middle
 
 _FEWEST: Final = 50  # tokens
 _TIMES: Final = 10.0  # as far as the others: the cache is what differs

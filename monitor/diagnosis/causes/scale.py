@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.alignment import unrelated
-from logprobe.monitor.diagnosis.evidence import SLIGHT, Evidence, Gap, gap_of, windows
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, correlation, logit, slope
-from logprobe.monitor.diagnosis.siblings import Siblings, siblings_of
-from logprobe.monitor.diagnosis.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap, gap_of, windows
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, logit, slope
+from logprobe.monitor.diagnosis.evidence.siblings import Siblings, siblings_of
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
 _NO_SCALE: Final = 0.01  # temperatures that close are one

@@ -11,11 +11,11 @@ import numpy as np
 
 from logprobe.monitor.diagnosis.causes import fingerprints, probed
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
-from logprobe.monitor.diagnosis.change_points import Change, beginning, change
-from logprobe.monitor.diagnosis.evidence import ROUNDING, SLIGHT, Evidence, Slice, Slices
-from logprobe.monitor.diagnosis.measures import SIGNIFICANT, Mean, clustered, difference
-from logprobe.monitor.diagnosis.strata import Contrast, Strata, contrast
-from logprobe.monitor.diagnosis.tokens import Bools, Tokens
+from logprobe.monitor.diagnosis.evidence.change_points import Change, beginning, change
+from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, SLIGHT, Evidence, Slice, Slices
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Mean, clustered, difference
+from logprobe.monitor.diagnosis.evidence.strata import Contrast, Strata, contrast
+from logprobe.monitor.diagnosis.evidence.tokens import Bools, Tokens
 
 _FEWEST: Final = 200  # tokens of a slice to compare with
 _WORSE: Final = 1.5  # times: batches of different shape differ by less

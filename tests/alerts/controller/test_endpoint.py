@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from processes import end, eventually, logprobe, record, start_service
 
-from logprobe.app.stack import free_port
+from logprobe.app.processes.stack import free_port
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.reader import connect
 

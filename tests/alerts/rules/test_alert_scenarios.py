@@ -13,8 +13,9 @@ from alert_scenario import context_of, named, outcome, play, rules_of, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logprobe.alerts.rules import evaluation, ledger
-from logprobe.alerts.rules.evaluation import Alert
+from logprobe.alerts.rules import ledger
+from logprobe.alerts.rules.judging import evaluation
+from logprobe.alerts.rules.judging.evaluation import Alert
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "alerts"
 SCENARIOS = [

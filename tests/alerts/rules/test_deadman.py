@@ -9,8 +9,8 @@ import pytest
 
 from logprobe.alerts.liveness import State, Writer, judge
 from logprobe.alerts.rules import run_status
-from logprobe.alerts.rules.deadman import Pulse, observe
-from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.judging.deadman import Pulse, observe
+from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.rule import DeadMan, Rule
 from logprobe.alerts.rules.run_status import RunStatus
 

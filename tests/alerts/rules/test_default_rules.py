@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from logprobe.alerts.rules import backtest, rule_file
-from logprobe.alerts.rules.mutes import AlertStatus, muted_by
-from logprobe.alerts.rules.observation import StepFacts
+from logprobe.alerts.rules.judging.mutes import AlertStatus, muted_by
+from logprobe.alerts.rules.judging.observation import StepFacts
+from logprobe.alerts.rules.judging.states import Phase
 from logprobe.alerts.rules.rule import PresentCondition, Rule
-from logprobe.alerts.rules.states import Phase
 
 RULES = rule_file.load().rules
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

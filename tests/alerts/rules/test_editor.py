@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from alert_homes import K3, put, series
 
-from logprobe.alerts.rules import editor, rule_file
-from logprobe.alerts.rules.editor import DELETE, ENABLE, RULES, SAVE, TRY, Editor
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.editing import editor
+from logprobe.alerts.rules.editing.editor import DELETE, ENABLE, RULES, SAVE, TRY, Editor
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.store.store import Store

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.rules import backtest, notification_builder, rule_file
+from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.notification_builder import Surroundings
-from logprobe.alerts.rules.observation import StepFacts
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 RULES = """

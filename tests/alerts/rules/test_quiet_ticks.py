@@ -17,7 +17,7 @@ from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 OF_STEPS = {"alert_steps", "alert_pulse", "growth_states", "growth_values"}
-COSTLY = OF_STEPS | {"controller_read", "alert_diagnoses"}
+COSTLY = OF_STEPS | {"controller_read", "alert_diagnoses", "alert_load"}
 
 
 class Watched:

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logprobe.alerts.rules import rule_text
+from logprobe.alerts.rules.editing import rule_text
 from logprobe.collectors.errors import ConfigurationError
 
 FILE = """\

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from logprobe.alerts.rules.observation import Observation
+from logprobe.alerts.rules.judging.observation import Observation
+from logprobe.alerts.rules.judging.states import Phase, Reason, State, advance
 from logprobe.alerts.rules.rule import Rule
-from logprobe.alerts.rules.states import Phase, Reason, State, advance
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 RULE = Rule.model_validate(

@@ -18,7 +18,7 @@ from logprobe.app.dashboard.access.guard import Guard
 from logprobe.app.dashboard.access.permission import Permission, Visitor, is_direct, permission
 from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.dashboard.access.tries import Tries
-from logprobe.app.stack import Stack, free_port
+from logprobe.app.processes.stack import Stack, free_port
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 

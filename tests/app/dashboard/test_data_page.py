@@ -16,8 +16,8 @@ import pytest
 from logprobe.app.dashboard.data.query import RunningQuery
 from logprobe.app.dashboard.pages import data, data_run
 from logprobe.app.dashboard.pages.sql_box import answer, examples, schema_of
-from logprobe.app.lost_records import about_file
-from logprobe.app.nodes import is_late
+from logprobe.app.text.lost_records import about_file
+from logprobe.app.text.nodes import is_late
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.queries import MORE

@@ -22,9 +22,9 @@ from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.elements.verdict import VERDICTS, banner
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.theme import LIGHT
-from logprobe.monitor.diagnosis.growth_rule import K3
+from logprobe.monitor.diagnosis.growth.onset import judge
+from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.job import DiagnosisJob
-from logprobe.monitor.diagnosis.onset import judge
 from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import Reader, open_reader

@@ -8,7 +8,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare.axes import cell_width, placed, positions
 from logprobe.monitor.compare.comparison import pair
 from logprobe.monitor.compare.history import History
-from logprobe.monitor.diagnosis import parity_recipe
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.diagnosis.result import Growth
 
 STEPS = tuple(range(400))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from logprobe.monitor.compare.verdicts import METRICS, judge_metric
-from logprobe.monitor.diagnosis import parity_recipe
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.metrics.catalog import KEYS
 
 RECIPE = parity_recipe.shipped()

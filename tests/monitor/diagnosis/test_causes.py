@@ -24,9 +24,9 @@ from diagnosis_simulation import (
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN
 from logprobe.monitor.diagnosis.diagnose import conclude, find
-from logprobe.monitor.diagnosis.evidence import Evidence, Joins, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.result import LAYERS, Finding, Growth
-from logprobe.monitor.diagnosis.setup import Setup
 
 ISSUE = """raw_logprobs temperature_mismatch truncated_support unnormalized_logits structured_output_mask vocab_padding synthetic_eos
 misaligned_tokens retokenization nonfinite_logprobs missing_logprobs miscalibrated_logprobs stale_prefix_cache inflight_stale_kv engine_state missed_weight_sync

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.change_points import pace
 from logprobe.monitor.diagnosis.diagnose import conclude
-from logprobe.monitor.diagnosis.evidence import WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.change_points import pace
+from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.result import Diagnosis
-from logprobe.monitor.diagnosis.setup import Setup
 
 ONSET = 250
 TAILS = Noise(5e-3, tail=0.9, rerouted=0.005)

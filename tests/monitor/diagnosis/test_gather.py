@@ -11,7 +11,8 @@ from diagnosis_simulation import Columns, Simulation, log_softmax, tempered
 from segments import RUN, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.diagnosis import diagnose, gather
+from logprobe.monitor.diagnosis import diagnose
+from logprobe.monitor.diagnosis.evidence import gather
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store

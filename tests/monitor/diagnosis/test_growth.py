@@ -12,10 +12,10 @@ from growth_runs import Trend
 from growth_runs import series as grown
 
 from logprobe.alerts.rules import backtest, rule_file
-from logprobe.monitor.diagnosis import growth
-from logprobe.monitor.diagnosis.growth import Judged, growth_of, judged, take
-from logprobe.monitor.diagnosis.growth_rule import RULE
-from logprobe.monitor.diagnosis.onset import Tracker, judge
+from logprobe.monitor.diagnosis.growth import judging as growth
+from logprobe.monitor.diagnosis.growth.judging import Judged, growth_of, judged, take
+from logprobe.monitor.diagnosis.growth.onset import Tracker, judge
+from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 

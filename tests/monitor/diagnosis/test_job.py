@@ -14,7 +14,7 @@ from store_contents import same
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.diagnosis import job as diagnosis_job
 from logprobe.monitor.diagnosis.diagnose import diagnose
-from logprobe.monitor.diagnosis.gather import gather
+from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.job import DiagnosisJob, essence
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store

@@ -12,10 +12,10 @@ import pytest
 from growth_runs import HEALTHY, Trend, series
 from scipy.stats import theilslopes
 
-from logprobe.monitor.diagnosis.growth_rule import RULE
-from logprobe.monitor.diagnosis.onset import Point, Tracker, judge
+from logprobe.monitor.diagnosis.growth.onset import Point, Tracker, judge
+from logprobe.monitor.diagnosis.growth.rule import RULE
+from logprobe.monitor.diagnosis.growth.trend import bend, theil_sen
 from logprobe.monitor.diagnosis.result import Growth
-from logprobe.monitor.diagnosis.trend import bend, theil_sen
 
 QUIET = Trend(spread=0.1)
 

@@ -11,8 +11,8 @@ import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend, rollouts
 
 from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.result import Diagnosis
-from logprobe.monitor.diagnosis.setup import Setup
 
 ONSET = 250
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))

@@ -12,11 +12,12 @@ import pytest
 from growth_runs import HEALTHY, Trend, series
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.diagnosis import parity_defaults, parity_recipe
+from logprobe.monitor.diagnosis import parity_defaults
 from logprobe.monitor.diagnosis.parity import Parity, compare
-from logprobe.monitor.diagnosis.parity_facts import facts_of
-from logprobe.monitor.diagnosis.parity_recipe import Band, Requirement
-from logprobe.monitor.diagnosis.parity_trajectories import follow
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
+from logprobe.monitor.diagnosis.parity.facts import facts_of
+from logprobe.monitor.diagnosis.parity.recipe import Band, Requirement
+from logprobe.monitor.diagnosis.parity.trajectories import follow
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 

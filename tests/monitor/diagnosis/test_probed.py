@@ -10,9 +10,9 @@ from diagnosis_simulation import Simulation, noisy
 
 from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.diagnose import find
-from logprobe.monitor.diagnosis.evidence import Evidence, WeightRecord, Weights
-from logprobe.monitor.diagnosis.probes import Probed, Probes
-from logprobe.monitor.diagnosis.setup import Setup
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.probes import Probed, Probes
+from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.unmeasured import not_measured
 
 ENGINE = {

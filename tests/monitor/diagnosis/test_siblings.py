@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Simulation, log_softmax, noisy, nucleus, padded, rounded, tempered
 
-from logprobe.monitor.diagnosis.siblings import Siblings, on_grid, siblings_of, spread_of
-from logprobe.monitor.diagnosis.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.siblings import Siblings, on_grid, siblings_of, spread_of
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
 
 def tokens(**simulation: object) -> Tokens:

@@ -15,7 +15,7 @@ from framework_writers import SEQUENCES, WRITERS
 from importing_files import generic_row, slime_rollout, write_lines
 
 from logprobe.app.cli import main
-from logprobe.app.follow import follow
+from logprobe.app.processes.follow import follow
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.following import Follower, Pace, Status
 from logprobe.monitor.importers.formats import named
@@ -225,7 +225,7 @@ def test_a_rewritten_file_is_left_out_and_shown(tmp_path, capsys):
 
 def loop_until(home, place, stop, tell):
     """`logprobe import --follow` in this process, until `stop`."""
-    from logprobe.app import follow as module
+    from logprobe.app.processes import follow as module
 
     @contextmanager
     def stopping():

@@ -241,12 +241,14 @@ def logger_of(supervisor):
     import psutil
 
     return next(
-        child.pid for child in psutil.Process(supervisor).children() if "logprobe.app.logger" in child.cmdline()
+        child.pid
+        for child in psutil.Process(supervisor).children()
+        if "logprobe.app.processes.logger" in child.cmdline()
     )
 
 
 def test_a_wrong_file_is_refused_at_the_start(home):
-    from logprobe.app import logger_file
+    from logprobe.app.processes import logger_file
     from logprobe.collectors.errors import ConfigurationError
 
     home.mkdir()

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from segments import on_small_disk
 
-from logprobe.monitor.proof.arm_cache import ArmCache
-from logprobe.monitor.proof.running import FORWARD
+from logprobe.monitor.proof.experiments.arm_cache import ArmCache
+from logprobe.monitor.proof.scorers.running import FORWARD
 
 # A trainer's function that leaves a mark each time it runs; with `wait`, it does not return by itself.
 FUNCTION = """
@@ -72,7 +72,7 @@ def test_what_the_function_says_is_a_result_and_kept(folder: Path):
 def test_kill_in_the_middle_loses_no_finished_arm_and_leaves_no_process(folder: Path):
     code = (
         "import json, sys; from pathlib import Path\n"
-        "from logprobe.monitor.proof.arm_cache import ArmCache; from logprobe.monitor.proof.running import FORWARD\n"
+        "from logprobe.monitor.proof.experiments.arm_cache import ArmCache; from logprobe.monitor.proof.scorers.running import FORWARD\n"
         "for job in json.loads(sys.argv[2]): ArmCache(Path(sys.argv[1]))(FORWARD, job, seconds=600)"
     )
     jobs = [_job(folder, name="done"), _job(folder, name="endless", wait=True)]
@@ -98,7 +98,7 @@ def test_a_full_disk_gives_one_clear_line(tmp_path: Path):
     script.write_text(
         "import sys; from pathlib import Path\n"
         "from logprobe.collectors.errors import StoreError\n"
-        "from logprobe.monitor.proof import arm_cache; from logprobe.monitor.proof.running import Outcome\n"
+        "from logprobe.monitor.proof.experiments import arm_cache; from logprobe.monitor.proof.scorers.running import Outcome\n"
         "disk = Path(sys.argv[1]); (disk / 'model').mkdir()\n"
         "try:\n"
         "    with open(disk / 'filler', 'wb') as filler:\n"

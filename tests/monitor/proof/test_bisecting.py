@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from logprobe.collectors.errors import StoreError
-from logprobe.monitor.proof.bisecting import Bench, Change, Measured, Search, judged
-from logprobe.monitor.proof.knobs import KNOBS
+from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged
+from logprobe.monitor.proof.experiments.knobs import KNOBS
 
 SEQUENCES, TOKENS = 24, 30
 

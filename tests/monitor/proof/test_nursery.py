@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from logprobe.monitor.proof.nursery import Nursery
-from logprobe.monitor.proof.running import ENGINE, FORWARD
+from logprobe.monitor.proof.scorers.nursery import Nursery
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD
 from logprobe.monitor.proof.scoring import REFERENCE
 
 pytestmark = pytest.mark.engine
@@ -33,7 +33,7 @@ def test_jobs_are_answered_by_processes_of_their_own(tmp_path: Path):
 
 def test_the_reference_is_forked_beside_torch_and_without_vllm():
     code = (
-        "import sys; from logprobe.monitor.proof import nursery_process as process\n"
+        "import sys; from logprobe.monitor.proof.scorers import nursery_process as process\n"
         "process._PRELOADED[sys.argv[1]](); print([name in sys.modules for name in ('torch', 'transformers', 'vllm')])"
     )
     done = subprocess.run([sys.executable, "-c", code, FORWARD], capture_output=True, text=True, check=True)
@@ -64,7 +64,7 @@ def test_an_engine_that_takes_too_long_ends(tmp_path: Path):
 
 def test_kill_leaves_no_process(tmp_path: Path):
     code = (
-        "import sys; from logprobe.monitor.proof.nursery import Nursery; from logprobe.monitor.proof.running import ENGINE\n"
+        "import sys; from logprobe.monitor.proof.scorers.nursery import Nursery; from logprobe.monitor.proof.scorers.running import ENGINE\n"
         "nursery = Nursery(); process = nursery._started((ENGINE, ()), {}); print(process.pid, flush=True); process.wait()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from logprobe.collectors.errors import MissingExtraError
-from logprobe.monitor.proof.ray_executor import RayExecutor, world_size
+from logprobe.monitor.proof.experiments.ray_executor import RayExecutor, world_size
 
 
 def test_without_the_package_the_command_to_install_it_is_given(monkeypatch: pytest.MonkeyPatch):

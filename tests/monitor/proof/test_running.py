@@ -9,9 +9,9 @@ import pytest
 from segments import on_small_disk
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.proof.experiment import bisect
-from logprobe.monitor.proof.running import ENGINE, FORWARD, Outcome, run_scorer
+from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.sample import TokenSequence
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Setup, score
 
 SEQUENCE = TokenSequence("a", (1,), (2, 3))
@@ -22,7 +22,7 @@ def test_a_full_disk_gives_one_clear_line(tmp_path: Path):
     script.write_text(
         "import sys, tempfile; from pathlib import Path\n"
         "from logprobe.collectors.errors import StoreError\n"
-        "from logprobe.monitor.proof.running import FORWARD, run_scorer\n"
+        "from logprobe.monitor.proof.scorers.running import FORWARD, run_scorer\n"
         "tempfile.tempdir = sys.argv[1]\n"
         "try: run_scorer(FORWARD, {'sequences': list(range(1000000))}, seconds=60)\n"
         "except StoreError as error: print(error)\n"

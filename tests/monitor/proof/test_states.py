@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from logprobe.monitor.proof.experiment import bisect
-from logprobe.monitor.proof.knobs import chosen
-from logprobe.monitor.proof.running import ENGINE, Outcome
+from logprobe.monitor.proof.experiments.experiment import bisect
+from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.sample import Span, TokenSequence
+from logprobe.monitor.proof.scorers.running import ENGINE, Outcome
 from logprobe.monitor.proof.scoring import Scorers, Setup
 
 TOKENS, SEQUENCES = 20, 24

@@ -13,7 +13,7 @@ import pytest
 from segments import RUN, records, trained
 from served_engine import LONGEST, ServedEngine, served_engine
 
-from logprobe.app import probe_file
+from logprobe.app.processes import probe_file
 from logprobe.collectors.errors import ConfigurationError, EngineError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.versions import Mark, MarkFile

@@ -1,0 +1,1 @@
+"""Rules changed and tried from the dashboard."""

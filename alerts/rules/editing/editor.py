@@ -1,0 +1,301 @@
+"""Editing the rules of a home from a page: see them, try one out, save, disable and delete it. Done by the service, which reads them again.
+
+What is saved goes into a file of the editor's own, `rule_file.OVERLAY`, over the files that people write, which stay as they are. It is
+written as a whole, atomically, and only if nobody has changed any of the files since they were looked at. A rule that is wrong is refused
+with its line and words. The comments and the order of everything else in the file stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.alerts import audit, located
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.editing import rule_rows, rule_text, trying
+from logprobe.alerts.rules.editing.rule_rows import Layer, form, row
+from logprobe.alerts.rules.editing.rule_text import Edited
+from logprobe.alerts.rules.rule import PresentCondition, Rule
+from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.files import replace_file
+from logprobe.monitor.service.action import Action
+from logprobe.monitor.store.store import Store
+
+RULES: Final = "alerts.rules"
+TRY: Final = "alerts.rules.try"
+SAVE: Final = "alerts.rules.save"
+ENABLE: Final = "alerts.rules.enable"
+DELETE: Final = "alerts.rules.delete"
+
+_SECONDS: Final = 5.0  # for trying a rule out: whoever types waits for it
+_MOST_RUNS: Final = 20
+_LONGEST: Final = 20_000  # characters of one rule
+_PROBLEM: Final = re.compile(r"^(?P<file>.*?):(?P<line>\d+): (?P<words>.*)$", re.DOTALL)
+
+Document = Mapping[str, Any]
+Texts = Mapping[
+    str, str
+]  # of a home's rule files, by name, in the order in which they apply; the editor's own is always there
+
+
+class Editor:
+    """One home's rules, edited by one at a time. Used from any thread."""
+
+    def __init__(self, store: Store, problem: Callable[[], str | None], clock: Callable[[], datetime]) -> None:
+        """`problem`: why what the files say is not in force."""
+        self._store = store
+        self._home = store.home.path
+        self._problem = problem
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: tuple[Document, dict[str, Any]] | None = None
+        self._listed: tuple[tuple[Texts, str, str | None], dict[str, Any]] | None = None
+
+    def actions(self) -> dict[str, Action]:
+        """For the service's endpoint."""
+        return {
+            RULES: Action("the alert rules and their source", self._rules),
+            TRY: Action("what a rule would have reported in stored runs", self._try),
+            SAVE: Action("write a rule, over those of the home's files", self._saver(_saved)),
+            ENABLE: Action("enable or disable a rule", self._saver(_switched)),
+            DELETE: Action("delete a rule that was written here; what it changed applies again", self._saver(_deleted)),
+        }
+
+    def _rules(self, document: Document) -> dict[str, Any]:
+        """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `rule_rows.row` has it."""
+        texts, run = self._texts(), str(document.get("run") or "")
+        asked = (texts, run, self._problem())
+        known = self._listed  # once: another thread may put another list there
+        if known is None or known[0] != asked:  # pages ask every other second
+            known = self._listed = (asked, self._list(texts, run))
+        return known[1]
+
+    def _list(self, texts: Texts, run: str) -> dict[str, Any]:
+        try:
+            book, problem, layers = rule_file.merge(texts), self._problem(), _layers(texts)
+        except ConfigurationError as error:
+            book, problem, layers = rule_file.load(), self._problem() or str(error), _layers({})
+        special = [each.match for each in book.runs]
+        in_force = {rule.name: rule for rule in book.for_run(run)}
+        return {
+            "file": str(self._home / OVERLAY),
+            "fingerprint": _fingerprint(texts),
+            "problem": problem,
+            "rules": [row(rule, layers.get(rule.name, []), in_force) for rule in book.rules],
+            "runs": special,
+        }
+
+    def _try(self, document: Document) -> dict[str, Any]:
+        """``{"text", "was", "run", "runs"}`` → ``{"problems", "form", "untestable", "trial", "others"}``.
+
+        `problems`: lines that say what is wrong, counted in `text`. `trial`: of `run`, as `Trial.document` has it. `others`: of as many of
+        the newest other runs as there was time for, ``{"run", "steps", "fired", "cut"}``.
+        """
+        answer: dict[str, Any] = {"problems": [], "form": None, "untestable": None, "trial": None, "others": []}
+        try:
+            edited, book, name = _checked(self._texts(), document)
+        except RuleFileError as error:
+            return {**answer, "problems": list(error.problems)}
+        rule = next(rule for rule in (*book.for_run(str(document.get("run"))), *book.rules) if rule.name == name)
+        answer |= {"form": form(rule, shipped=name in _entries(_shipped_text())), "lost": edited.lost}
+        if isinstance(rule.when, PresentCondition):
+            words = "it evaluates the present, which a recording does not have; save it to try it live"
+            return {**answer, "untestable": words}
+        return {**answer, **self._tried(rule, document)}
+
+    def _tried(self, rule: Rule, document: Document) -> dict[str, Any]:
+        until = time.monotonic() + _SECONDS
+        run = str(document.get("run") or "")
+        known = [row["run"] for row in self._store.read("app_runs").to_pylist()]
+        trial = trying.tried(self._store, run, rule, until=until) if run in known else None
+        others = []
+        most = document.get("runs")
+        for other in [name for name in known if name != run][: min(most if isinstance(most, int) else 0, _MOST_RUNS)]:
+            if time.monotonic() > until:
+                break
+            found = trying.tried(self._store, other, rule, until=until, detailed=False)
+            others.append({"run": other, "steps": found.steps, "fired": len(found.fired), "cut": found.cut})
+        return {"trial": None if trial is None else trial.document(), "others": others}
+
+    def _saver(
+        self, change: Callable[[Texts, Document], tuple[Edited, str, str]]
+    ) -> Callable[[Document], dict[str, Any]]:
+        """An action that changes the file: ``{"based_on": fingerprint, "author": …, …}`` → ``{"fingerprint", "lost"}``."""
+
+        def save(document: Document) -> dict[str, Any]:
+            with self._lock:
+                if self._last is not None and self._last[0] == document:
+                    return self._last[1]  # asked again because a connection broke
+                texts = self._texts()
+                if str(document.get("based_on")) != _fingerprint(texts):
+                    raise ConfigurationError(
+                        "the rules were changed in the meantime; review the new version, and save again"
+                    )
+                edited, action, subject = change(texts, document)
+                self._write(edited, document, action, subject)
+                answer = {"fingerprint": _fingerprint({**texts, OVERLAY: edited.text}), "lost": edited.lost}
+                self._last = (dict(document), answer)
+                return answer
+
+        return save
+
+    def _write(self, edited: Edited, document: Document, action: str, subject: str) -> None:
+        author = _word(document, "author")
+        with self._store.transaction() as cursor:
+            words = " ".join(str(document.get("text") or "").split())[:500] or OVERLAY
+            audit.note(self._store, cursor, self._clock(), author=author, action=action, subject=subject, words=words)
+            _replace(self._home / OVERLAY, edited.text)
+
+    def _texts(self) -> Texts:
+        found = [self._home / OVERLAY, *rule_file.files(self._home)]
+        by_name = {file.relative_to(self._home).as_posix(): file for file in found}
+        ordered = sorted(by_name, key=lambda name: (name != rule_file.FILE, name))
+        return {name: rule_file.read(by_name[name]) if by_name[name].exists() else "" for name in ordered}
+
+
+def _saved(texts: Texts, document: Document) -> tuple[Edited, str, str]:
+    edited, _, name = _checked(texts, document)
+    return edited, "rule saved", name
+
+
+def _switched(texts: Texts, document: Document) -> tuple[Edited, str, str]:
+    """``{"name", "on"}``. What another file defines gets an entry here; one that says nothing else goes when it is enabled again."""
+    name, on = _word(document, "name"), document.get("on") is True
+    text = texts[OVERLAY]
+    own = _entries(text)
+    if on and _says_only_enabled(own.get(name)):
+        edited = rule_text.without(text, name)
+    else:
+        entry = rule_text.enabled(own.get(name, f"name: {name}\n"), on=on)
+        edited = rule_text.put(text, entry, name if name in own else None)
+    book = rule_file.merge({**texts, OVERLAY: edited.text})
+    if next((rule.enabled for rule in book.rules if rule.name == name), None) is not on:
+        raise ConfigurationError(_not_taken(book, name))
+    return edited, "rule enabled" if on else "rule disabled", name
+
+
+def _deleted(texts: Texts, document: Document) -> tuple[Edited, str, str]:
+    """``{"name"}``."""
+    name = _word(document, "name")
+    edited = rule_text.without(texts[OVERLAY], name)
+    rule_file.merge({**texts, OVERLAY: edited.text})
+    return edited, "rule deleted", name
+
+
+def _not_taken(book: RuleBook, name: str) -> str:
+    """Why an entry for `name` changes nothing."""
+    if name not in book.files:
+        return rule_file.nothing_to_change(name, book.files)
+    return f"{book.files[name]} has the last word on {name!r}; change it there"
+
+
+def _says_only_enabled(entry: str | None) -> bool:
+    return entry is not None and set(located.parse(entry, "").values) == {"name", "enabled"}
+
+
+def _checked(texts: Texts, document: Document) -> tuple[Edited, RuleBook, str]:
+    """The editor's file with the rule of ``{"text", "was"}``, what all files then mean, and the rule's name.
+
+    Raises `RuleFileError`: what is wrong with the rule has its own line.
+    """
+    entry = str(document.get("text") or "")
+    if len(entry) > _LONGEST:
+        raise RuleFileError([f"a rule has at most {_LONGEST:,} characters"])
+    try:
+        name = _named(entry)
+        _refuse_hidden(texts, entry, name, document.get("was"))
+        edited = rule_text.put(texts[OVERLAY], entry, document.get("was") or None)
+    except ConfigurationError as error:
+        raise RuleFileError([_readable(str(error))]) from error
+    try:
+        book = rule_file.merge({**texts, OVERLAY: edited.text})
+    except RuleFileError as error:
+        lines = range(edited.first_line, edited.first_line + entry.count("\n") + 1)
+        raise RuleFileError([_of_entry(problem, lines) for problem in error.problems]) from error
+    if book.files.get(name) != OVERLAY:
+        raise RuleFileError([f"line 1: {_not_taken(book, name)}"])
+    return edited, book, name
+
+
+def _refuse_hidden(texts: Texts, entry: str, name: str, was: Any) -> None:
+    """Raises `ConfigurationError` for what the entry leaves to another file's rule while it looks as if it did not."""
+    file, text = next(
+        ((file, found) for file, text in reversed(list(texts.items())) if (found := _entries(text).get(name))),
+        (OVERLAY, ""),
+    )
+    if file == OVERLAY:
+        return
+    if name != was:
+        raise ConfigurationError(f"line:1: {file} has a rule {name!r}; open that one to change it")
+    given = located.parse(entry, "line").values
+    left = sorted(located.parse(text, file).values.keys() - given.keys()) if "when" not in given else []
+    if left:
+        raise ConfigurationError(f"line:1: {file} sets `{left[0]}` of this rule; to change it, set it here as well")
+
+
+def _layers(texts: Texts) -> dict[str, list[Layer]]:
+    """By rule: the entries that make it, the first one below."""
+    found: dict[str, list[Layer]] = {}
+    for file, text in {rule_rows.BUILT_IN: _shipped_text(), **texts}.items():
+        for name, entry in _entries(text).items():
+            found.setdefault(name, []).append(Layer(file, entry))
+    return found
+
+
+def _entries(text: str) -> dict[str, str]:
+    return {entry.name: entry.text for entry in rule_text.entries(text)}
+
+
+def _named(entry: str) -> str:
+    """The name of a rule. Raises `ConfigurationError` with the line of invalid YAML."""
+    name = rule_text.one(entry).values.get("name")
+    if not name:
+        raise ConfigurationError("line:1: a rule needs a `name`; a new rule needs `when`")
+    return str(name)
+
+
+def _of_entry(problem: str, lines: Sequence[int]) -> str:
+    """A line of the file as one of the entry; one elsewhere keeps the file's name."""
+    found = _PROBLEM.match(problem)
+    if found is None or found["file"] != OVERLAY or int(found["line"]) not in lines:
+        return problem
+    return f"line {int(found['line']) - lines[0] + 1}: {found['words']}"
+
+
+def _readable(problem: str) -> str:
+    found = _PROBLEM.match(problem)
+    return f"line {found['line']}: {found['words']}" if found is not None and found["file"] == "line" else problem
+
+
+def _shipped_text() -> str:
+    return (resources.files("logprobe.alerts.rules") / rule_file.SHIPPED).read_text(encoding="utf-8")
+
+
+def _fingerprint(texts: Texts) -> str:
+    return sha256(json.dumps(list(texts.items())).encode()).hexdigest()[:16]
+
+
+def _replace(file: Path, text: str) -> None:
+    """The file with this content, or as it was; with the permissions it had. Raises `ConfigurationError`."""
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o644
+        replace_file(file, text.encode(), mode=mode)
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error}") from error
+
+
+def _word(document: Document, name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{name!r} is missing")
+    return value.strip()

@@ -1,0 +1,175 @@
+"""The folders of imports.yaml as a part of the service: a process per entry (`logprobe import … --follow`), restarted when it ends.
+
+Processes of their own, because they wait for other people's disks and hold other people's data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+from logprobe.alerts.reloading import LOGGER, Reloaded
+from logprobe.app.processes import imports_file
+from logprobe.app.processes.imports_file import Import
+from logprobe.monitor.home import Home
+from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.part import Part
+from logprobe.monitor.store.store import Store
+
+SECONDS: Final = 1.0
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+_PROVEN_SECONDS: Final = 60.0  # a process that ran this long starts over with the first pause
+_STOP_SECONDS: Final = 15.0
+_LAST_WORDS: Final = 2000  # characters of what a process said before it ended
+_STARTING: Final[Mapping[str, Any]] = {"state": "starting"}
+
+
+def imports_part(store: Store, _: threading.Event) -> Part:
+    """Raises `ConfigurationError` when the home's ``imports.yaml`` is wrong.
+
+    The file is read again when it changes; wrong, it is not taken over, and the job says so.
+    """
+    home = store.home
+    entries = Reloaded(home.path / imports_file.FILE, lambda: imports_file.load(home.path))
+    processes = _Processes(home)
+
+    def work() -> dict[str, Any]:
+        return {**processes.follow(entries.current()), **entries.report()}
+
+    return Part(jobs=[Job("imports", SECONDS, work)], close=processes.close)
+
+
+class _Process:
+    """The process of one entry."""
+
+    def __init__(self, home: Home, entry: Import) -> None:
+        self._home, self._entry = home, entry
+        self._process: subprocess.Popen[str] | None = None
+        self._readers: list[threading.Thread] = []
+        self._status: Mapping[str, Any] = _STARTING
+        self._words = ""
+        self._ended: str | None = None  # why, until it runs again and has said something
+        self._pause, self._due, self._started = _FIRST_PAUSE, 0.0, 0.0
+
+    def keep_running(self) -> None:
+        """Starts it, also after it ended and a pause."""
+        if self._process is not None and self._process.poll() is not None:
+            self._handle_exit(self._process.returncode)
+        if self._process is None and time.monotonic() >= self._due:
+            self._start()
+
+    def document(self) -> dict[str, Any]:
+        """The entry and what its process said last."""
+        entry = self._entry
+        said = {**self._status, **({} if self._ended is None else {"state": self._ended})}
+        return {"format": entry.format, "path": str(entry.path), "run": entry.run, **said}
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def stop(self) -> None:
+        """SIGTERM, patience, SIGKILL."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._let_go()
+
+    def _start(self) -> None:
+        entry = self._entry
+        only = [] if entry.files is None else ["--files", entry.files]
+        follow = ["import", entry.format, str(entry.path), "--run", entry.run, "--home", str(self._home.path)]
+        program = ["-P", "-m", "logprobe.app.cli", *follow, *only, "--follow", "--json"]
+        tether = ["-P", "-m", "logprobe.app.processes.die_with_parent", str(os.getpid())]
+        self._started, self._words = time.monotonic(), ""
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, *tether, sys.executable, *program],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        sources = ((self._process.stdout, self._on_status_line), (self._process.stderr, self._on_error_line))
+        self._readers = [threading.Thread(target=_each, args=source, daemon=True) for source in sources]
+        for reader in self._readers:
+            reader.start()
+
+    def _on_status_line(self, line: str) -> None:
+        self._status, self._ended = json.loads(line), None
+
+    def _on_error_line(self, line: str) -> None:
+        self._words = line.strip()[:_LAST_WORDS] or self._words
+
+    def _handle_exit(self, status: int) -> None:
+        self._let_go()
+        if time.monotonic() - self._started >= _PROVEN_SECONDS:
+            self._pause = _FIRST_PAUSE
+        self._due = time.monotonic() + self._pause
+        why = self._words.removeprefix("logprobe: ") or f"exit status {status}"
+        self._ended = f"ended unexpectedly ({why}); restart in {self._pause:g} s"
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        LOGGER.warning("import of %s into %r %s", self._entry.path, self._entry.run, self._ended)
+
+    def _let_go(self) -> None:
+        for reader in self._readers:
+            reader.join(1.0)
+        if self._process is not None:
+            for pipe in (self._process.stdout, self._process.stderr):
+                if pipe is not None:
+                    pipe.close()
+        self._process, self._readers = None, []
+
+
+class _Processes:
+    """One process per entry; used by one thread at a time."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._running: dict[Import, _Process] = {}
+
+    def follow(self, entries: tuple[Import, ...]) -> dict[str, Any]:
+        """Brings the processes in line with `entries`; → what each is doing."""
+        for entry in [entry for entry in self._running if entry not in entries]:
+            self._running.pop(entry).stop()
+        for entry in entries:
+            self._running.setdefault(entry, _Process(self._home, entry)).keep_running()
+        imports = [process.document() for process in self._running.values()]
+        problems = [problem for each in imports if (problem := problem_of(each))]
+        return {"imports": imports, **({"problems": problems} if problems else {})}
+
+    def close(self) -> None:
+        """Ends all."""
+        for process in self._running.values():
+            process.ask_to_stop()
+        for process in self._running.values():
+            process.stop()
+
+
+def problem_of(each: Mapping[str, Any]) -> str | None:
+    """What is wrong with an import; None: nothing."""
+    if each["state"] not in {"starting", "following"}:
+        return f"{each['path']}: {each['state']}"
+    return f"{each['path']}: {each['broken']:,} broken: {each['shown'][0]}" if each.get("broken") else None
+
+
+def _each(pipe: IO[str], hear: Any) -> None:
+    try:
+        for line in pipe:
+            hear(line)
+    except ValueError:  # it was closed
+        return

@@ -1,0 +1,106 @@
+"""The process behind one entry of ``loggers.yaml``: ``python -m logprobe.app.processes.logger --home DIR --number N``.
+
+Apart from the service, because what it calls is other people's and may hang or die with their servers; `logprobe up` starts it again
+with growing pauses, and it resumes where the target is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from logprobe.alerts.liveness import State
+from logprobe.app.processes import logger_file
+from logprobe.app.runs import Run, runs_of
+from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor.home import Home
+from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push
+from logprobe.monitor.loggers.settings import Logger
+from logprobe.monitor.loggers.targets import Target, open_target
+from logprobe.monitor.reader import Reader, connect
+
+_SECONDS: Final = 5.0
+_OVER: Final = frozenset({State.ENDED, State.FAILED, State.STALE})
+_OLD: Final = timedelta(days=1)  # what ended before that is pushed by hand: `logprobe push`
+
+
+class Following:
+    """Pushes the runs of a home that go on, each until it is over."""
+
+    def __init__(self, reader: Reader, open_run: Callable[[str], Target], wants: Callable[[str], bool]) -> None:
+        self._reader = reader
+        self._open_run = open_run
+        self._wants = wants
+        self._targets: dict[str, Target] = {}
+        self._done: dict[str, int | None] = {}  # newest step of a run that was over when it was pushed
+
+    def tick(self, now: datetime) -> int:
+        """Pushes what has settled; returns how many steps. Raises what reading or a target raises."""
+        return sum(self._follow(run) for run in self._due(runs_of(self._reader.read("app_runs"), now), now))
+
+    def _due(self, runs: Iterable[Run], now: datetime) -> list[Run]:
+        recent = [run for run in runs if run.last_record is not None and now - run.last_record < _OLD]
+        return [run for run in recent if self._wants(run.name) and self._done.get(run.name, -1) != run.last_step]
+
+    def _follow(self, run: Run) -> int:
+        over = run.liveness.state in _OVER
+        up_to = run.last_step if over or run.last_step is None else run.last_step - SETTLE_STEPS
+        if run.name not in self._targets:
+            self._targets[run.name] = self._open_run(run.name)
+        logged = push(self._reader, run.name, self._targets[run.name], up_to=up_to)
+        if over:
+            self._targets.pop(run.name).close()
+            self._done[run.name] = run.last_step
+        return logged
+
+    def close(self) -> None:
+        """Ends all targets."""
+        for target in self._targets.values():
+            target.close()
+
+
+def follow(home: Home, settings: Logger, stop: threading.Event) -> None:
+    """Until `stop` is set. Raises what a target raises."""
+    with connect(home.path) as reader:
+        following = Following(reader, lambda run: open_target(settings, run, home), settings.wants)
+        try:
+            while not stop.is_set():
+                with suppress(ServiceUnavailableError):  # it is being started again
+                    following.tick(datetime.now(UTC))
+                stop.wait(_SECONDS)
+        finally:
+            following.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m logprobe.app.processes.logger", description="Pushes metrics of a home."
+    )
+    parser.add_argument("--home", required=True)
+    parser.add_argument("--number", type=int, required=True, help="of the entry in loggers.yaml, from 0")
+    arguments = parser.parse_args(argv)
+    home, stop = Home(arguments.home), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
+    try:
+        settings = logger_file.load(home)[arguments.number]
+        follow(home, settings, stop)
+    except LogprobeError as error:
+        sys.stderr.write(f"logprobe: {error}\n")
+        return 1
+    except Exception as error:  # noqa: BLE001 - the boundary of the process, around other people's packages
+        sys.stderr.write(
+            f"logprobe: pushing to {settings.to} failed ({type(error).__name__}: {' '.join(str(error).split())})\n"
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The process of the monitor service: all of its parts on one home.
+
+    python -m logprobe.app.processes.service --home DIR [--bind ADDRESS] [--port PORT] [--health-port PORT] …
+
+`logprobe up` starts it. It stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the
+store closed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from logprobe.alerts.acceptance.actions import acceptance_part
+from logprobe.alerts.controller.job import controller_part
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.job import alerts_part
+from logprobe.alerts.sending import dispatch
+from logprobe.app.parsers.arguments import memory
+from logprobe.app.processes.imports_part import imports_part
+from logprobe.app.processes.probe_part import probe_part
+from logprobe.app.text.terminal import log_to_stderr
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.deletion import part as deletion_part
+from logprobe.monitor.free_sql.limits import Limits
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest import quarantine_actions
+from logprobe.monitor.ownership import apply_umask
+from logprobe.monitor.proof import storing
+from logprobe.monitor.recompute import writing as recompute_writing
+from logprobe.monitor.relay import service_part as relay_part
+from logprobe.monitor.service import heap
+from logprobe.monitor.service.part import PartMaker
+from logprobe.monitor.service.service import Service
+from logprobe.monitor.store.folding import StoreBudget
+from logprobe.monitor.store.retention import GIB, RetentionPolicy
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    heap.settle()
+    arguments = _parser().parse_args(argv)
+    log_to_stderr()
+    # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    try:
+        apply_umask()
+        service = Service(
+            Home(arguments.home),
+            host=arguments.bind,
+            port=arguments.port,
+            health_port=arguments.health_port,
+            policy=_policy(arguments.keep_gib, arguments.keep_days),
+            limits=Limits() if arguments.memory_limit is None else Limits(memory=arguments.memory_limit),
+            budget=_budget(arguments.keep_store_gib),
+            parts=_parts(arguments.page),
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: service.shutdown())
+        service.run()
+    except LogprobeError as error:
+        sys.stderr.write(f"logprobe: {error}\n")
+        return 1
+    return 0
+
+
+def _parts(page: str | None) -> list[PartMaker]:
+    """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
+    return [
+        acceptance_part,
+        alerts_part(rule_file.for_home, page=page),
+        controller_part,
+        dispatch.part,
+        quarantine_actions.part,
+        deletion_part.part,
+        storing.part,
+        recompute_writing.part,
+        imports_part,
+        relay_part.part,
+        probe_part,
+    ]
+
+
+def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
+    policy = RetentionPolicy()
+    if gib is not None:
+        policy = replace(policy, max_bytes=int(gib * GIB) if math.isfinite(gib) else None)
+    if days is not None:
+        policy = replace(policy, max_age=timedelta(days=days) if math.isfinite(days) else None)
+    return policy
+
+
+def _budget(gib: float | None) -> StoreBudget:
+    if gib is None:
+        return StoreBudget()
+    return StoreBudget(int(gib * GIB) if math.isfinite(gib) else None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m logprobe.app.processes.service", description="The monitor service of one home."
+    )
+    parser.add_argument("--home", required=True)
+    parser.add_argument(
+        "--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
+    parser.add_argument("--health-port", type=int, default=0, help="port of /healthz (default: any free one)")
+    parser.add_argument("--page", metavar="URL", help="URL of the dashboard, for links in alerts")
+    parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
+    parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
+    parser.add_argument("--memory-limit", type=memory, metavar="SIZE", help="memory for SQL queries, e.g. 4GiB")
+    parser.add_argument("--keep-store-gib", type=float, help="size of the store, in GiB; inf: no limit")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""The processes of one home: the monitor service and the dashboard, as `logprobe up` and `logprobe demo` run them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.dashboard.access.sign_in import FILE, load
+from logprobe.app.dashboard.theme import streamlit_options
+from logprobe.app.processes import logger_file
+from logprobe.app.processes.supervisor import Child, Supervisor
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
+from logprobe.monitor.elsewhere import ALSO_VARIABLE
+from logprobe.monitor.home import Home
+from logprobe.monitor.objects import settings as storage
+from logprobe.monitor.relay.files import RelayFiles
+
+# Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see `logprobe.monitor.service.heap`.
+SERVICE_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+# Below those that Linux hands out by itself, to whoever asks for any port and to every connection that leaves this machine.
+_QUIET_PORTS: Final = range(15_000, 30_000)
+_QUIET_TRIES: Final = 20
+
+_ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
+
+
+def say(line: str) -> None:
+    """One line for the person at the terminal; stdout is for results."""
+    print(f"logprobe: {line}", file=sys.stderr, flush=True)
+
+
+def require_extras(*, app: bool = True) -> None:
+    """Raises `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
+    for package in ("duckdb", "apscheduler", *(["streamlit", "plotly"] if app else [])):
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise MissingExtraError(f"the package {package!r} is not installed; pip install 'logprobe[serve]'")
+
+
+def require_certificate(home: Home) -> None:
+    """Raises `ConfigurationError` or `MissingExtraError` when relays could not be received."""
+    if importlib.util.find_spec("cryptography") is None:
+        raise MissingExtraError("receiving from relays needs the package 'cryptography'; pip install 'logprobe[relay]'")
+    if not RelayFiles.of(home).certificate.exists():
+        raise ConfigurationError(
+            f"{RelayFiles.of(home).certificate} is missing; make one: logprobe certificate --home {home.path} --host NAME"
+        )
+
+
+class Stack:
+    """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access` lets in.
+
+    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`: address and port for relays; None: none.
+    `also`: other homes and services whose runs the Compare page offers, see `logprobe.monitor.elsewhere`.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        access: Access = Access(),  # noqa: B008 - immutable
+        port: int = 8501,
+        app: bool = True,
+        options: Sequence[str] = (),
+        receive: tuple[str, int] | None = None,
+        also: Sequence[str] = (),
+    ) -> None:
+        """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
+        require_extras(app=app)
+        owner = home.owner()
+        if owner is not None:
+            raise HomeBusyError(f"{home.path} is in use by {owner}; stop it, or choose another home")
+        self._home = home.create()
+        self._access = access
+        self._port = free_port(access.address, port) if app else 0
+        self._app = app
+        self._options = options
+        self._receive = receive
+        self._also = tuple(also)
+        self._loggers = logger_file.load(home)
+        storage.load(home)  # a mistake in it ends the start, as in the other files
+        if receive is not None:
+            require_certificate(home)
+        if app:
+            self._check_sign_in()
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds the dashboard."""
+        host = "127.0.0.1" if self._access.address in _ANY else self._access.address
+        base = f"/{self._access.base_path}" if self._access.base_path else ""
+        return f"http://[{host}]:{self._port}{base}" if ":" in host else f"http://{host}:{self._port}{base}"
+
+    @property
+    def public_url(self) -> str:
+        """Where everybody else finds it."""
+        return self._access.public_url or self.url
+
+    def _check_sign_in(self) -> None:
+        """A mistake has to show now, and not when nobody can sign in."""
+        sign_in = load(self._home.path)
+        if sign_in is None:
+            return
+        if importlib.util.find_spec("authlib") is None:
+            raise MissingExtraError("sign-in needs the package 'authlib'; pip install 'logprobe[oidc]'")
+        pages = {self.public_url, self.public_url.replace("//127.0.0.1:", "//localhost:")}
+        if sign_in.redirect_uri not in {f"{page}/oauth2callback" for page in pages}:
+            raise ConfigurationError(
+                f"{self._home.path / FILE}: redirect_uri has to be {self.public_url}/oauth2callback, with the dashboard's "
+                "URL as browsers use it (--public-url, --port)"
+            )
+
+    def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Runs until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
+
+        def announce() -> None:
+            say(f"dashboard at {self.url} (Ctrl-C stops)" if self._app else f"serving {self._home.path} (Ctrl-C stops)")
+            if self._app and not self._access.local and not self._access.read_only:
+                say(f"to act from other machines: logprobe token --home {self._home.path}")
+            on_ready()
+
+        children = [self._service(), *self._receiver(), *self._pushers(), *([self._dashboard()] if self._app else [])]
+        Supervisor(children, stop=stop, say=say, on_ready=announce).run()
+
+    def _service(self) -> Child:
+        page = ["--page", self.public_url] if self._app else []
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "logprobe.app.processes.service",
+            "--home",
+            str(self._home.path),
+            *page,
+            *self._options,
+        ]
+        return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT)
+
+    def _receiver(self) -> list[Child]:
+        """Apart from the service: it reads what strangers send, and may be ended by it."""
+        if self._receive is None:
+            return []
+        address, port = self._receive
+        program = [sys.executable, "-P", "-m", "logprobe.app.processes.receiver", "--home", str(self._home.path)]
+        command = [*program, "--address", address, "--port", str(port)]
+        return [Child("receiver of relays", command, ready=lambda: True, environment=SERVICE_ENVIRONMENT, chatty=True)]
+
+    def _pushers(self) -> list[Child]:
+        program = [
+            sys.executable,
+            "-P",
+            "-m",
+            "logprobe.app.processes.logger",
+            "--home",
+            str(self._home.path),
+            "--number",
+        ]
+        # Ready at once: a target that cannot be reached is tried again, and must not keep the service from running.
+        return [
+            Child(f"logger to {logger.to}", [*program, str(number)], ready=lambda: True)
+            for number, logger in enumerate(self._loggers)
+        ]
+
+    def _serving(self) -> bool:
+        # A killed service leaves its address file behind; the lock tells whose it is.
+        info, owner = self._home.service_info(), self._home.owner()
+        return info is not None and owner is not None and info.pid == owner.pid
+
+    def _dashboard(self) -> Child:
+        options = {
+            "server.address": self._access.address,
+            "server.port": str(self._port),
+            "server.baseUrlPath": self._access.base_path,
+            "server.corsAllowedOrigins": self._access.origin or "",
+            "server.maxUploadSize": "1",  # MB; nothing is uploaded
+            # No other: one in a home directory or a working directory belongs to another app.
+            "secrets.files": str(self._home.path / FILE),
+            "global.developmentMode": "false",
+            **streamlit_options(),
+        }
+        script = Path(__file__).parent.parent / "dashboard" / "application.py"
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        command = [sys.executable, "-P", "-m", "streamlit", "run", str(script), *arguments]
+        also = {ALSO_VARIABLE: json.dumps(self._also)} if self._also else {}
+        environment = {"LOGPROBE_HOME": str(self._home.path), **also, **self._access.environment()}
+        return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
+
+    def _answering(self) -> bool:
+        try:
+            with build_opener(ProxyHandler({})).open(f"{self.url}/_stcore/health", timeout=1) as response:
+                return bool(response.status == 200)  # noqa: PLR2004 - HTTP's OK
+        except (URLError, OSError):
+            return False
+
+
+def free_port(address: str, port: int) -> int:
+    """`port` itself, or any free one for 0. Raises `ConfigurationError` when it is taken or the address is not ours.
+
+    Until the port is used, seconds may pass, so 0 means one that nobody else is given by chance.
+    """
+    for quiet in () if port else random.SystemRandom().sample(_QUIET_PORTS, _QUIET_TRIES):
+        with suppress(OSError):
+            return _bindable(address, quiet)
+    try:
+        return _bindable(address, port)
+    except OSError as error:
+        raise ConfigurationError(
+            f"port {port} at {address} cannot be used ({error.strerror}); choose another --port"
+        ) from error
+
+
+def _bindable(address: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((address, port))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,195 @@
+"""Keeps a few child processes running: starts them, restarts them with back-off when they die, stops them together.
+
+Children run in sessions of their own, so that Ctrl-C in a terminal reaches the supervisor only and it decides on the
+order of stopping; they are tethered (`logprobe.app.processes.die_with_parent`), so that none outlives a supervisor killed with SIGKILL.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from logprobe.collectors.errors import LogprobeError
+
+_FIRST_DELAY: Final = 0.5
+_LONGEST_DELAY: Final = 30.0
+_PROVEN_SECONDS: Final = 60.0  # a child that ran this long starts over with the first delay
+_STOP_SECONDS: Final = 15.0
+_TICK: Final = 0.1
+
+
+class ChildFailedError(LogprobeError, RuntimeError):
+    """A child never came up: restarting it would only repeat what it already said on stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What to run. `ready` says whether it does its work; until then a death is final, afterwards it is restarted."""
+
+    name: str
+    command: Sequence[str]
+    ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    chatty: bool = False  # its stdout is of no interest
+
+
+class _Running:
+    """One child and its present process."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restarts = 0
+        self.was_ready = False
+        self._delay = _FIRST_DELAY
+        self._started = 0.0
+        self._due = 0.0
+
+    def start(self) -> None:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "logprobe.app.processes.die_with_parent",
+            str(os.getpid()),
+            *self.child.command,
+        ]
+        self._started = time.monotonic()
+        self.process = subprocess.Popen(  # noqa: S603 - our own commands
+            command,
+            env={**os.environ, **self.child.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if self.child.chatty else None,
+            start_new_session=True,
+        )
+
+    def died(self) -> int | None:
+        """The exit status of a process that just ended; None while it runs or waits for its restart."""
+        if self.process is None:
+            return None
+        status = self.process.poll()
+        if status is not None:
+            self.process = None
+        return status
+
+    def schedule_restart(self) -> float:
+        """Seconds until the restart; doubles as long as the child does not last."""
+        now = time.monotonic()
+        if now - self._started >= _PROVEN_SECONDS:
+            self._delay = _FIRST_DELAY
+        delay, self._delay = self._delay, min(2 * self._delay, _LONGEST_DELAY)
+        self._due = now + delay
+        self.restarts += 1
+        return delay
+
+    def restart_when_due(self) -> None:
+        if self.process is None and time.monotonic() >= self._due:
+            self.start()
+
+    def stop(self) -> None:
+        """SIGTERM, patience, SIGKILL."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+class Supervisor:
+    """Runs `children` until `stop` is set. Stops them in reverse order: readers before what they read from."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        *,
+        stop: threading.Event,
+        say: Callable[[str], None],
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`say` receives one line per event worth knowing; `on_ready` is called once, when all children are ready."""
+        self._children = [_Running(child) for child in children]
+        self._stop = stop
+        self._say = say
+        self._on_ready = on_ready
+
+    def run(self) -> None:
+        """Returns when `stop` is set and every child is gone. Raises `ChildFailedError` when one never came up."""
+        try:
+            for running in self._children:
+                running.start()
+            while not self._stop.wait(_TICK):
+                self._tick()
+        finally:
+            for running in reversed(self._children):
+                running.stop()
+
+    def _tick(self) -> None:
+        for running in self._children:
+            status = running.died()
+            if status is not None:
+                self._handle_exit(running, status)
+            running.restart_when_due()
+        self._announce()
+
+    def _handle_exit(self, running: _Running, status: int) -> None:
+        name = running.child.name
+        if not running.was_ready:
+            raise ChildFailedError(f"the {name} did not start ({_how(status)}); see its own message above")
+        delay = running.schedule_restart()
+        self._say(f"the {name} ended unexpectedly ({_how(status)}); restart in {delay:g} s")
+
+    def _announce(self) -> None:
+        waiting = [running for running in self._children if not running.was_ready]
+        if not waiting:
+            return
+        for running in waiting:
+            running.was_ready = running.child.ready()
+        if all(running.was_ready for running in self._children):
+            self._on_ready()
+
+
+def _how(status: int) -> str:
+    return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once."""
+    stop = threading.Event()
+    # A handler runs in the thread that waits for the event, maybe while that holds the event's lock; setting it there could
+    # deadlock. A `SimpleQueue` may be used in handlers, and another thread waits at its end.
+    asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+    seen: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt(signal.Signals(number).name)
+        asked.put(None)
+
+    def set_when_asked() -> None:
+        asked.get()
+        stop.set()
+
+    threading.Thread(target=set_when_asked, name="stop-on-signals", daemon=True).start()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        asked.put(None)

@@ -1,0 +1,94 @@
+"""A comparison of runs in words: outcome, numbers and onsets of each run; for reports, the Compare page and the command line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from logprobe.app.text.numbers import number
+from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
+from logprobe.monitor.compare.axes import AXES, Axis, where
+from logprobe.monitor.diagnosis.growth.rule import K3
+from logprobe.monitor.diagnosis.result import Growth
+
+TONES: Final = {"worse": "bad", "better": "good", "same": "good", "differs": "unsure", "unknown": "unsure"}
+# Of a table of verdicts, here and on the command line.
+COLUMNS: Final = (
+    "metric",
+    "verdict",
+    "run",
+    "baseline",
+    "ratio",
+    "final",
+    "baseline's final",
+    "area",
+    "difference [interval]",
+)
+ONSETS: Final = ("run", "K3 leaves the baseline", "by its own past", "since step", "doubles in steps")
+_SHOWN: Final = 4  # metrics in a sentence
+
+
+def sentence(pairing: Pairing, axis: Axis = "step") -> str:
+    """The outcome for one run in a sentence that begins with its name."""
+    return f"{pairing.run}: {outcome(pairing, axis)}"
+
+
+def outcome(pairing: Pairing, axis: Axis = "step") -> str:
+    """The outcome for one run."""
+    worse, better, same, unknown = (pairing.of(verdict) for verdict in ("worse", "better", "same", "unknown"))
+    parts = [f"{word} in {_names(items)}" for word, items in (("worse", worse), ("better", better)) if items]
+    parts += [] if parts else [f"the same in {len(same)} of {len(pairing.metrics)} metrics"]
+    parts += [f"unknown in {len(unknown)}"] if unknown else []
+    left = "" if pairing.leaves_at is None else f"; K3 leaves the baseline {where(pairing.leaves_at, axis)}"
+    return f"{', '.join(parts)}{left}"
+
+
+def _names(items: Sequence[MetricVerdict]) -> str:
+    names = [brief(item.label) for item in items[:_SHOWN]]
+    return ", ".join(names) + (f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else "")
+
+
+def brief(label: str) -> str:
+    """A metric's name where space is short: what it is the mean of, and of no pair when it is the usual one.
+
+    >>> brief("ρ, mean (backend), distance from 1"), brief("KL (k3) (update)")
+    ('ρ', 'KL (k3) (update)')
+    """
+    return label.partition(",")[0].removesuffix(" (backend)")
+
+
+def numbers(item: MetricVerdict) -> list[str]:
+    """Level, baseline's level, ratio, final value, baseline's final value, area."""
+    levels = (None, None) if item.level is None else (item.level.value, item.level.reference)
+    return [number(value) for value in (*levels, item.ratio, item.final, item.reference_final, item.area)]
+
+
+def onset_rows(comparison: Comparison) -> list[list[str]]:
+    """Rows under `ONSETS`, the baseline's first."""
+    first, *others = comparison.histories
+    rows = [[first.label, "is the baseline", *growth_words(first.growth)]]
+    for run, pairing in zip(others, comparison.pairings, strict=True):
+        rows.append([run.label, _left(pairing, comparison.axis), *growth_words(run.growth)])
+    return rows
+
+
+def _left(pairing: Pairing, axis: Axis) -> str:
+    if pairing.leaves_at is not None:
+        return where(pairing.leaves_at, axis)
+    known = any(item.metric == K3 and item.verdict != "unknown" for item in pairing.metrics)
+    return "does not" if known else "–"
+
+
+def growth_words(growth: Growth) -> list[str]:
+    """Verdict, onset, doubling time. A gap that is steady can be a large one: that does not make a run healthy."""
+    word = "steady" if growth.verdict == "healthy" else growth.verdict.replace("_", " ")
+    return [word, number(growth.since_step), number(growth.doubling_steps)]
+
+
+def alt_of(comparison: Comparison, items: Sequence[MetricVerdict]) -> str:
+    """A metric's chart in words; `items`: its verdict for each run."""
+    drawn = ", ".join(comparison.overlay(items[0].metric)) or "no run"
+    verdicts = "; ".join(
+        f"{pairing.run} {item.verdict}" for pairing, item in zip(comparison.pairings, items, strict=True)
+    )
+    return f"{items[0].label} of {drawn} over {AXES[comparison.axis]}. Against {comparison.baseline}: {verdicts}."

@@ -1,0 +1,70 @@
+"""What the service does with a home's files, in words: the folders of imports.yaml, and raw tokens on the disk and in the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logprobe.app.text.numbers import counted, data_size, duration
+
+
+def imports_of(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The entries of imports.yaml, from the service's account of itself; none without a service."""
+    job = (status.get("jobs") or {}).get("imports") or {}
+    return (job.get("progress") or {}).get("imports") or ()
+
+
+def following(each: Mapping[str, Any]) -> str:
+    """One entry as a sentence.
+
+    >>> following({"format": "prime-rl", "path": "/out", "state": "following", "files": 3, "units": 40, "bad_units": 0,
+    ...            "waiting": 1, "broken": 0, "shown": ["step_3/rank_0.jsonl: prime-rl has not marked its step STABLE"]})
+    'prime-rl from /out: following, 3 files, 40 units added; 1 waiting (step_3/rank_0.jsonl: prime-rl has not marked its step STABLE)'
+    """
+    return f"{each['format']} from {each['path']}: {each['state']}{amounts(each)}{delays(each)}"
+
+
+def amounts(each: Mapping[str, Any]) -> str:
+    """What was taken since its process started."""
+    if "units" not in each:
+        return ""
+    bad = f", {each['bad_units']:,} left out" if each["bad_units"] else ""
+    return f", {each['files']:,} files, {each['units']:,} units added{bad}"
+
+
+def delays(each: Mapping[str, Any]) -> str:
+    """What waits and what is broken, with the first of them."""
+    counts = [f"{each[name]:,} {name}" for name in ("broken", "waiting") if each.get(name)]
+    return f"; {', '.join(counts)} ({each['shown'][0]})" if counts else ""
+
+
+def raw_of(progress: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:
+    """Of one run (`row` of ``cli_raw``), with what the job says of the whole home; None: there is no object store."""
+    if not progress.get("place") and not row["stored_files"]:
+        return None
+    disk = f"{_files(row['files'], row['bytes'])} on the disk"
+    stored = f"{_files(row['stored_files'], row['stored_bytes'])} in the object store"
+    return "; ".join(filter(None, (disk, stored, waiting(progress))))
+
+
+def home_of(progress: Mapping[str, Any]) -> str | None:
+    """Of the whole home, by what the job says; None: there is no object store."""
+    if not progress.get("place") and not progress.get("stored_files"):
+        return None
+    place = progress["place"] or "an object store that storage.yaml no longer names"
+    stored = f"{_files(progress['stored_files'], progress['stored_bytes'])} in {place}"
+    removing = f"{counted(progress['to_remove'], 'object')} to be removed" if progress["to_remove"] else None
+    problem = progress.get("problem")
+    return "; ".join(filter(None, (stored, waiting(progress), removing, problem)))
+
+
+def waiting(progress: Mapping[str, Any]) -> str | None:
+    """What should be in the object store and is not yet, in the whole home; None: nothing."""
+    if not progress.get("waiting_files"):
+        return None
+    late = duration(progress["waiting_seconds"])
+    return f"{_files(progress['waiting_files'], progress['waiting_bytes'])} of this home wait to be moved, for {late}"
+
+
+def _files(number: int, size: int) -> str:
+    return f"{counted(number, 'file')} ({data_size(size)})"

@@ -1,0 +1,49 @@
+"""How far nodes that send through a relay are behind, in words: for the command line and the Data page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from logprobe.app.text.numbers import data_size, duration
+
+SILENT_SECONDS: Final = 90.0  # a relay reports every few seconds, a thousand of them every five
+_CLOCK_SECONDS: Final = 2.0  # a difference that matters to nobody
+
+Row = Mapping[str, Any]
+
+
+def behind(row: Row) -> str:
+    """What waits on a node, of `relay_nodes`.
+
+    >>> behind({"segments": 3, "bytes": 2048, "behind_seconds": 61.0, "silent_seconds": 1.0})
+    '1 min behind: 3 segments, 2 KiB'
+    >>> behind({"segments": 0, "bytes": 0, "behind_seconds": 0.0, "silent_seconds": 200.0})
+    'up to date 3 min ago, not heard since'
+    """
+    silent = row["silent_seconds"] > SILENT_SECONDS
+    if row["segments"] is None or row["behind_seconds"] is None:
+        return "unknown"
+    if not row["segments"]:
+        return f"up to date {duration(row['silent_seconds'])} ago, not heard since" if silent else "up to date"
+    what = f"{row['segments']:,} segments, {data_size(row['bytes'])}" if row["bytes"] is not None else "segments"
+    seen = f" when last heard, {duration(row['silent_seconds'])} ago" if silent else ""
+    return f"{duration(row['behind_seconds'])} behind: {what}{seen}"
+
+
+def clock(row: Row) -> str:
+    """How wrong a node's clock is, against the service's; nothing when it is right.
+
+    >>> clock({"clock_ahead_seconds": -86400.0}), clock({"clock_ahead_seconds": 0.1})
+    ('1 d slow', '')
+    """
+    ahead = row["clock_ahead_seconds"]
+    if ahead is None or abs(ahead) < _CLOCK_SECONDS:
+        return ""
+    return f"{duration(abs(ahead))} {'fast' if ahead > 0 else 'slow'}"
+
+
+def is_late(row: Row) -> bool:
+    """Whether somebody should look at a node."""
+    late = row["behind_seconds"] is None or row["behind_seconds"] > SILENT_SECONDS
+    return late or bool(row["problem"]) or bool(clock(row))

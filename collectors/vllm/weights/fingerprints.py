@@ -1,0 +1,144 @@
+"""What an engine's workers read of its weights becomes `weights` records: whose fingerprint was that, and did anybody say that it would change?
+
+A reading has the version that the engine was said to have while it was taken; null where nobody knew, or where something happened to the
+weights meanwhile. It is judged some seconds later, when marks of that time have been read. Weights that changed between two readings
+without a load, a label or a mark make the version unknown since the first of the two.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.collectors.clock import Clock, machine
+from logprobe.collectors.fingerprint import Fingerprint
+from logprobe.collectors.health import Health
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.versions import Timeline
+from logprobe.collectors.vllm.adapters import Adapters
+from logprobe.collectors.vllm.weights.exchange import Exchange
+
+_LOOK_SECONDS: Final = 0.5
+_PATIENCE_SECONDS: Final = 5.0  # a mark is read at most so long after it was made
+_CLOCKS_DIFFER: Final = 1.0  # seconds, between machines
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one worker has; moments are of the engine's monotonic clock. `before`: its last reading, if the weights changed since."""
+
+    worker: str | None
+    reason: str
+    began: float
+    ended: float
+    fingerprint: Fingerprint
+    before: Reading | None = None
+    surprising: bool = False  # nothing was known, when it arrived, that could have changed the weights
+
+
+class Fingerprints:
+    """The readings of one engine; used by its emitter's thread alone."""
+
+    def __init__(self, exchange: Exchange | None, timeline: Timeline, adapters: Adapters, clock: Clock) -> None:
+        self._exchange = exchange
+        self._timeline = timeline
+        self._adapters = adapters
+        self._clock = clock
+        self._keys: dict[str | None, tuple[str, ...]] = {}
+        self._last: dict[str | None, Reading] = {}
+        self._written: dict[str | None, tuple[str, str | None]] = {}
+        self._waiting: deque[Reading] = deque()
+        self._marks: deque[float] = deque(maxlen=4096)
+        self._next_look = 0.0
+
+    def ask(self, reason: str) -> None:
+        """Have the weights read soon. Raises `OSError`."""
+        if self._exchange is not None:
+            self._exchange.asked.append({"reason": reason})
+
+    def marked(self, moment: float) -> None:
+        """Somebody marked the weights."""
+        self._marks.append(moment)
+
+    def write(self, recorder: Recorder, health: Health, replica: str | None, *, everything: bool = False) -> None:
+        """Takes what workers have read, and writes what can be judged. Raises `OSError`."""
+        now = time.monotonic()
+        if self._exchange is None or (now < self._next_look and not everything):
+            return
+        self._next_look = now + _LOOK_SECONDS
+        for worker, answer in self._exchange.new_answers():
+            self._take(worker, answer)
+        while self._waiting and (everything or self._waiting[0].ended + _PATIENCE_SECONDS <= now):
+            self._write(self._waiting.popleft(), recorder, health, replica)
+
+    def end(self) -> None:
+        """The engine ends."""
+        if self._exchange is not None:
+            self._exchange.remove()
+
+    def _take(self, worker: str | None, answer: dict[str, Any]) -> None:
+        if "keys" in answer:
+            self._keys[worker] = tuple(answer["keys"])
+        keys, found = self._keys.get(worker, ()), np.array(answer["hashes"], np.uint32)
+        if len(keys) != len(found):
+            return  # its keys were in a line that was lost
+        began, ended = self._moments(answer)
+        reading = Reading(worker, str(answer["reason"]), began, ended, Fingerprint(keys, found))
+        last = self._last.get(worker)
+        if last is not None and last.fingerprint.keys == keys and last.fingerprint.digest != reading.fingerprint.digest:
+            reading = Reading(
+                worker, reading.reason, began, ended, reading.fingerprint, last, self._surprising(last, ended)
+            )
+        self._last[worker] = reading
+        self._waiting.append(reading)
+
+    def _moments(self, answer: dict[str, Any]) -> tuple[float, float]:
+        began, ended = float(answer["began"]), float(answer["ended"])
+        if answer.get("machine") is not None and answer["machine"] == machine():
+            return began, ended
+        shift = float(answer["wall"]) - self._clock.offset
+        return began + shift - _CLOCKS_DIFFER, ended + shift + _CLOCKS_DIFFER
+
+    def _surprising(self, last: Reading, ended: float) -> bool:
+        """Whether the change of the weights was unannounced; their version is unknown from then on."""
+        if self._timeline.at(last.ended) is None or not self._timeline.unbroken(last.began, ended):
+            return False
+        since = float(np.nextafter(last.ended, np.inf))
+        self._timeline.set(since, None)
+        self._adapters.weights_changed(since)
+        return True
+
+    def _write(self, reading: Reading, recorder: Recorder, health: Health, replica: str | None) -> None:
+        version = self._timeline.at(reading.began)
+        if not self._timeline.unbroken(np.nextafter(reading.began, np.inf), reading.ended):
+            version = None
+        reason = reading.reason
+        if reading.surprising and reading.before is not None and not self._was_marked(reading.before, reading):
+            reason = "unannounced"
+            health.report(
+                "weights_changed_unannounced",
+                "the weights changed although no load, label or mark was seen: something writes them in place; their version is unknown "
+                "until the next weights.mark(version)",
+            )
+        news = (reading.fingerprint.digest, version)
+        if reason == "check" and self._written.get(reading.worker) == news:
+            return
+        self._written[reading.worker] = news
+        recorder.weights(
+            version,
+            source="worker",
+            replica=replica,
+            applied_at=datetime.fromtimestamp(self._clock.wall(reading.began), UTC),
+            fingerprint=reading.fingerprint,
+            worker=reading.worker,
+            reason=reason,
+        )
+
+    def _was_marked(self, before: Reading, reading: Reading) -> bool:
+        """Whether a mark came between the two, or so soon afterwards that it is about this change."""
+        return any(before.began <= moment <= reading.ended + _PATIENCE_SECONDS for moment in self._marks)

@@ -1,0 +1,275 @@
+"""What the plugin does inside a worker, the process that holds the weights: read a few values of every tensor when it is asked to.
+
+Reading happens in the worker's own thread, after a step, so no load of vLLM's own and no capture of a CUDA graph is under way. On an
+accelerator that launches small kernels on the step's stream and a copy on a stream beside it; nothing waits for them, later steps look
+whether they are done. Hashing and writing is left to a thread of ours. A reading that differs from the one before is taken again: only
+what was found twice is reported, since a colocated trainer may be in the middle of writing.
+
+Together this uses at most a thousandth of the time that has passed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors import fingerprint as values
+from logprobe.collectors.clock import machine
+from logprobe.collectors.fingerprint import Fingerprint
+from logprobe.collectors.health import LOGGER, Guard, Health
+from logprobe.collectors.recorder import torch_bridge
+from logprobe.collectors.recorder.buffers import Block
+from logprobe.collectors.vllm.effective import effective
+from logprobe.collectors.vllm.weights.exchange import Exchange, folder_of, worker_name
+from logprobe.collectors.vllm.weights.pieces import Piece, pieces
+
+_TICK_SECONDS: Final = 0.25
+_CHECK_SECONDS: Final = 10.0
+_SHARE: Final = 0.0008  # of the time that has passed
+_AT_ONCE: Final = 0.1  # seconds that may be used up front
+_AGAIN: Final = "again"
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Values [tensors, VALUES] as float32, and when they were read."""
+
+    reason: str
+    began: float
+    ended: float
+    found: NDArray[np.float32]
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Values on their way from an accelerator: `block` has them once all `events` have happened."""
+
+    reason: str
+    began: float
+    pieces: tuple[Piece, ...]
+    block: Block
+    events: list[Any]
+
+
+class WeightReader:
+    """Reads the weights of one worker. `after_step` is the worker's thread's; everything else happens in a thread of ours."""
+
+    def __init__(self, worker: Any, exchange: Exchange, name: str | None) -> None:
+        self.due = False  # whether `after_step` has anything to do
+        self.spent = 0.0  # seconds of the worker's thread
+        self._worker = weakref.ref(worker)
+        self._exchange = exchange
+        self._name = name
+        self._answers = exchange.answers_of(name)
+        self._health = Health()
+        self._plan: tuple[Piece, ...] = ()
+        self._planned_for: weakref.ref[Any] | None = None
+        self._wanted: deque[str] = deque()
+        self._copy: _Copy | None = None
+        self._copies = torch_bridge.DeviceCopies()
+        self._samples: deque[_Sample] = deque()
+        self._reporter = Reporter(self._answers.append)
+        self._started = time.monotonic()
+        self._once: float | None = None  # seconds until the first answer
+        self._next_check = float("inf")  # nobody has asked yet
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="logprobe-weights", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    # --- The worker's thread ---
+
+    def after_step(self) -> None:
+        """Reads, or looks whether what was read has arrived."""
+        started = time.thread_time()
+        with Guard(self._health, "vllm_worker.after_step", cost=False):
+            if self._copy is not None:
+                self._collect(self._copy)
+            elif self._wanted:
+                self._read(self._wanted.popleft())
+            self.due = self._copy is not None
+        self.spent += time.thread_time() - started
+
+    def describe(self, look: Callable[[], dict[str, Any]]) -> None:
+        """Leaves word of what the engine runs with."""
+        with Guard(self._health, "vllm_worker.describe", cost=False):
+            self._exchange.write_effective(self._name, look())
+
+    def settle(self) -> None:
+        """Waits until nothing of ours reads the weights: their memory is about to go."""
+        with Guard(self._health, "vllm_worker.settle", cost=False):
+            if self._copy is not None:
+                for event in self._copy.events:
+                    event.synchronize()
+                self._collect(self._copy)
+
+    def _read(self, reason: str) -> None:
+        began = time.monotonic()
+        worker = self._worker()
+        model = None if worker is None else worker.get_model()
+        if model is None:
+            return
+        wanted = self._tensors(model)
+        on_device = [tensor for tensor, *_ in wanted if torch_bridge.on_device(tensor)]
+        if not on_device:
+            self._samples.append(_Sample(reason, began, time.monotonic(), values.values_of(wanted), self._plan))
+        elif len(on_device) == len(wanted):  # of a model that is half in the host's memory nothing is read
+            joined = values.sampled_together(wanted)
+            block = torch_bridge.pinned_block(joined.numel() * joined.element_size())
+            self._copy = _Copy(reason, began, self._plan, block, self._copies.copy([(joined, 0)], block))
+
+    def _collect(self, copy: _Copy) -> None:
+        if not all(event.query() for event in copy.events):
+            return
+        found = np.zeros((len(copy.pieces), values.VALUES), np.float32)
+        counts = [piece.count for piece in copy.pieces]
+        values.place(found, range(len(counts)), counts, copy.block.memory.view(np.float32))
+        self._samples.append(_Sample(copy.reason, copy.began, time.monotonic(), found, copy.pieces))
+        self._copy = None
+
+    def _tensors(self, model: Any) -> list[tuple[Any, int, int, int]]:
+        """The parameters with the places to read; planned again where one is another kind of tensor than it was."""
+        known = self._planned_for is not None and self._planned_for() is model
+        tensors = [piece.tensor() for piece in self._plan] if known else [None]
+        if any(tensor is None for tensor in tensors):
+            self._plan, self._planned_for = tuple(pieces(model)), weakref.ref(model)
+            tensors = [piece.tensor() for piece in self._plan]
+        return [
+            (tensor, piece.start, piece.step, piece.count) for tensor, piece in zip(tensors, self._plan, strict=True)
+        ]
+
+    # --- A thread of ours ---
+
+    def _run(self) -> None:
+        while self._worker() is not None and os.getpid() == self._process:
+            time.sleep(_TICK_SECONDS)
+            with Guard(self._health, "vllm_worker.run", cost=False):
+                self._listen()
+                self._report()
+            for problem in self._health.due():
+                LOGGER.warning("weights are not fingerprinted: %s", problem.message)
+
+    def _listen(self) -> None:
+        now = time.monotonic()
+        asked = [str(line.get("reason")) for line in self._exchange.asked.read_new()]
+        if asked or (now >= self._next_check and not self._wanted):
+            self._next_check = now + _CHECK_SECONDS
+            self._wanted.append(asked[-1] if asked else "check")  # one reading answers all who asked
+        self.due = self._copy is not None or (bool(self._wanted) and self._affordable(now))
+
+    def _affordable(self, now: float) -> bool:
+        """The first answer costs once what libraries need to get going; it is not counted."""
+        if self._once is None:
+            return True
+        return self.spent + time.thread_time() - self._once <= _AT_ONCE + _SHARE * (now - self._started)
+
+    def _report(self) -> None:
+        while self._samples:
+            if self._reporter.take(self._samples.popleft()):
+                self._wanted.append(_AGAIN)
+            elif self._once is None:
+                self._once = self.spent + time.thread_time()
+
+
+class Reporter:
+    """Turns samples into answers: only what was found twice in a row is one."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send = send
+        self._stable: str | None = None
+        self._unsure: tuple[_Sample, Fingerprint] | None = None
+        self._keys: tuple[str, ...] | None = None
+
+    def take(self, sample: _Sample) -> bool:
+        """→ whether the weights have to be read again before anything can be said."""
+        now = _fingerprint(sample)
+        if now.digest == self._stable:
+            self._answer(sample, now)
+            self._unsure = None
+            return False
+        before = self._unsure
+        if before is not None and before[1].digest == now.digest:
+            self._unsure, self._stable = None, now.digest
+            self._answer(replace(sample, began=before[0].began, reason=before[0].reason), now)
+            return False
+        self._unsure = (sample if before is None else replace(sample, reason=before[0].reason), now)
+        return True
+
+    def _answer(self, sample: _Sample, found: Fingerprint) -> None:
+        answer: dict[str, Any] = {
+            "reason": "check" if sample.reason == _AGAIN else sample.reason,
+            "began": sample.began,
+            "ended": sample.ended,
+            "wall": time.time() - time.monotonic(),
+            "machine": machine(),
+            "hashes": found.hashes.tolist(),
+        }
+        if found.keys != self._keys:
+            self._keys = answer["keys"] = found.keys
+        self._send(answer)
+
+
+def _fingerprint(sample: _Sample) -> Fingerprint:
+    """Hashes in the order of the pieces, each in its own dtype."""
+    found = np.zeros(len(sample.pieces), np.uint32)
+    dtypes = np.array([piece.dtype.removeprefix("torch.") for piece in sample.pieces])
+    for dtype in set(dtypes.tolist()):
+        own = dtypes == dtype
+        found[own] = values.hashes(values.rounded(sample.found[own], dtype if dtype in values.DTYPES else "float32"))
+    return Fingerprint(tuple(piece.key for piece in sample.pieces), found)
+
+
+def watch(worker: Any, config: Any) -> None:
+    """Read the weights of `worker`, vLLM's worker in this process, whenever its engine asks."""
+    if not callable(getattr(worker, "execute_model", None)) or hasattr(worker, "logprobe_reader"):
+        return
+    rank = int(getattr(worker, "rank", 0)) % max(config.parallel_config.world_size, 1)
+    reader = WeightReader(worker, Exchange(folder_of(config)), worker_name(config, rank))
+    worker.logprobe_reader = reader
+    worker.execute_model = _read_after(worker.execute_model, reader)
+    if callable(getattr(worker, "sleep", None)):
+        worker.sleep = _settle_before(worker.sleep, reader)
+    if callable(getattr(worker, "compile_or_warm_up_model", None)):
+        worker.compile_or_warm_up_model = _look_after(worker.compile_or_warm_up_model, worker, config, reader)
+    reader.start()
+
+
+def _look_after(original: Callable[..., Any], worker: Any, config: Any, reader: WeightReader) -> Callable[..., Any]:
+    """The last call before requests come: what was chosen for them is known now."""
+
+    def compile_or_warm_up_model(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        reader.describe(lambda: effective(worker, config))
+        return result
+
+    return compile_or_warm_up_model
+
+
+def _read_after(original: Callable[..., Any], reader: WeightReader) -> Callable[..., Any]:
+    def execute_model(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if reader.due:
+            reader.after_step()
+        return result
+
+    return execute_model
+
+
+def _settle_before(original: Callable[..., Any], reader: WeightReader) -> Callable[..., Any]:
+    def sleep(*args: Any, **kwargs: Any) -> Any:
+        reader.settle()
+        return original(*args, **kwargs)
+
+    return sleep

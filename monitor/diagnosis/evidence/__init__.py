@@ -1,0 +1,1 @@
+"""What a diagnosis looks at: read from the store, and computed from what was read."""

@@ -1,0 +1,195 @@
+"""From a store to `Evidence`: everything by stored queries, and one bounded sample of raw tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor.diagnosis.evidence.evidence import (
+    Evidence,
+    Joins,
+    Series,
+    Slice,
+    Slices,
+    VersionConflicts,
+    WeightRecord,
+    Weights,
+    windows,
+)
+from logprobe.monitor.diagnosis.evidence.probes import Probed, Probes
+from logprobe.monitor.diagnosis.evidence.setup import from_documents, parsed
+from logprobe.monitor.diagnosis.evidence.strata import Strata
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens, from_table
+from logprobe.monitor.diagnosis.evidence.weight_readings import Readings, from_rows
+from logprobe.monitor.diagnosis.growth.judging import growth_of
+from logprobe.monitor.metrics.lag import Versions
+from logprobe.monitor.metrics.lag import WeightRecord as Label
+
+SAMPLE_TOKENS: Final = 200_000
+_READ_TOKENS: Final = 2_000_000  # raw tokens of the sampled steps, which are decoded to find the sample
+_FEWEST_STEPS: Final = 8
+_STRATA_STEPS: Final = 400  # that are looked at one by one, besides the beginning and today
+_STRATA: Final = {
+    "sequences": "sequences",
+    "tokens": "n",
+    "sum_k3": "k3",
+    "sum_abs_d": "abs_d",
+    "c_nn": "c_nn",
+    "c_aa": "c_aa",
+    "c_an": "c_an",
+}
+
+
+def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence:
+    """Everything known of a run in a window of steps.
+
+    Args:
+        source: a `Reader` or a `Store`.
+        run: which run.
+        steps: first and last, both included; None: no bound.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    window: dict[str, Any] = {"run": run, "first": steps[0], "last": steps[1]}
+    series = Series(_columns(source.read("diagnosis_steps", **window)))
+    weights = source.read("diagnosis_weights", run=run).to_pylist()
+    configs = source.read("diagnosis_configs", run=run).to_pylist()
+    history = series if steps[0] is None else _history(source, run, series)
+    recorded = _sample(source, run, series, _versions(weights))
+    return Evidence(
+        run=run,
+        series=series,
+        slices=_slices(source.read("diagnosis_slices", **window, steps=None)),
+        joins=_joins(
+            source.read("diagnosis_joins", **window).to_pylist(), source.read("version_conflicts", **window).to_pylist()
+        ),
+        setup=from_documents(configs),
+        weights=Weights(tuple(_weight_record(row) for row in weights)),
+        readings=_readings(source, run),
+        growth=growth_of(source, run, history.step.tolist(), history.k3.tolist()),
+        tokens=None if recorded is None else recorded.valid,
+        recorded=recorded,
+        update=_update(source, **window),
+        history=history,
+        strata=_strata(source, run, history),
+        probes=_probes(source, **window),
+    )
+
+
+def _probes(source: Source, **window: Any) -> Probes:
+    looks = tuple(Probed(**row) for row in source.read("diagnosis_probe", **window).to_pylist())
+    noted = source.read("diagnosis_probe_silence", run=window["run"]).to_pylist()
+    silent = noted and (noted[0]["event"] == "probe_engine" if looks else noted[0]["event"] != "probe_works")
+    return Probes(looks, noted[0]["message"] if silent else None)
+
+
+def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
+    return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
+
+
+def _history(source: Source, run: str, series: Series) -> Series:
+    """All steps up to the end of the window: a run's normal is that of its beginning, wherever the window begins."""
+    if not len(series):
+        return series
+    return Series(_columns(source.read("diagnosis_steps", run=run, first=None, last=int(series.step[-1]))))
+
+
+def _slices(table: pa.Table) -> Slices:
+    return Slices(tuple(Slice(**row) for row in table.drop_columns(["step"]).to_pylist()))
+
+
+def _strata(source: Source, run: str, series: Series) -> Strata | None:
+    """The gap step by step: of the run's beginning, of today, and of steps evenly between; None without any."""
+    measured = series.step[series["n"] > 0]
+    if not len(measured):
+        return None
+    first, now = windows(measured)
+    between = measured[np.linspace(0, len(measured) - 1, min(len(measured), _STRATA_STEPS)).round().astype(np.int64)]
+    steps = np.unique(np.concatenate([first, now, between])).tolist()
+    table = source.read("diagnosis_slices", run=run, first=steps[0], last=steps[-1], steps=steps)
+    return Strata(
+        step=table["step"].to_numpy().astype(np.int64),
+        lag=table["lag"].cast(pa.float64()).fill_null(np.nan).to_numpy(),
+        cached=_code(table["cached"]),
+        in_flight=_code(table["in_flight"]),
+        replica=np.array(table["replica"].to_pylist(), np.object_),
+        **{ours: table[theirs].to_numpy().astype(np.float64) for ours, theirs in _STRATA.items()},
+    )
+
+
+def _code(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """1, 0 and −1 for true, false and null."""
+    codes: NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy()
+    return codes
+
+
+def _update(source: Source, **window: Any) -> dict[int, float]:
+    rows = source.read("diagnosis_update", **window).to_pylist()
+    return {row["step"]: row["k3"] for row in rows}
+
+
+def _joins(rows: list[dict[str, Any]], stated: list[dict[str, Any]]) -> Joins:
+    rows = [row for row in rows if not row["pending"]]
+
+    def count(column: str, **where: Any) -> int:
+        return sum(row[column] for row in rows if all(row[key] == value for key, value in where.items()))
+
+    return Joins(
+        sequences=count("sequences"),
+        tokens=count("tokens"),
+        missing=count("sequences", rollout_source="missing"),
+        missing_tokens=count("tokens", rollout_source="missing"),
+        unaligned=count("sequences", rollout_source="unaligned"),
+        received=count("sequences", rollout_source="received"),
+        seen_by_engine=count("seen_by_engine"),
+        other_ids=count("sequences", token_match=False),
+        other_lengths=count("sequences", length_match=False),
+        received_differs=count("received_differs"),
+        reduced=count("reduced"),
+        versioned=count("versioned"),
+        conflicts=VersionConflicts(**{f.name: stated[0][f.name] for f in fields(VersionConflicts)}) if stated else None,
+    )
+
+
+def _readings(source: Source, run: str) -> Readings:
+    rows = source.read("diagnosis_weight_readings", run=run).to_pylist()
+    if not rows:
+        return Readings()
+    layouts = source.read("diagnosis_weight_layouts", run=run).to_pylist()
+    return from_rows(rows, {row["fingerprint"]: tuple(parsed(row["document"]).get("tensors", ())) for row in layouts})
+
+
+def _weight_record(row: Mapping[str, Any]) -> WeightRecord:
+    return WeightRecord(**{name: value for name, value in row.items() if name != "time"})
+
+
+def _versions(rows: list[dict[str, Any]]) -> Versions:
+    labels = (Label(r["version"], r["step"], r["time"], r["source"]) for r in rows if r["version"] is not None)
+    return Versions.from_records(labels)
+
+
+def _sample(source: Source, run: str, series: Series, versions: Versions) -> Tokens | None:
+    """At most about `SAMPLE_TOKENS` tokens, spread evenly over the window's steps; None: no raw tokens are kept."""
+    steps, parts = _plan(series)
+    if not steps:
+        return None
+    table = source.read("diagnosis_tokens", run=run, steps=steps, parts=parts)
+    return from_table(table, versions) if table.num_rows else None
+
+
+def _plan(series: Series) -> tuple[list[int], int]:
+    """Steps to sample, and into how many parts their sequences are cut, of which one is taken."""
+    tokens = series["n_expected"]
+    if not len(series) or not tokens.sum():
+        return [], 1
+    affordable = max(_FEWEST_STEPS, int(_READ_TOKENS / max(tokens.mean(), 1)))
+    chosen = np.unique(np.linspace(0, len(series) - 1, min(affordable, len(series))).round().astype(np.int64))
+    parts = max(1, round(float(tokens[chosen].sum()) / SAMPLE_TOKENS))
+    return series.step[chosen].tolist(), parts

@@ -1,0 +1,208 @@
+"""A sample of raw tokens as flat arrays: what per-token rules look at.
+
+Dimensions: ``_N`` tokens, ``_M`` tokens of the stored rows, masked-out ones included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logprobe.monitor.diagnosis.evidence.contexts import Places, contexts
+from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, clustered
+from logprobe.monitor.metrics.lag import Versions
+from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
+
+Codes = NDArray[np.intp]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokens under the mask, in the order of their sequences; arrays [N]. Codes are −1 where unknown.
+
+    Attributes:
+        step: optimizer step.
+        sequence: number of the sequence, without gaps in the whole sample.
+        place: how many tokens under the mask stand before it in its sequence.
+        last: whether it is the last one under the mask.
+        turn_start: whether it is the first after tokens that are masked out (tool output).
+        token_id: as the trainer has it.
+        r: rollout log-prob; NaN where missing.
+        t: trainer log-prob; NaN where missing.
+        d: log-ratio t − r, from which rules may have taken what is explained; NaN where either is missing.
+        broken: whether it is left out of every mean.
+        entropy: as the trainer reported; NaN where it did not.
+        advantage: likewise.
+        lag: trainer's version − the token's; NaN where unknown.
+        version: code of the token's weight version.
+        replica: code.
+        cached: 1 the request had cached prompt tokens, 0 not.
+        context: code of the prompt: samples that share it have the same one.
+        sampling: code of the sampling params.
+        length_stop: whether the engine stopped at the token limit.
+    """
+
+    step: NDArray[np.int64]
+    sequence: Codes
+    place: Codes
+    last: Bools
+    turn_start: Bools
+    token_id: Codes
+    r: Floats
+    t: Floats
+    d: Floats
+    broken: Bools
+    entropy: Floats
+    advantage: Floats
+    lag: Floats
+    version: Codes
+    replica: Codes
+    cached: Codes
+    context: Codes
+    sampling: Codes
+    length_stop: Bools
+
+    def __len__(self) -> int:
+        return len(self.d)
+
+    def where(self, keep_N: Bools) -> Tokens:
+        """Some of the tokens."""
+        if keep_N.all():
+            return self
+        return Tokens(**{f.name: getattr(self, f.name)[keep_N] for f in dataclasses.fields(self)})
+
+    def with_d(self, d_N: Floats) -> Tokens:
+        """The same tokens with what is left of their log-ratio."""
+        return dataclasses.replace(self, d=d_N)
+
+    @cached_property
+    def valid(self) -> Tokens:
+        """Those with a log-ratio that can be used."""
+        return self.where(np.isfinite(self.d) & ~self.broken)
+
+    @cached_property
+    def fresh(self) -> Tokens:
+        """Those that are not known to come from weights older than the trainer's."""
+        return self.where(~(self.lag > 0))
+
+    @cached_property
+    def parent(self) -> Codes:
+        """Code of each token's context [N]; −1 where nobody shares it."""
+        return contexts(Places(self.context, self.version, self.step, self.sequence, self.place, self.token_id))
+
+    @cached_property
+    def repeated(self) -> Tokens:
+        """Those whose context is shared, with its code."""
+        shared = self.parent >= 0
+        some = self.where(shared)
+        some.__dict__["parent"] = self.parent[shared]
+        return some
+
+    @cached_property
+    def abs_d(self) -> Mean:
+        """Mean |d|."""
+        return clustered(np.abs(self.d), self.sequence)
+
+    @cached_property
+    def k3(self) -> Floats:
+        """Each token's K3 [N], from what is left of d."""
+        return np.expm1(np.clip(self.d, -CLAMP, CLAMP)) - self.d
+
+    @cached_property
+    def ratio(self) -> Mean:
+        """Mean of ρ − 1: 0 when r is the distribution sampled from."""
+        return clustered(exp_clamped(self.d) - 1, self.sequence)
+
+    @cached_property
+    def inverse_ratio(self) -> Mean:
+        """Mean of 1/ρ − 1: 0 when t is the distribution sampled from."""
+        return clustered(exp_clamped(-self.d) - 1, self.sequence)
+
+    def of_replica(self, code: int) -> Tokens:
+        """Those of one replica."""
+        return self.where(self.replica == code)
+
+
+def from_table(table: pa.Table, versions: Versions) -> Tokens:
+    """Rows of ``diagnosis_tokens`` as arrays.
+
+    Args:
+        table: tokens in the order of their sequences, masked-out ones included.
+        versions: what is known of weight versions.
+    """
+    mask_M = _bools(table["mask"])
+    sequence_M = _sequences(table)
+    first_M = np.diff(sequence_M, prepend=-1) > 0
+    start_M = mask_M & ~first_M & ~np.roll(mask_M, 1)
+    rank_M: Codes = np.cumsum(mask_M) - mask_M
+    begins = np.flatnonzero(first_M)
+    place_M: Codes = rank_M - (rank_M[begins][sequence_M] if len(begins) else rank_M)
+    counts = np.bincount(sequence_M, mask_M, minlength=len(begins)) if len(begins) else np.zeros(0)
+    last_M = mask_M & (place_M == counts[sequence_M] - 1) if len(begins) else mask_M
+    r_M, t_M = _floats(table["r"]), _floats(table["t"])
+    lags = versions.lags(_strings(table["trainer_weight_version"]), _strings(table["weight_version"]))
+    context = pc.if_else(table["prompt_hash"].is_valid(), table["prompt_hash"], table["group_id"])
+    everything = Tokens(
+        step=table["step"].to_numpy().astype(np.int64),
+        sequence=sequence_M,
+        place=place_M.astype(np.intp),
+        last=last_M,
+        turn_start=start_M,
+        token_id=table["token_id"].to_numpy().astype(np.intp),
+        r=r_M,
+        t=t_M,
+        d=t_M - r_M,
+        broken=table["broken"].is_valid().to_numpy(),
+        entropy=_floats(table["entropy"]),
+        advantage=_floats(table["advantage"]),
+        lag=lags["versions"],
+        version=_codes(table["weight_version"]),
+        replica=_codes(table["replica"]),
+        cached=_cached(table["cached_prefix_tokens"]),
+        context=_codes(context),
+        sampling=_codes(table["sampling_id"]),
+        length_stop=_bools(pc.equal(table["finish_reason"], "length")),
+    )
+    return everything.where(mask_M)
+
+
+def _sequences(table: pa.Table) -> Codes:
+    """Number of each row's sequence: a new one starts where segment, row or step changes."""
+    if not table.num_rows:
+        return np.empty(0, np.intp)
+    segment, row = _codes(table["segment_id"]), table["row"].to_numpy()
+    changed = np.r_[False, (np.diff(segment) != 0) | (np.diff(row) != 0)]
+    return np.cumsum(changed).astype(np.intp)
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    return column.cast(pa.float64()).fill_null(np.nan).to_numpy()  # type: ignore[no-any-return]
+
+
+def _bools(column: pa.ChunkedArray) -> Bools:
+    return column.fill_null(False).to_numpy().astype(np.bool_)  # type: ignore[no-any-return]
+
+
+def _strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string())
+
+
+def _cached(column: pa.ChunkedArray) -> Codes:
+    return pc.if_else(column.is_valid(), pc.greater(column, 0).cast(pa.int64()), -1).to_numpy().astype(np.intp)  # type: ignore[no-any-return]
+
+
+def _codes(column: pa.ChunkedArray) -> Codes:
+    """Place of each value among the column's, −1 for null."""
+    values: Any = pc.unique(column).drop_null()
+    if not len(values):
+        return np.full(len(column), -1, np.intp)
+    codes: Codes = pc.index_in(column, value_set=values).fill_null(-1).to_numpy().astype(np.intp)
+    return codes

@@ -1,0 +1,208 @@
+"""The growth of a run's K3, judged once: each complete step when the alerts first look at it, kept in the table ``step_growth``.
+
+Alerts read what is kept of each step; the diagnosis and comparisons go on from the newest. A step that was computed again with another
+value, a configuration change that was recorded late, and another rule make the run be judged all over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from logprobe.monitor.diagnosis.growth.onset import Tracker, judge
+from logprobe.monitor.diagnosis.growth.rule import RULE
+from logprobe.monitor.diagnosis.result import Growth, Verdict
+
+if TYPE_CHECKING:  # pages read growth, and load no database
+    from logprobe.monitor.store.store import Store
+
+_GROWN: Final = ("growing", "critical")
+_RULE: Final = sha256(repr(RULE).encode()).hexdigest()[:16]
+_KEPT: Final = pa.schema({
+    "run": pa.string(), "step": pa.int64(), "value": pa.float64(), "verdict": pa.string(), "baseline": pa.float64(), "ratio": pa.float64(),
+    "since_step": pa.int64(), "doubling_steps": pa.float64(), "reasons": pa.list_(pa.string()),
+})  # fmt: skip
+_STATES: Final = pa.schema({
+    "run": pa.string(), "step": pa.int64(), "revision": pa.int64(), "rule": pa.string(), "changes": pa.list_(pa.int64()), "state": pa.string(),
+})  # fmt: skip
+_NONE: Final = -(1 << 62)  # before every step
+
+
+class Source(Protocol):
+    """A `Reader` or a `Store`."""
+
+    def read(self, name: str, /, **params: object) -> pa.Table:
+        """Rows of a stored query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the rule says at a step.
+
+    Attributes:
+        step: which one.
+        verdict: as of it.
+        baseline: K3 of the run's own normal; None: not set yet.
+        ratio: recent median over the baseline; None: not known.
+        since_step: where growth began; None unless growing or critical.
+        doubling_steps: in which K3 doubles; None: it does not, or that is not known.
+        reasons: in words; empty unless growing or critical.
+    """
+
+    step: int
+    verdict: Verdict
+    baseline: float | None = None
+    ratio: float | None = None
+    since_step: int | None = None
+    doubling_steps: float | None = None
+    reasons: Sequence[str] = ()
+
+
+def take(tracker: Tracker, step: int, value: float | None) -> Judged:
+    """The judgement of the next step of a run."""
+    point = tracker.add(step, value)
+    if point.verdict not in _GROWN:
+        return Judged(step, point.verdict, point.baseline, point.short_ratio)
+    grown = tracker.verdict()  # costs a regression
+    return Judged(
+        step, point.verdict, point.baseline, point.short_ratio, grown.since_step, grown.doubling_steps, grown.reasons
+    )
+
+
+def judged(
+    source: Source, spans: Mapping[str, tuple[int, int]], *, keep: Store | None = None
+) -> dict[str, dict[int, Judged]]:
+    """The judgements of some steps of runs, by run and step.
+
+    Args:
+        source: where steps and earlier judgements are read.
+        spans: first and last step by run; all up to the last are complete.
+        keep: where to keep what is judged now; by one thread at a time. None: nowhere.
+
+    Raises `StoreError` and `QueryError`.
+    """
+    found: dict[str, dict[int, Judged]] = {run: {} for run in spans}
+    if not spans:
+        return found
+    begun = _begun(source, list(spans))
+    kept = {
+        run: (first, min(last, begun[run].last)) for run, (first, last) in spans.items() if begun[run].last >= first
+    }
+    for row in source.read("growth_window", **_columns(kept)).to_pylist() if kept else ():
+        of_run = found[row.pop("run")]
+        of_run[row["step"]] = Judged(**row)
+    ahead = {run: (begun[run].last + 1, last) for run, (_, last) in spans.items() if begun[run].last < last}
+    for run, judgements in _go_on(source, begun, ahead, keep).items():
+        found[run] |= {each.step: each for each in judgements if each.step >= spans[run][0]}
+    return found
+
+
+def growth_of(
+    source: Source,
+    run: str,
+    steps: Sequence[int],
+    values: Iterable[float | None],
+) -> Growth:
+    """The verdict on K3 by the run's own past.
+
+    Args:
+        source: where earlier judgements and the configuration changes of `run` are read; the baseline starts over at each.
+        run: which run.
+        steps: its steps from the first on, ascending.
+        values: K3 of the pair `backend` at each; None or NaN where it was not measured.
+    """
+    known = [value if value is not None and math.isfinite(value) else None for value in values]
+    begun = _begun(source, [run])[run]
+    if begun.last == _NONE or not steps or begun.last > steps[-1]:
+        return judge(steps, known, config_changes=begun.changes)
+    ahead = [at for at, step in enumerate(steps) if step > begun.last]
+    begun.tracker.follow([steps[at] for at in ahead], [known[at] for at in ahead], begun.changes_ahead)
+    return begun.tracker.verdict()
+
+
+@dataclass(slots=True)
+class _Begun:
+    """From where a run's judgement goes on: `last` is the last step that was judged; `changes`: of its configuration.
+
+    `revision`: of the newest computed step when this was read. What is computed later is looked at the next time, new or not.
+    """
+
+    tracker: Tracker
+    last: int
+    revision: int
+    changes: Sequence[int]
+
+    @property
+    def changes_ahead(self) -> list[int]:
+        return [change for change in self.changes if change > self.last]
+
+
+def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
+    rows = source.read("growth_states", runs=runs).to_pylist()
+    touched = {row["run"]: (row["first_touched"], row["step"]) for row in rows if row["first_touched"] is not None}
+    changed = set(source.read("growth_changed", **_columns(touched))["run"].to_pylist()) if touched else set()
+    found = {}
+    for row in rows:
+        changes: list[int] = []
+        if row["configs"] > 1:  # reading them looks at every sequence
+            changes = source.read("diagnosis_config_changes", run=row["run"])["step"].to_pylist()
+        stands = row["step"] is not None and row["rule"] == _RULE and row["run"] not in changed
+        if stands and row["changes"] == [change for change in changes if change <= row["step"]]:
+            tracker = Tracker(RULE, json.loads(row["state"]))
+            found[row["run"]] = _Begun(tracker, row["step"], row["newest"], changes)
+        else:
+            found[row["run"]] = _Begun(Tracker(RULE), _NONE, row["newest"], changes)
+    return found
+
+
+def _columns(spans: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+    """The parameters of a statement about a span of steps of each of several runs."""
+    return {
+        "runs": list(spans),
+        "first": [first for first, _ in spans.values()],
+        "last": [last for _, last in spans.values()],
+    }
+
+
+def _go_on(
+    source: Source, begun: Mapping[str, _Begun], spans: Mapping[str, tuple[int, int]], keep: Store | None
+) -> dict[str, list[Judged]]:
+    """Judges the steps of some runs that were not judged yet."""
+    if not spans:
+        return {}
+    found: dict[str, list[Judged]] = {run: [] for run in spans}
+    kept = []
+    for row in source.read("growth_values", **_columns(spans)).to_pylist():
+        run, of_run = row["run"], begun[row["run"]]
+        while (ahead := of_run.changes_ahead) and ahead[0] <= row["step"]:
+            of_run.tracker.recalibrate()
+            of_run.last = ahead[0]
+        each = take(of_run.tracker, row["step"], row["value"])
+        of_run.last = each.step
+        found[run].append(each)
+        kept.append({"run": run, "value": row["value"], **asdict(each)})
+    if keep is not None and kept:
+        states = [_state(run, begun[run]) for run, judgements in found.items() if judgements]
+        with keep.transaction() as cursor:
+            keep.execute(cursor, "growth_write", pa.Table.from_pylist(kept, _KEPT))
+            keep.execute(cursor, "growth_advance", pa.Table.from_pylist(states, _STATES))
+    return found
+
+
+def _state(run: str, begun: _Begun) -> dict[str, Any]:
+    changes = [change for change in begun.changes if change <= begun.last]
+    state = json.dumps(begun.tracker.state())
+    return {
+        "run": run,
+        "step": begun.last,
+        "revision": begun.revision,
+        "rule": _RULE,
+        "changes": changes,
+        "state": state,
+    }

@@ -1,0 +1,299 @@
+"""Is K3 growing, since which step, and how fast? A rule over a run's own past, as pure functions of steps and values.
+
+The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration, frozen after them. Growth
+is a recent median that stays above multiples of it (see `GrowthRule`). All windows count measured steps; a step without a value fills
+none. The rule only sees change: a run that is wrong from its first step on is healthy by its own standard, and what says so are the
+causes and the absolute bands of the diagnosis.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.growth.rule import RULE, GrowthRule, Threshold
+from logprobe.monitor.diagnosis.growth.trend import bend, theil_sen
+from logprobe.monitor.diagnosis.result import Growth, Verdict
+
+_BLOCKS: Final = 80  # kept: how far back an onset is looked for
+_TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
+_FEWEST_BLOCKS: Final = 4  # for a trend
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The verdict at one step. `value` and `baseline` in K3; ratios are recent medians over the baseline; None: not known."""
+
+    step: int
+    value: float | None
+    baseline: float | None
+    short_ratio: float | None
+    long_ratio: float | None
+    verdict: Verdict
+    since_step: int | None
+
+
+def judge(
+    steps: Sequence[int],
+    values: Sequence[float | None],
+    *,
+    config_changes: Collection[int] = (),
+    rule: GrowthRule = RULE,
+) -> Growth:
+    """The verdict on K3 over a run.
+
+    Args:
+        steps: any order; of a step that comes twice the later value counts.
+        values: K3 of each step; None or NaN where it was not measured.
+        config_changes: steps from which on another configuration was declared; the baseline starts over there.
+        rule: windows and thresholds.
+    """
+    tracker = Tracker(rule)
+    series = sorted(dict(zip(steps, values, strict=True)).items())
+    tracker.follow([step for step, _ in series], [value for _, value in series], sorted(config_changes))
+    return tracker.verdict()
+
+
+@dataclass(slots=True)
+class _Latch:
+    """Whether a threshold is raised, and for how many steps in a row the opposite has been true."""
+
+    raised: bool = False
+    streak: int = 0
+
+    def update(self, threshold: Threshold, *, exceeded: bool, calm: bool) -> None:
+        turning = calm if self.raised else exceeded
+        self.streak = self.streak + 1 if turning else 0
+        if self.streak >= (threshold.clear_steps if self.raised else threshold.confirm):
+            self.raised, self.streak = not self.raised, 0
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Everything a tracker knows, as plain data; values are log K3."""
+
+    last: int | None = None  # newest step, measured or not
+    count: int = 0  # measured steps of this configuration
+    unmeasured: int = 0  # steps in a row without a value
+    recent: list[tuple[int, float]] = field(default_factory=list)
+    blocks: list[tuple[int, float]] = field(default_factory=list)  # first step and median
+    baseline: float | None = None
+    growing: _Latch = field(default_factory=_Latch)
+    critical: _Latch = field(default_factory=_Latch)
+    since: int | None = None
+
+
+class Tracker:
+    """The rule, step by step. Not to be shared between threads."""
+
+    def __init__(self, rule: GrowthRule = RULE, state: Mapping[str, Any] | None = None) -> None:
+        """`state`: what an earlier tracker with the same rule had in its `state`; None: a new run."""
+        self._rule = rule
+        self._memory = _restored(state) if state else _Memory()
+        self._longest = max(rule.growing.short, rule.growing.long, rule.critical.short, rule.critical.long)
+
+    def state(self) -> dict[str, Any]:
+        """What `Tracker` needs to go on later, in JSON's types; a few kilobytes, however long the run."""
+        memory = self._memory
+        return {
+            "last": memory.last,
+            "count": memory.count,
+            "unmeasured": memory.unmeasured,
+            "recent": [list(entry) for entry in memory.recent],
+            "blocks": [list(entry) for entry in memory.blocks],
+            "baseline": memory.baseline,
+            "growing": [memory.growing.raised, memory.growing.streak],
+            "critical": [memory.critical.raised, memory.critical.streak],
+            "since": memory.since,
+        }
+
+    def recalibrate(self) -> None:
+        """The configuration was changed on purpose: from the next step on the run has a new normal."""
+        self._memory = _Memory(last=self._memory.last)
+
+    def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[int]) -> None:
+        """Takes the next steps, ascending; `changes`: steps to come, ascending, from which on another configuration was declared."""
+        ahead = deque(changes)
+        for step, value in zip(steps, values, strict=True):
+            if ahead and ahead[0] <= step:
+                while ahead and ahead[0] <= step:
+                    ahead.popleft()
+                self.recalibrate()
+            self._take(step, value)
+
+    def add(self, step: int, value: float | None) -> Point:
+        """Takes the next step and judges.
+
+        A step that is not newer than the last is a correction: it replaces the value of that step where the windows still hold it,
+        and the verdict is judged again with the next new step. None, NaN, infinite and clearly negative values count as not
+        measured; zero counts as the floor.
+        """
+        self._take(step, value)
+        return self._point(step, value)
+
+    def _take(self, step: int, value: float | None) -> None:
+        known = self._log(value)
+        if self._memory.last is not None and step <= self._memory.last:
+            self._correct(step, known)
+        else:
+            self._memory.last = step
+            self._advance(step, known)
+
+    def verdict(self) -> Growth:
+        """The verdict as of the last step, with the doubling time."""
+        state = self._state()
+        doubling, interval = self._doubling() if state in {"growing", "critical"} else (None, None)
+        return Growth(
+            verdict=state,
+            since_step=self._memory.since,
+            baseline=_exp(self._memory.baseline),
+            ratio=self._ratio(self._rule.growing.short),
+            doubling_steps=doubling,
+            doubling_interval=interval,
+            reasons=self._reasons(state, interval),
+        )
+
+    def _log(self, value: float | None) -> float | None:
+        if value is None or not math.isfinite(value) or value < -self._rule.floor:
+            return None
+        return math.log(max(value, self._rule.floor))
+
+    def _correct(self, step: int, known: float | None) -> None:
+        recent = self._memory.recent
+        place = bisect_left(recent, (step, -math.inf))
+        if known is not None and place < len(recent) and recent[place][0] == step:
+            recent[place] = (step, known)
+
+    def _advance(self, step: int, known: float | None) -> None:
+        memory, rule = self._memory, self._rule
+        if known is None:
+            memory.unmeasured += 1
+            if memory.unmeasured >= rule.blind:  # what is old must not be judged together with what comes
+                count = 0 if memory.baseline is None else memory.count
+                self._memory = _Memory(memory.last, count, memory.unmeasured, baseline=memory.baseline)
+            return
+        memory.unmeasured = 0
+        memory.count += 1
+        memory.recent = [*memory.recent, (step, known)][-self._longest :]
+        self._close_block()
+        self._update()
+
+    def _close_block(self) -> None:
+        memory, rule = self._memory, self._rule
+        of_block = memory.recent[-rule.block :]
+        if memory.count % rule.block or len(of_block) < rule.block:
+            return
+        memory.blocks.append((of_block[0][0], median(value for _, value in of_block)))
+        if memory.baseline is None:
+            self._calibrate()
+        memory.blocks = memory.blocks[-max(_BLOCKS, rule.calibrate_to // rule.block) :]
+
+    def _calibrate(self) -> None:
+        """Freezes the baseline at its time, or before a rise that is critical already would become part of it."""
+        memory, rule = self._memory, self._rule
+        normal = [value for _, value in memory.blocks[rule.calibrate_from // rule.block :]]
+        if memory.count >= rule.calibrate_to:
+            memory.baseline = self._quantile(normal)
+        elif len(before := normal[: -self._longest // rule.block]) >= _FEWEST_BLOCKS:
+            memory.baseline = self._quantile(before)
+            if not self._exceeds(rule.critical):
+                memory.baseline = None
+
+    def _quantile(self, values: Sequence[float]) -> float:
+        return float(np.quantile(values, self._rule.quantile))
+
+    def _update(self) -> None:
+        memory = self._memory
+        before = memory.growing.raised or memory.critical.raised
+        for threshold, latch in ((self._rule.growing, memory.growing), (self._rule.critical, memory.critical)):
+            short = self._ratio(threshold.short)
+            if short is not None:
+                latch.update(threshold, exceeded=self._exceeds(threshold), calm=short < threshold.clear_ratio)
+        after = memory.growing.raised or memory.critical.raised
+        if before != after:
+            memory.since = bend(memory.blocks) if after else None
+
+    def _exceeds(self, threshold: Threshold) -> bool:
+        short, long = self._ratio(threshold.short), self._ratio(threshold.long)
+        return (short or 0.0) > threshold.short_ratio and (long or 0.0) > threshold.long_ratio
+
+    def _ratio(self, window: int) -> float | None:
+        """Median of the last `window` measured steps over the baseline; None without a baseline or so many steps."""
+        memory = self._memory
+        if memory.baseline is None or len(memory.recent) < window:
+            return None
+        return math.exp(median(value for _, value in memory.recent[-window:]) - memory.baseline)
+
+    def _state(self) -> Verdict:
+        memory = self._memory
+        if memory.last is None or memory.unmeasured >= self._rule.blind:
+            return "no_data"
+        if self._ratio(self._longest) is None:
+            return "calibrating" if memory.count else "no_data"
+        if memory.critical.raised:
+            return "critical"
+        return "growing" if memory.growing.raised else "healthy"
+
+    def _point(self, step: int, value: float | None) -> Point:
+        rule = self._rule.growing
+        return Point(
+            step=step,
+            value=value,
+            baseline=_exp(self._memory.baseline),
+            short_ratio=self._ratio(rule.short),
+            long_ratio=self._ratio(rule.long),
+            verdict=self._state(),
+            since_step=self._memory.since,
+        )
+
+    def _doubling(self) -> tuple[float | None, tuple[float, float | None] | None]:
+        """Steps in which K3 doubles, by the blocks since the onset, and the interval."""
+        since = self._memory.since or 0
+        blocks = [block for block in self._memory.blocks if block[0] >= since][-_TREND_BLOCKS:]
+        slope = theil_sen(*zip(*blocks, strict=True)) if len(blocks) >= _FEWEST_BLOCKS else None
+        if slope is None or slope.value <= 0:
+            return None, None
+        fastest = math.log(2) / slope.high
+        if slope.low <= 0:
+            return None, (fastest, None)
+        return math.log(2) / slope.value, (fastest, math.log(2) / slope.low)
+
+    def _reasons(self, state: Verdict, interval: tuple[float, float | None] | None) -> tuple[str, ...]:
+        memory, rule = self._memory, self._rule
+        if state == "no_data":
+            silent = f"K3 was not measured in the last {memory.unmeasured} steps"
+            return (silent if memory.unmeasured else "no step has K3",)
+        if state == "calibrating":
+            return (f"{memory.count} of the {rule.calibrate_to} measured steps that set the baseline",)
+        ratio = self._ratio(rule.growing.short)
+        words = f"median K3 of the last {rule.growing.short} steps is {ratio:.2g} times the run's baseline"
+        if state == "healthy":
+            return (words,)
+        return (words, f"growth began at about step {memory.since}", _pace(interval))
+
+
+def _pace(interval: tuple[float, float | None] | None) -> str:
+    if interval is None:
+        return "it has stopped growing, and has not come back"
+    if interval[1] is None:
+        return "its current pace is within noise"
+    return f"it doubles every {interval[0]:.0f} to {interval[1]:.0f} steps"
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)
+
+
+def _restored(state: Mapping[str, Any]) -> _Memory:
+    memory = _Memory(**state)
+    memory.recent = [(int(step), float(value)) for step, value in state["recent"]]
+    memory.blocks = [(int(step), float(value)) for step, value in state["blocks"]]
+    memory.growing, memory.critical = _Latch(*state["growing"]), _Latch(*state["critical"])
+    return memory

@@ -1,0 +1,247 @@
+"""Parity: is a run set up as its reference, and does it behave like it?
+
+    parity = compare(reader, "v1", reference="v0")             # against a run of the same home
+    parity = compare(reader, "v1", recipe=parity_recipe.shipped())   # against a recipe alone
+
+Against a run, a requirement of the recipe that neither of them meets is no difference; what the reference does better is. Settings that
+parity does not depend on are listed where they differ, and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
+from logprobe.monitor.diagnosis.parity.facts import Facts, facts_of
+from logprobe.monitor.diagnosis.parity.recipe import Outcome, Recipe, Requirement
+from logprobe.monitor.diagnosis.parity.trajectories import Trajectory, Trend, follow
+from logprobe.monitor.diagnosis.parity_defaults import provenance
+from logprobe.monitor.diagnosis.result import Layer
+
+Verdict: TypeAlias = Literal["at_parity", "not_at_parity", "unknown"]
+
+_SHOWN: Final = 3  # settings of a check, in a reason
+# Names, places and sizes of a run that say nothing of what its engine computes.
+_PERSONAL: Final = (
+    "engine.model", "engine.tokenizer", "config.model_config.model", "config.model_config.tokenizer",
+    "config.model_config.served_model_name", "trainer.scenario.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One fact on both sides: whether it is known, its value, and whether somebody set it (None: no setting of vLLM's)."""
+
+    fact: str
+    known: bool
+    value: Any
+    provenance: str | None
+    reference_known: bool = False
+    reference: Any = None
+    reference_provenance: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The value for people."""
+        return _words(self.value, known=self.known)
+
+    @property
+    def reference_words(self) -> str:
+        """The reference's value for people."""
+        return _words(self.reference, known=self.reference_known)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One requirement of the recipe, or one fact that must be the same, with what is expected and the settings it was judged by."""
+
+    name: str
+    layer: Layer | None
+    expected: str
+    outcome: Outcome
+    reference: Outcome | None
+    why: str
+    fix: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it means for parity."""
+        if self.outcome in {"met", self.reference}:
+            return "at_parity"
+        return "unknown" if self.outcome == "unknown" else "not_at_parity"
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """The comparison of a run with its reference.
+
+    Attributes:
+        run: which run.
+        reference: the reference run, or the name of the recipe.
+        verdict: not at parity when any check or trajectory says so; unknown when any is unknown and none says so.
+        reasons: why not, most relevant first; empty at parity.
+        checks: requirements, then facts that must be the same, in the recipe's order.
+        trajectories: of metrics; empty without a reference run.
+        differences: other differing settings.
+    """
+
+    run: str
+    reference: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    checks: tuple[Check, ...]
+    trajectories: tuple[Trajectory, ...]
+    differences: tuple[Setting, ...]
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form: what ``logprobe parity --json`` prints."""
+        checks = [{**asdict(check), "verdict": check.verdict} for check in self.checks]
+        return {**asdict(self), "checks": checks}
+
+
+def compare(
+    source: Source, run: str, *, reference: str | None = None, recipe: Recipe | None = None, name: str = "recipe"
+) -> Parity:
+    """Compares a run with a reference run, with a recipe, or with both.
+
+    Args:
+        source: a `Reader` or a `Store`.
+        run: which run.
+        reference: a run of the same home; None: the recipe alone.
+        recipe: None: the shipped one.
+        name: what the recipe is called in the result.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    recipe = recipe or parity_recipe.shipped()
+    ours = facts_of(source, run)
+    theirs = None if reference is None else facts_of(source, reference)
+    checks = (*_requirements(recipe, ours, theirs), *_same(recipe, ours, theirs))
+    trajectories = tuple(_trajectories(source, recipe, run, reference)) if reference is not None else ()
+    verdict, reasons = _verdict(checks, trajectories)
+    differences = tuple(_differences(recipe, ours, theirs)) if theirs is not None else ()
+    return Parity(run, reference or name, verdict, reasons, checks, trajectories, differences)
+
+
+def _requirements(recipe: Recipe, ours: Facts, theirs: Facts | None) -> Iterable[Check]:
+    for item in recipe.requirements:
+        reference = None if theirs is None else item.outcome(theirs)
+        yield Check(
+            item.name,
+            item.layer,
+            item.words,
+            item.outcome(ours),
+            reference,
+            item.why,
+            item.fix,
+            _shown(item, ours, theirs),
+        )
+
+
+def _shown(item: Requirement, ours: Facts, theirs: Facts | None) -> tuple[Setting, ...]:
+    return tuple(_setting(fact, ours, theirs) for fact in item.facts)
+
+
+def _same(recipe: Recipe, ours: Facts, theirs: Facts | None) -> Iterable[Check]:
+    for fact in recipe.same if theirs is not None else ():
+        setting = _setting(fact, ours, theirs)
+        equal: Outcome = "met" if setting.value == setting.reference else "violated"
+        known = setting.known and setting.reference_known
+        reference: Outcome = "met" if setting.known or setting.reference_known else "unknown"
+        yield Check(
+            name=f"{fact} as the reference",
+            layer=None,
+            expected=setting.reference_words,
+            outcome=equal if known else "unknown",
+            reference=reference,
+            why="it decides what the engine computes",
+            fix=f"{fact} = {setting.reference_words}",
+            settings=(setting,),
+        )
+
+
+def _setting(fact: str, ours: Facts, theirs: Facts | None) -> Setting:
+    return Setting(fact, *_side(fact, ours), *_side(fact, theirs or {}))
+
+
+def _side(fact: str, facts: Facts) -> tuple[bool, Any, str | None]:
+    value = _values(fact, facts)
+    return fact in facts, value, provenance(fact, value, _version(facts), _given(facts)) if fact in facts else None
+
+
+def _given(facts: Facts) -> frozenset[str] | None:
+    """Arguments that the engine was started with; None: not recorded. Every engine is given a model."""
+    return frozenset(name.removeprefix("arguments.") for name in facts if name.startswith("arguments.")) or None
+
+
+def _values(fact: str, facts: Facts) -> Any:
+    """The one value, or a list of them, in an order of their own, where there are several; None: not known, or null."""
+    values = facts.get(fact, (None,))
+    return values[0] if len(values) == 1 else sorted(values, key=repr)
+
+
+def _version(facts: Facts) -> str | None:
+    version = _values("versions.vllm", facts)
+    return version if isinstance(version, str) else None
+
+
+def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> Iterable[Trajectory]:
+    metrics = [band.metric for band in recipe.trajectories]
+    ours, theirs = trends(source, run, metrics), trends(source, reference, metrics)
+    for band in recipe.trajectories:
+        yield follow(band, ours.get(band.metric, {}), theirs.get(band.metric, {}))
+
+
+def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Trend]:
+    """What was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
+    found: dict[str, dict[int, float]] = {}
+    rows = source.read("app_points", run=run, since=-1, metrics=list(metrics))
+    columns = (rows[name].to_pylist() for name in ("metric", "step", "value"))
+    for metric, step, value in zip(*columns, strict=True):
+        found.setdefault(metric, {})[step] = value
+    return found
+
+
+def differing(recipe: Recipe, ours: Facts, theirs: Facts) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
+    """Settings that are not the same on both sides: those that `recipe` looks at, in its order, and the others."""
+    relevant = (_setting(fact, ours, theirs) for fact in recipe.relevant if ours.get(fact) != theirs.get(fact))
+    return tuple(relevant), tuple(_differences(recipe, ours, theirs))
+
+
+def _verdict(checks: tuple[Check, ...], trajectories: tuple[Trajectory, ...]) -> tuple[Verdict, tuple[str, ...]]:
+    worst = [check for check in checks if check.verdict == "not_at_parity"]
+    open_ = [check for check in checks if check.verdict == "unknown"]
+    left = [trajectory.reason for trajectory in trajectories if trajectory.verdict == "leaves"]
+    if worst or left:
+        return "not_at_parity", (*map(_reason, worst), *left)
+    silent = [f"{item.label}: {item.reason}" for item in trajectories if item.verdict == "unknown"]
+    if open_ or (silent and len(silent) == len(trajectories)):
+        return "unknown", (*(f"unknown: {_reason(check)}" for check in open_), *silent)
+    return "at_parity", ()
+
+
+def _reason(check: Check) -> str:
+    shown = [f"{item.fact} = {item.words}" for item in check.settings[:_SHOWN]]
+    return f"{check.name}: {', '.join(shown)}{', …' if len(check.settings) > _SHOWN else ''}"
+
+
+def _words(value: Any, *, known: bool) -> str:
+    if not known:
+        return "not recorded"
+    if isinstance(value, list):
+        return ", ".join(_words(item, known=True) for item in value)
+    return parity_recipe.spoken(value)
+
+
+def _differences(recipe: Recipe, ours: Facts, theirs: Facts) -> Iterable[Setting]:
+    """What else differs; the engine's own name of a setting that parity looks at is left out with it."""
+    looked_at = {fact.rpartition(".")[2] for fact in recipe.relevant}
+    for fact in sorted({*ours, *theirs} - {*recipe.relevant}):
+        twice = fact.startswith("config.") and fact.rpartition(".")[2] in looked_at
+        if ours.get(fact) != theirs.get(fact) and not twice and not fact.startswith(_PERSONAL):
+            yield _setting(fact, ours, theirs)

@@ -1,0 +1,163 @@
+"""A parity recipe: requirements on facts of a run, read from YAML. ``parity.yaml`` beside this file is the shipped one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits, yaml_text
+from logprobe.monitor.diagnosis.parity.facts import Facts
+from logprobe.monitor.diagnosis.result import Layer
+
+Outcome: TypeAlias = Literal["met", "violated", "unknown"]
+
+_SAME: Final = "same"  # in an alternative: facts that must agree with each other
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Requirement(_Part):
+    """One thing that must hold: one alternative of `any`, with all its facts."""
+
+    name: str
+    layer: Layer
+    any: tuple[dict[str, Any], ...] = Field(min_length=1)
+    why: str
+    fix: str
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Names of all facts it looks at, in the order in which they are written."""
+        names: dict[str, None] = {}
+        for alternative in self.any:
+            for name, wanted in alternative.items():
+                names.update(dict.fromkeys(wanted if name == _SAME else [name]))
+        return tuple(names)
+
+    @property
+    def words(self) -> str:
+        """What has to hold, for people."""
+        return "; or ".join(_words(alternative) for alternative in self.any)
+
+    def outcome(self, facts: Facts) -> Outcome:
+        """Whether it holds; unknown where a fact that could decide it is not known."""
+        outcomes = [_alternative(alternative, facts) for alternative in self.any]
+        return next((outcome for outcome in ("met", "unknown") if outcome in outcomes), "violated")
+
+
+class Band(_Part):
+    """How far a metric may be from the reference's before it matters. Exactly one of `factor` and `fraction`.
+
+    Attributes:
+        metric: key in the catalog.
+        label: what people call it.
+        factor: above 1; the comparison is one of logarithms.
+        fraction: of the largest level of the reference.
+        floor: for `factor`: smaller values count as this.
+        side: on which side of the reference a departure counts.
+    """
+
+    metric: str
+    label: str
+    factor: float | None = Field(default=None, gt=1)
+    fraction: float | None = Field(default=None, gt=0)
+    floor: float = Field(default=1e-12, gt=0)
+    side: Literal["above", "below", "both"] = "both"
+
+
+class Recipe(_Part):
+    """What parity asks for; see the head of ``parity.yaml``."""
+
+    requirements: tuple[Requirement, ...] = ()
+    same: tuple[str, ...] = ()
+    trajectories: tuple[Band, ...] = ()
+
+    @property
+    def relevant(self) -> tuple[str, ...]:
+        """Facts that parity depends on, in the order in which to look at them."""
+        names = [name for requirement in self.requirements for name in requirement.facts]
+        return tuple(dict.fromkeys([*names, *self.same]))
+
+
+@cache
+def shipped() -> Recipe:
+    """The recipe that comes with logprobe."""
+    return _parsed(
+        files("logprobe.monitor.diagnosis.parity").joinpath("parity.yaml").read_text(encoding="utf-8"), "parity.yaml"
+    )
+
+
+def read(path: Path) -> Recipe:
+    """A recipe of one's own. Raises `ConfigurationError` when it cannot be read or says something else than a recipe."""
+    try:
+        text = limits.read_text(path, limits.SETTINGS)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the recipe {path}: {error}") from error
+    return _parsed(text, str(path))
+
+
+def _parsed(text: str, name: str) -> Recipe:
+    try:
+        recipe = Recipe.model_validate(yaml_text.plain(text, name))
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{name} is invalid YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its top"
+        raise ConfigurationError(
+            f"{name} is not a parity recipe: {place}: {first['msg']}; see docs/parity.md"
+        ) from error
+    for band in recipe.trajectories:
+        if (band.factor is None) == (band.fraction is None):
+            raise ConfigurationError(f"{name}: {band.metric} needs either factor or fraction; see docs/parity.md")
+    return recipe
+
+
+def _words(alternative: Mapping[str, Any]) -> str:
+    """Facts and what is wanted of them.
+
+    >>> _words({"sampling.top_p": 1, "sampling.top_k": [0, -1]})
+    'sampling.top_p = 1, sampling.top_k = 0 or -1'
+    """
+    parts = []
+    for name, wanted in alternative.items():
+        values = " or ".join(map(spoken, wanted)) if isinstance(wanted, list) else spoken(wanted)
+        parts.append(" = ".join(wanted) if name == _SAME else f"{name} = {values}")
+    return ", ".join(parts)
+
+
+def spoken(value: Any) -> str:
+    """A value as people read it: YAML's words for what has no other."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _alternative(alternative: Mapping[str, Any], facts: Facts) -> Outcome:
+    outcomes = list(_parts(alternative, facts))
+    return next((outcome for outcome in ("violated", "unknown") if outcome in outcomes), "met")
+
+
+def _parts(alternative: Mapping[str, Any], facts: Facts) -> Iterator[Outcome]:
+    for name, wanted in alternative.items():
+        if name == _SAME:
+            yield _agreement([facts.get(fact) for fact in wanted])
+        elif name not in facts:
+            yield "unknown"
+        else:
+            allowed = wanted if isinstance(wanted, list) else [wanted]
+            yield "met" if all(value in allowed for value in facts[name]) else "violated"
+
+
+def _agreement(values: list[tuple[Any, ...] | None]) -> Outcome:
+    if any(value is None or None in value for value in values):
+        return "unknown"
+    distinct = {repr(item) for value in values for item in value or ()}
+    return "met" if len(distinct) == 1 else "violated"

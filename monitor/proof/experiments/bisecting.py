@@ -1,0 +1,364 @@
+"""`logprobe bisect`: which setting makes the gap, found by changing one at a time.
+
+Each side of the chain that departs is searched by itself: every setting alone, then greedily together until the gap is gone, then
+back from that set, one at a time. What remains is the smallest set that restores parity.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, above, decide
+from logprobe.monitor.proof.experiments.countdown import Countdown
+from logprobe.monitor.proof.experiments.knobs import Knob, Side
+from logprobe.monitor.proof.paired import Gap, Sums, gap, removed, sums
+from logprobe.monitor.proof.sample import Scores
+from logprobe.monitor.proof.scorers.place import each
+
+Verdict = Literal["this is it", "contributes", "innocent", "not testable here"]
+_LEAST: Final = 0.05  # share of the gap below which an arm is called innocent
+_MOST: Final = 0.5  # and from which on it is what is at fault
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An arm that ran: log-probs of `a` and `b`, whose gap it is judged by; or why it did not."""
+
+    a: Scores | None = None
+    b: Scores | None = None
+    tokens_per_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """One setting of one knob; `measure` of a side knows what to do with `value`."""
+
+    knob: Knob
+    setting: str
+    value: Any = None
+    alone: bool = False  # cannot be combined with others
+
+
+Measure = Callable[[tuple[Change, ...]], Measured]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A side with what can be changed on it.
+
+    Attributes:
+        side: whose gap it is.
+        base: the gap's two scorings as configured.
+        changes: what to try.
+        measure: runs an arm.
+        ruled_out: knobs that need no arm, with why.
+    """
+
+    side: Side
+    base: tuple[Scores, Scores]
+    changes: tuple[Change, ...]
+    measure: Measure
+    ruled_out: tuple[tuple[Knob, Verdict, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A row of the result.
+
+    Attributes:
+        knob: name of the setting.
+        setting: its value in this arm.
+        side: whose it is.
+        k3: of the gap in this arm; None: not run.
+        removed: share of the side's gap that is gone; None: not run.
+        interval: 95 % of it.
+        tokens_per_s: of the engine in this arm.
+        verdict: see `Verdict`.
+        note: why it was not run, or with which other settings.
+        cause: the diagnosis cause that the knob proves.
+    """
+
+    knob: str
+    setting: str
+    side: Side
+    k3: float | None
+    removed: float | None
+    interval: tuple[float, float] | None
+    tokens_per_s: float | None
+    verdict: Verdict
+    note: str = ""
+    cause: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {
+            "knob": self.knob,
+            "setting": self.setting,
+            "side": self.side,
+            "k3": self.k3,
+            "removed": self.removed,
+            "interval": None if self.interval is None else list(self.interval),
+            "tokens_per_s": self.tokens_per_s,
+            "verdict": self.verdict,
+            "note": self.note,
+            "cause": self.cause,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """What `logprobe bisect` found."""
+
+    decision: Decision
+    legs: Mapping[Departs, Gap | None]
+    whole: Gap | None
+    noise_floor: float | None
+    arms: tuple[Arm, ...]
+    smallest_set: tuple[str, ...]
+    parity: bool
+    tokens_per_s: float | None
+    not_measured: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form: what ``logprobe bisect --json`` prints and the store keeps."""
+        return {
+            "departs": self.decision.departs,
+            "departs_all": list(self.decision.departs_all),
+            "why": self.decision.why,
+            "baseline": {
+                "k3": None if self.whole is None else self.whole.k3,
+                "noise_floor": self.noise_floor,
+                "tokens_per_s": self.tokens_per_s,
+                "legs": {leg: None if found is None else found.k3 for leg, found in self.legs.items()},
+            },
+            "arms": [arm.document() for arm in self.arms],
+            "smallest_set": list(self.smallest_set),
+            "parity": self.parity,
+            "not_measured": list(self.not_measured),
+        }
+
+
+@dataclass
+class Search:
+    """The search on one side.
+
+    Args:
+        bench: the side.
+        floor: K3 that counts as agreement.
+        out_of_time: whether to start no more arms.
+        countdown: is told of each arm; of those that change one setting, its owner has told it.
+        at_once: arms that run at a time, where they do not depend on each other.
+    """
+
+    bench: Bench
+    floor: float
+    out_of_time: Callable[[], bool] = lambda: False
+    countdown: Countdown = field(default_factory=Countdown)
+    at_once: int = 1
+    _kept: dict[tuple[tuple[str, str], ...], Measured] = field(default_factory=dict)
+
+    def run(self) -> tuple[list[Arm], tuple[str, ...], bool]:
+        """The arms, the smallest set of knobs, and whether that set restores parity."""
+        base = self._sums(Measured(*self.bench.base))
+        if base is None:
+            return [], (), False
+        alone = self._arms((), self.bench.changes, base)
+        found = self._greedy(base)
+        smallest = self._back(found)
+        arms = [self._with_rest(change, arm, smallest, base) for change, arm in alone.items()]
+        arms += [
+            Arm(knob.name, knob.safe, self.bench.side, None, None, None, None, verdict, note, knob.cause)
+            for knob, verdict, note in self.bench.ruled_out
+        ]
+        names = tuple(dict.fromkeys(change.knob.name for change in smallest))
+        return arms, names, bool(smallest) and self._parity(smallest)
+
+    def _arms(self, found: tuple[Change, ...], rest: Sequence[Change], base: Sums) -> dict[Change, Arm]:
+        """Each of the `rest` on top of what was `found`."""
+        each(lambda change: self._measure((*found, change)), rest, self.at_once)
+        return {change: self._arm((*found, change), base) for change in rest}
+
+    def _arm(self, changes: tuple[Change, ...], base: Sums) -> Arm:
+        measured, change = self._measure(changes), changes[-1]
+        of = self._sums(measured)
+        if measured.error is not None or of is None:
+            note = f"not supported here: {measured.error or 'no token could be compared'}"
+            return Arm(
+                change.knob.name,
+                change.setting,
+                self.bench.side,
+                None,
+                None,
+                None,
+                None,
+                "not testable here",
+                note,
+                change.knob.cause,
+            )
+        share, interval = removed(base, of)
+        return Arm(
+            change.knob.name,
+            change.setting,
+            self.bench.side,
+            _k3(of),
+            share,
+            interval,
+            measured.tokens_per_s,
+            judged(share, interval),
+            "",
+            change.knob.cause,
+        )
+
+    def _greedy(self, base: Sums) -> tuple[Change, ...]:
+        """Settings that each remove some of what the ones before them left, the best first."""
+        found: tuple[Change, ...] = ()
+        left = base
+        while self._above(left) and not any(change.alone for change in found):
+            rest = [c for c in self.bench.changes if c.knob not in {f.knob for f in found} and not (found and c.alone)]
+            self.countdown.expect(len(rest) if found else 0)
+            arms = self._arms(found, rest, left)
+            best = max(arms, key=lambda change: _rank(arms[change]), default=None)
+            if best is None or arms[best].verdict not in ("this is it", "contributes"):
+                break
+            found = (*found, best)
+            left = self._sums(self._measure(found)) or left
+        return found
+
+    def _back(self, found: tuple[Change, ...]) -> tuple[Change, ...]:
+        """`found` without the settings that it does as well without."""
+        kept = found
+        for change in found if len(found) > 1 else ():
+            fewer = tuple(other for other in kept if other is not change)
+            whole, without = self._sums(self._measure(kept)), self._sums(self._measure(fewer))
+            if whole is None or without is None:
+                continue
+            share, interval = removed(without, whole)
+            if not self._above(without) or judged(share, interval) == "innocent":
+                kept = fewer
+        return kept
+
+    def _with_rest(self, change: Change, alone: Arm, smallest: tuple[Change, ...], base: Sums) -> Arm:
+        """A setting that only shows once others are fixed gets the share that it removes then."""
+        if change not in smallest or len(smallest) == 1 or alone.verdict in ("this is it", "contributes"):
+            return alone
+        others = tuple(other for other in smallest if other is not change)
+        together = self._arm((*others, change), base)
+        without = self._sums(self._measure(others))
+        share = None if without is None or together.k3 is None else (_k3(without) - together.k3) / _k3(base)
+        note = f"with {', '.join(other.knob.name for other in others)}"
+        return Arm(
+            together.knob,
+            together.setting,
+            together.side,
+            together.k3,
+            share,
+            None,
+            together.tokens_per_s,
+            "contributes",
+            note,
+            together.cause,
+        )
+
+    def _parity(self, changes: tuple[Change, ...]) -> bool:
+        left = self._sums(self._measure(changes))
+        return left is not None and not self._above(left)
+
+    def _measure(self, changes: tuple[Change, ...]) -> Measured:
+        """Runs an arm once; the order of its changes does not matter."""
+        key = tuple(sorted((change.knob.name, change.setting) for change in changes))
+        if key not in self._kept:
+            if self.out_of_time():
+                return Measured(error="out of time (--minutes); run the same command again to continue")
+            with self.countdown.arm(", ".join(f"{name}={setting}" for name, setting in key)):
+                self._kept[key] = self.bench.measure(changes)
+        return self._kept[key]
+
+    def _sums(self, measured: Measured) -> Sums | None:
+        return None if measured.a is None or measured.b is None else sums(measured.a, measured.b)
+
+    def _above(self, of: Sums) -> bool:
+        return _k3(of) > self.floor or float(of.broken_S.sum()) > 0.01 * float((of.n_S + of.broken_S).sum())
+
+
+def judged(share: float, interval: tuple[float, float] | None) -> Verdict:
+    """What an arm that ran says of its setting.
+
+    >>> judged(0.9, (0.8, 1.0)), judged(0.2, (0.1, 0.3)), judged(0.2, (-0.1, 0.5)), judged(0.01, (0.005, 0.015))
+    ('this is it', 'contributes', 'innocent', 'innocent')
+    """
+    if interval is None or interval[0] <= 0 or share < _LEAST:
+        return "innocent"
+    return "this is it" if share >= _MOST else "contributes"
+
+
+def _rank(arm: Arm) -> float:
+    return -1.0 if arm.removed is None else arm.removed
+
+
+def _k3(of: Sums) -> float:
+    n = float(of.n_S.sum())
+    return float(of.k3_S.sum()) / n if n else float("inf")
+
+
+def search_all(
+    benches: Sequence[Bench],
+    legs: Mapping[Departs, Gap | None],
+    whole: Gap | None,
+    *,
+    noise_floor: float | None,
+    floor: float = FLOOR,
+    deadline: float | None = None,
+    countdown: Countdown | None = None,
+    at_once: int = 1,
+) -> Bisection:
+    """Searches every side that departs.
+
+    Args:
+        benches: sides that can be searched.
+        legs: gaps of the chain.
+        whole: the gap between r and t.
+        noise_floor: K3 between two engines with the same configuration; None: not measured.
+        floor: K3 that counts as agreement.
+        deadline: on the monotonic clock; arms that have not started by then are not run.
+        countdown: is told of each arm.
+        at_once: arms that run at a time.
+    """
+    floor = max(floor, 2 * (noise_floor or 0.0))
+    countdown = countdown or Countdown()
+    departing = [bench for bench in benches if above(legs.get(bench.side), floor)]
+    countdown.expect(sum(len(bench.changes) for bench in departing))
+    decision = decide(legs, whole, floor=floor)
+    arms: list[Arm] = []
+    smallest: list[str] = []
+    parities = []
+    for bench in sorted(departing, key=lambda bench: -_leg_size(legs, bench)):
+        late = (lambda: False) if deadline is None else (lambda: time.monotonic() > deadline)
+        more, names, parity = Search(bench, floor, late, countdown, at_once).run()
+        arms += more
+        smallest += names
+        parities.append(parity)
+    arms.sort(key=lambda arm: (arm.removed is None, -_rank(arm)))
+    return Bisection(
+        decision=decision,
+        legs=legs,
+        whole=whole,
+        noise_floor=noise_floor,
+        arms=tuple(arms),
+        smallest_set=tuple(dict.fromkeys(smallest)),
+        parity=all(parities) if parities else decision.departs == "none",
+        tokens_per_s=None,
+    )
+
+
+def _leg_size(legs: Mapping[Departs, Gap | None], bench: Bench) -> float:
+    found = legs.get(bench.side)
+    return 0.0 if found is None else found.k3
+
+
+def leg(a: Scores, b: Scores, names: tuple[str, str]) -> Gap | None:
+    """The gap of one leg."""
+    return gap(names[0], a, names[1], b)

@@ -1,0 +1,261 @@
+"""What `logprobe bisect` measures on each side: from knobs to processes that score with them changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from logprobe.monitor.proof.departing import FLOOR, Departs
+from logprobe.monitor.proof.experiments.bisecting import Bench, Bisection, Change, Measured, Verdict, leg, search_all
+from logprobe.monitor.proof.experiments.countdown import Countdown
+from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
+from logprobe.monitor.proof.paired import Gap
+from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence
+from logprobe.monitor.proof.scorers.place import Place
+from logprobe.monitor.proof.scorers.running import run_scorer
+from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup
+
+Against = Literal["reference", "trainer"]
+
+
+def bisect(
+    sequences: Sequence[TokenSequence],
+    setup: Setup,
+    *,
+    knobs: Sequence[Knob] = KNOBS,
+    against: Against = "reference",
+    floor: float = FLOOR,
+    minutes: float | None = None,
+    run: Run = run_scorer,
+    place: Place | None = None,
+    countdown: Countdown | None = None,
+) -> Bisection:
+    """Finds the settings that make the gap.
+
+    Args:
+        sequences: what is scored.
+        setup: checkpoints, engine and trainer.
+        knobs: what to try.
+        against: what the engine is compared with: the reference, or the recorded t.
+        floor: K3 that counts as agreement.
+        minutes: after which no arm is started.
+        run: starts a process, or has its answer; as `run_scorer`.
+        place: where `run` starts it; None: here.
+        countdown: is told of each arm.
+
+    Raises:
+        ConfigurationError: neither engine nor reference could score anything.
+        StoreError: the disk is full.
+    """
+    place, countdown = place or Place(), countdown or Countdown()
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    lab = _Laboratory(sequences, setup, run, against, place=place, countdown=countdown)
+    legs: dict[Departs, Gap | None] = {
+        "engine_state": leg(lab.r, lab.fresh.decode, ("r", "r_fresh")),
+        "engine": leg(lab.fresh.decode, lab.target, ("r_fresh", "t" if against == "trainer" else "q")),
+        "trainer": leg(lab.t, lab.q, ("t", "q")),
+        "policy_age": None if lab.q_rollout is lab.q else leg(lab.q_rollout, lab.q, ("q_rollout", "q")),
+    }
+    noise = leg(lab.fresh.decode, lab.again.decode, ("r_fresh", "r_fresh"))
+    found = search_all(
+        lab.benches(knobs),
+        legs,
+        leg(lab.r, lab.t, ("r", "t")),
+        noise_floor=None if noise is None else noise.k3,
+        floor=floor,
+        deadline=deadline,
+        countdown=countdown,
+        at_once=place.arms,
+    )
+    return replace(found, tokens_per_s=lab.fresh.tokens_per_s, not_measured=tuple(lab.problems()))
+
+
+class _Laboratory:
+    """The baselines, measured once, and what an arm changes on each side."""
+
+    def __init__(
+        self,
+        sequences: Sequence[TokenSequence],
+        setup: Setup,
+        run: Run,
+        against: Against,
+        *,
+        place: Place,
+        countdown: Countdown,
+    ) -> None:
+        self._sequences, self._setup, self._run, self._place = sequences, setup, run, place
+        self._baselines = scorers = self._scorers()
+        ages = any(one.rollout_version != one.trainer_version for one in sequences)
+        countdown.expect(3 + ages + (setup.trainer is not None))
+        with countdown.arm("baseline: engine"):
+            self.fresh = scorers.engine({})
+        with countdown.arm("baseline: engine, once more"):
+            self.again = scorers.engine({}, repeat=1) if self.fresh.error is None else self.fresh
+        with countdown.arm("baseline: reference"):
+            self.q = scorers.reference(lambda one: one.trainer_version)
+        scorers.require(self.fresh.decode, self.q)
+        self.q_rollout = self.q
+        if ages:
+            with countdown.arm("baseline: reference, weights of the rollout"):
+                self.q_rollout = scorers.reference(lambda one: one.rollout_version)
+        self.r: Scores = tuple(one.rollout for one in sequences)
+        self.t: Scores = tuple(one.trainer for one in sequences)
+        if setup.trainer is not None:
+            with countdown.arm("baseline: trainer"):
+                self.t = self._trainer({}, scorers)
+        self.target = self.t if against == "trainer" else self.q_rollout
+
+    def problems(self) -> list[str]:
+        """What could not be measured of the baselines; of arms, the arms say it."""
+        return list(dict.fromkeys(self._baselines.problems))
+
+    def _scorers(self) -> Scorers:
+        """Those of one arm: arms may run in several threads."""
+        return Scorers(self._sequences, self._setup, self._run)
+
+    def benches(self, knobs: Sequence[Knob]) -> list[Bench]:
+        """The sides, with what can be changed on each."""
+        return [self._engine_bench(knobs), self._state_bench(knobs), self._trainer_bench(knobs)]
+
+    def _engine_bench(self, knobs: Sequence[Knob]) -> Bench:
+        changes: list[Change] = []
+        ruled_out: list[tuple[Knob, Verdict, str]] = []
+        for knob in knobs:
+            if knob.side != "engine":
+                continue
+            why = _safe_already(knob, self._baselines.settings, self._sequences)
+            if why is not None:
+                ruled_out.append((knob, "innocent", why))
+            elif knob.hardware == "cuda" and not self._place.cuda:
+                ruled_out.append((knob, "not testable here", "not supported here: needs a CUDA device"))
+            else:
+                changes.append(Change(knob, knob.safe))
+        base = (self.fresh.decode, self.target)
+        return Bench("engine", base, tuple(changes), self._measure_engine, tuple(ruled_out))
+
+    def _measure_engine(self, changes: tuple[Change, ...]) -> Measured:
+        overrides: dict[str, Any] = {}
+        environment: dict[str, str] = {}
+        sampling: dict[str, Any] = {}
+        for change in changes:
+            overrides.update(change.knob.engine)
+            environment.update(change.knob.environment)
+            sampling.update(change.knob.sampling)
+        fresh = self._scorers().engine(overrides, sampling=sampling, environment=environment)
+        return _measured(fresh.decode, self.target, fresh)
+
+    def _state_bench(self, knobs: Sequence[Knob]) -> Bench:
+        """States that an engine may have been in: brought about on purpose, with the other checkpoints that there are."""
+        wanted = {knob.name: knob for knob in knobs if knob.side == "engine_state"}
+        others = _earlier(self._setup.models, {one.rollout_version for one in self._sequences})
+        changes = [
+            Change(wanted[name], words, state, alone="model" in state)
+            for name, words, state in self._states(others)
+            if name in wanted
+        ]
+        note = "not supported here: needs the checkpoint of an earlier version; pass --model VERSION=PATH"
+        spans = "not supported here: needs spans in the sample: where weights changed within a response"
+        tried = {change.knob.name for change in changes}
+        ruled_out: list[tuple[Knob, Verdict, str]] = [
+            (knob, "not testable here", spans if others and name == "in_flight" else note)
+            for name, knob in wanted.items()
+            if name not in tried
+        ]
+        base = (self.r, self.fresh.decode)
+        return Bench("engine_state", base, tuple(changes), self._measure_state, tuple(ruled_out))
+
+    def _states(self, others: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Name of the knob, the state in words, and what it takes: another model, or arguments of `Scorers.replayed`."""
+        for version in others:
+            yield "weights", f"{version} loaded", {"model": version}
+            yield "enable_prefix_caching", f"prompts kept from {version}", {"prefix": version}
+            yield "enable_prefix_caching", f"shared prefixes kept from {version}", {"prefix": version, "shared": True}
+        if any(one.spans and one.versions() <= set(self._setup.models) for one in self._sequences):
+            yield "in_flight", "updates as recorded, cache kept", {"in_flight": True}
+
+    def _measure_state(self, changes: tuple[Change, ...]) -> Measured:
+        settings = {name: value for change in changes for name, value in change.value.items()}
+        if "model" in settings:
+            fresh = self._scorers().engine({}, model=settings["model"])
+        else:
+            fresh = self._scorers().replayed(**{"in_flight": False, **settings})
+        return _measured(self.r, fresh.decode, fresh)
+
+    def _trainer_bench(self, knobs: Sequence[Knob]) -> Bench:
+        """With the trainer's function its settings are made safe; without it, the reference is made faulty until it gives t."""
+        changes: list[Change] = []
+        ruled_out: list[tuple[Knob, Verdict, str]] = []
+        for knob in knobs:
+            if knob.side != "trainer":
+                continue
+            ((name, safe),) = knob.trainer.items()
+            if self._setup.trainer is None:
+                changes += [Change(knob, f"{value} gives t", {name: value}) for value in knob.faulty]
+                if not knob.faulty:
+                    ruled_out.append(
+                        (
+                            knob,
+                            "not testable here",
+                            "not supported here: pass --trainer module:function and its settings",
+                        )
+                    )
+            elif self._setup.trainer_settings.get(name, safe) == safe:
+                ruled_out.append((knob, "innocent", "safe already"))
+            else:
+                changes.append(Change(knob, knob.safe, {name: safe}))
+        return Bench("trainer", (self.t, self.q), tuple(changes), self._measure_trainer, tuple(ruled_out))
+
+    def _measure_trainer(self, changes: tuple[Change, ...]) -> Measured:
+        settings: dict[str, Any] = {}
+        for change in changes:
+            settings.update(change.value)
+        scorers = self._scorers()
+        if self._setup.trainer is None:
+            values = scorers.reference(lambda one: one.trainer_version, **settings)
+            pair = (self.t, values)
+        else:
+            values = self._trainer(settings, scorers)
+            pair = (values, self.q)
+        if all(value is None for value in values):
+            return Measured(error="; ".join(scorers.problems) or "no answer")
+        return Measured(*pair)
+
+    def _trainer(self, settings: Mapping[str, Any], scorers: Scorers) -> Scores:
+        setup = self._setup
+        function = setup.trainer or REFERENCE
+        return scorers.forward(function, {**setup.trainer_settings, **settings}, lambda one: one.trainer_version)
+
+
+def _measured(a: Scores, b: Scores, fresh: Fresh) -> Measured:
+    if all(value is None for value in fresh.decode):
+        return Measured(error=fresh.error or "no checkpoint for any sequence")
+    return Measured(a, b, fresh.tokens_per_s)
+
+
+def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[TokenSequence]) -> str | None:
+    """Why a knob needs no arm: the engine has its safe value. None: it has another, or nobody knows."""
+    for name in knob.sampling:
+        used = {one.sampling.get(name, NEUTRAL[name]) for one in sequences}
+        return f"already {NEUTRAL[name]:g}" if used == {NEUTRAL[name]} else None
+    if knob.name == "head_dtype":
+        return "already float32" if settings.get("head_dtype") == "float32" else None
+    for name, safe in knob.engine.items():
+        if name in settings and settings[name] == safe:
+            return f"already {safe}"
+    return None
+
+
+def _earlier(models: Mapping[str, Path], stated: set[str | None]) -> list[str]:
+    """Versions that an engine may have had before the stated ones; of more than two, the oldest and the newest.
+
+    >>> _earlier({str(number): Path() for number in range(12)}, {"9", "10"})
+    ['0', '8']
+    """
+    others = [version for version in models if version and version not in stated]
+    if all(str(version).isdigit() for version in (*others, *stated)):
+        last = max((int(str(version)) for version in stated), default=0)
+        others = sorted((version for version in others if int(version) < last), key=int)
+    return others if len(others) <= 2 else [others[0], others[-1]]  # noqa: PLR2004 - both ends

@@ -1,0 +1,262 @@
+"""The process of one engine: ``python -m logprobe.monitor.proof.scorers.engine_process JOB.json ANSWER.json``.
+
+A job has `model`, `arguments` (as `vllm serve` takes them), `overrides` (fields of `EngineArgs`), `sequences`, `paths`
+("decode", "prefill") and optionally `replay`. The answer has log-probs per path and sequence, the engine's effective
+settings and its speed; or `error`, in one line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from logprobe.monitor.proof.scorers.child import answer_job
+from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, PromptTemperature
+
+_PROCESSOR = "logprobe.monitor.proof.scorers.forced:ForcedTokens"
+_WORKER = f"{PromptTemperature.__module__}.{PromptTemperature.__qualname__}"
+
+
+def main(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Starts the engine, scores, and returns the answer."""
+    os.environ[READINGS] = str(folder / "readings.jsonl")
+    began = time.monotonic()
+    scorer = Scorer(job)
+    answer: dict[str, Any] = {"start_s": time.monotonic() - began, "settings": scorer.settings()}
+    if "decode" in job["paths"]:
+        began = time.monotonic()
+        answer["decode"] = scorer.decode(job.get("replay"))
+        answer["tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
+    if "prefill" in job["paths"]:
+        began = time.monotonic()
+        answer["prefill"] = scorer.prefill()
+        answer["prefill_tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
+    return answer
+
+
+class Scorer:
+    """An engine that repeats given tokens."""
+
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - after the environment is set
+
+        self._sequences: Sequence[Mapping[str, Any]] = job["sequences"]
+        self._checkpoints: Mapping[str, str] = job.get("checkpoints", {})
+        arguments = _arguments(job["model"], job["arguments"], job["overrides"])
+        if "decode" in job["paths"]:  # vLLM takes no processors beside speculative decoding
+            arguments.logits_processors = [*(arguments.logits_processors or []), _PROCESSOR]
+        self._engine = LLMEngine.from_engine_args(arguments)
+
+    @property
+    def tokens(self) -> int:
+        """Response tokens of all sequences."""
+        return sum(len(sequence["response_ids"]) for sequence in self._sequences)
+
+    @property
+    def _processed(self) -> bool:
+        """Whether log-probs are read by the processor; the engine is not asked for its own then."""
+        return str(self._engine.vllm_config.model_config.logprobs_mode).startswith("processed")
+
+    def settings(self) -> dict[str, Any]:
+        """The engine's effective settings, as the plugin records them."""
+        from logprobe.collectors.vllm.config import engine_document  # noqa: PLC0415
+
+        summary: dict[str, Any] = engine_document(self._engine.vllm_config, injected=False)["summary"]
+        return summary
+
+    def decode(self, replay: Mapping[str, Any] | None) -> list[list[float | None]]:
+        """Log-probs by decode kernels: the tokens are forced one after the other."""
+        reported = self._replayed(replay) if replay else self._plainly()
+        if not self._processed:
+            return [_plain(reported[index]) for index in range(len(self._sequences))]
+        read = {entry["key"]: entry["readings"] for entry in map(json.loads, _lines(os.environ[READINGS]))}
+        return [_plain(read[str(index)]) for index in range(len(self._sequences))]
+
+    def _plainly(self) -> dict[int, list[float]]:
+        self._submit(range(len(self._sequences)))
+        return self._finish()
+
+    def prefill(self) -> list[list[float | None] | None]:
+        """Log-probs by prefill kernels: prompt and response are scored as one prompt.
+
+        None for sequences whose sampling params beyond the temperature matter, which vLLM does not apply to prompts.
+        """
+        answers: list[list[float | None] | None] = [None] * len(self._sequences)
+        raw = str(self._engine.vllm_config.model_config.logprobs_mode).startswith("raw")
+        plain = [index for index, sequence in enumerate(self._sequences) if raw or not sequence["sampling"]]
+        for temperature in sorted({self._sequences[index]["temperature"] for index in plain}):
+            self._engine.collective_rpc("logprobe_prompt_temperature", args=(1.0 if raw else temperature,))
+            chosen = [index for index in plain if self._sequences[index]["temperature"] == temperature]
+            for index, values in self._score_prompts(chosen).items():
+                answers[index] = _plain(values)
+        return answers
+
+    def _score_prompts(self, indices: Sequence[int]) -> dict[int, list[float]]:
+        from vllm import SamplingParams  # noqa: PLC0415
+
+        params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False, temperature=1.0)
+        for index in indices:
+            sequence = self._sequences[index]
+            prompt = [*sequence["prompt_ids"], *sequence["response_ids"]]
+            self._engine.add_request(str(index), {"prompt_token_ids": prompt}, params.clone())
+        found = {}
+        while self._engine.has_unfinished_requests():
+            for output in self._engine.step():
+                if output.finished:
+                    index, tokens = int(output.request_id), output.prompt_token_ids
+                    start = len(self._sequences[index]["prompt_ids"])
+                    rows = output.prompt_logprobs[start:]
+                    found[index] = [row[token].logprob for row, token in zip(rows, tokens[start:], strict=True)]
+        return found
+
+    def _replayed(self, replay: Mapping[str, Any]) -> dict[int, list[float]]:
+        """Repeats what the engine may have done: weight updates while requests ran, prefixes cached by older weights."""
+        reported: dict[int, list[float]] = {}
+        for history, indices in _by_history(self._sequences, in_flight=replay["in_flight"]).items():
+            for together in self._prefilled_at_once(indices):
+                self._engine.reset_prefix_cache()
+                if replay["prefix"] is not None:
+                    self._warm(replay, together)
+                reported.update(self._through(history, together))
+        return reported
+
+    def _prefilled_at_once(self, indices: Sequence[int]) -> Iterator[list[int]]:
+        """Groups whose requests all begin in one step, so that they reach the token of an update together."""
+        limits = self._engine.vllm_config.scheduler_config
+        group: list[int] = []
+        for index in indices:
+            tokens = sum(len(self._sequences[at]["prompt_ids"]) for at in (*group, index))
+            if group and (tokens > limits.max_num_batched_tokens or len(group) == limits.max_num_seqs):
+                yield group
+                group = []
+            group.append(index)
+        yield group
+
+    def _warm(self, replay: Mapping[str, Any], indices: Sequence[int]) -> None:
+        """Caches prompts, or what they share with other prompts, as the weights of another version computed them."""
+        from vllm import SamplingParams  # noqa: PLC0415
+
+        self._load(replay["prefix"])
+        prompts = [tuple(sequence["prompt_ids"]) for sequence in self._sequences]
+        shared = shared_prefixes(prompts) if replay["shared"] else dict(zip(prompts, prompts, strict=True))
+        for prefix in {shared[prompts[index]] for index in indices} - {()}:
+            params = SamplingParams(max_tokens=1, detokenize=False)
+            self._engine.add_request(f"warm {hash(prefix)}", {"prompt_token_ids": list(prefix)}, params)
+        self._finish()
+
+    def _through(self, history: Sequence[tuple[int, str]], indices: Sequence[int]) -> dict[int, list[float]]:
+        """Requests that run on while the weights change: `history` has the response tokens at which, and the versions."""
+        reported: dict[int, list[float]] = {}
+        self._load(history[0][1])
+        self._submit(indices)
+        for (before, _), (after, version) in itertools.pairwise(history):
+            for _ in range(after - before):
+                reported.update(self._step())
+            self._load(version)
+        return {**reported, **self._finish()}
+
+    def _load(self, version: str) -> None:
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_path": self._checkpoints[version]})
+
+    def _submit(self, indices: Sequence[int]) -> None:
+        from vllm import SamplingParams  # noqa: PLC0415
+        from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
+
+        for index in indices:
+            sequence = self._sequences[index]
+            response = sequence["response_ids"]
+            sampling = {name: int(v) if name == "top_k" else v for name, v in sequence["sampling"].items()}
+            params = SamplingParams(
+                temperature=sequence["temperature"],
+                max_tokens=len(response),
+                ignore_eos=True,
+                logprobs=None if self._processed else 0,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+                extra_args={FORCED: response, KEY: str(index)},
+                **sampling,
+            )
+            self._engine.add_request(str(index), {"prompt_token_ids": list(sequence["prompt_ids"])}, params)
+
+    def _finish(self) -> dict[int, list[float]]:
+        reported: dict[int, list[float]] = {}
+        while self._engine.has_unfinished_requests():
+            reported.update(self._step())
+        return reported
+
+    def _step(self) -> dict[int, list[float]]:
+        finished = [output for output in self._engine.step() if output.finished]
+        return {int(done.request_id): _reported(done) for done in finished if not done.request_id.startswith("warm")}
+
+
+def _reported(output: Any) -> list[float]:
+    """What the engine itself says of the tokens it was made to repeat; nothing where it was not asked."""
+    completion = output.outputs[0]
+    if completion.logprobs is None:
+        return []
+    return [row[token].logprob for row, token in zip(completion.logprobs, completion.token_ids, strict=True)]
+
+
+def _by_history(
+    sequences: Sequence[Mapping[str, Any]], *, in_flight: bool
+) -> dict[tuple[tuple[int, str], ...], list[int]]:
+    """Indices of sequences by the response tokens from which each weight version sampled; one version unless `in_flight`."""
+    found: dict[tuple[tuple[int, str], ...], list[int]] = {}
+    for index, sequence in enumerate(sequences):
+        history = tuple((start, version) for start, _, version in sequence["spans"]) if in_flight else ()
+        found.setdefault(history or ((0, sequence["version"]),), []).append(index)
+    return found
+
+
+def shared_prefixes(prompts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """What each prompt has in common with the other prompt that is most like it.
+
+    >>> shared_prefixes([(1, 2, 3), (1, 2, 4), (5, 6)])
+    {(1, 2, 3): (1, 2), (1, 2, 4): (1, 2), (5, 6): ()}
+    """
+    ordered = sorted(set(prompts))  # neighbours have the longest common prefix
+    common = [0, *(_in_common(*pair) for pair in itertools.pairwise(ordered)), 0]
+    return {prompt: prompt[: max(common[at : at + 2])] for at, prompt in enumerate(ordered)}
+
+
+def _in_common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
+    """VLLM's `EngineArgs` of the words that `vllm serve` takes, with `overrides` on top."""
+    from vllm import EngineArgs  # noqa: PLC0415
+    from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="--engine-args", exit_on_error=False))
+    made = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *shlex.split(arguments)]))
+    for name, value in overrides.items():
+        if name == "hf_overrides":
+            value = {**(made.hf_overrides or {}), **value}  # noqa: PLW2901
+        if not hasattr(made, name):
+            raise ValueError(f"this vLLM has no engine argument {name!r}")
+        setattr(made, name, value)
+    made.worker_extension_cls = _WORKER
+    made.disable_log_stats = True
+    made.skip_tokenizer_init = True  # token ids in, token ids out: many a trainer's checkpoint has no tokenizer
+    return made
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def _plain(values: Sequence[float]) -> list[float | None]:
+    """JSON has no −inf: what the engine gives no probability is null, and counted as such."""
+    return [value if math.isfinite(value) else None for value in values]
+
+
+if __name__ == "__main__":
+    answer_job(main)
