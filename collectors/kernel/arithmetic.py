@@ -86,7 +86,7 @@ class Tokens:
 
 # The rows of a workspace, by the column that each is summed into. The second group is made of the first five rows of the first, and
 # takes their place.
-LOGPROB_SUMS: Final = (
+LOGPROB_SUMS: Final[tuple[str, ...]] = (
     "sum_behaviour",
     "sum_policy",
     "sum_d",
@@ -98,7 +98,7 @@ LOGPROB_SUMS: Final = (
     "sum_ratio_m1_sq",
     "sum_policy_behaviour",
 )
-PROBABILITY_SUMS: Final = (
+PROBABILITY_SUMS: Final[tuple[str, ...]] = (
     "sum_behaviour_prob2",
     "sum_policy_prob2",
     "sum_reverse_kl",
