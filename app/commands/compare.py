@@ -28,7 +28,7 @@ from logprobe.monitor.compare.verdicts import METRICS
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison."""
-    with Places(arguments.home) as places:
+    with Places(arguments.home, arguments.ca) as places:
         baseline, *others = [find(places, name) for name in (arguments.baseline, *arguments.names)]
         found = compare(others, baseline, axis=arguments.align, metrics=arguments.metric or METRICS)
     if arguments.html:

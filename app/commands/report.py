@@ -19,14 +19,14 @@ from logprobe.monitor.compare.history import history
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.proof.latest import latest
+from logprobe.monitor.diagnosis.proven import latest
 
 _SEQUENCES: Final = 10
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the report."""
-    with Places(arguments.home) as places:
+    with Places(arguments.home, arguments.ca) as places:
         place = find(places, arguments.name)
         document = report(read(place))
     name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in place.run)

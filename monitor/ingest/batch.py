@@ -94,6 +94,8 @@ def read_part(where: SegmentPath) -> Part:
     rows = sound_rows(segment)
     reduce = {"training": reduce_training, "rollout": reduce_rollout, "statistics": _received}.get(where.kind)
     stored = reduce(rows.table) if reduce else rows.table
+    if where.kind in _WITH_STATISTICS:
+        stored = stored.append_column("raw_kept", pa.repeat(where.kind in RAW_KINDS, stored.num_rows))
     return Part(segment, rows, stored.append_column("writer", pa.repeat(segment.writer, stored.num_rows)))
 
 

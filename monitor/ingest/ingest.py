@@ -35,7 +35,7 @@ from logprobe.monitor.ingest.batch import Batch, Part, assemble, read_part, writ
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
-from logprobe.monitor.printable import printable
+from logprobe.monitor.plain_text import printable
 from logprobe.monitor.store.raw_files import find_orphans, remove_files
 from logprobe.monitor.store.store import Store
 
@@ -104,9 +104,10 @@ class Ingester:
             report.lag_seconds = max(0.0, now - content.segments[0].modified)
         self._tidy(content, report)
         new = self._without_known(self._without_deleted(ready, report), report)
+        unseen = {item.where.segment_id for item in new}
         with ThreadPoolExecutor(_READERS, thread_name_prefix="logprobe-ingest") as pool:
             for batch in _read_ahead(pool, _batches(_first_bytes(new, max_bytes), self._batch_bytes)):
-                parts = self._without_copies(list(self._parts(batch, report)), report)
+                parts = self._without_copies(list(self._parts(batch, report)), unseen, report)
                 if parts:
                     self._commit(parts, report)
                 report.remaining -= len(batch)
@@ -164,8 +165,6 @@ class Ingester:
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Removes segments in the ledger already, and returns the others."""
-        if not waiting:  # as at most ticks
-            return []
         known = self._known([item.where.segment_id for item in waiting])
         report.remaining -= len(known)
         report.duplicates += self._remove(
@@ -173,9 +172,14 @@ class Ingester:
         )
         return [item for item in waiting if item.where.segment_id not in known]
 
-    def _without_copies(self, parts: Sequence[Part], report: IngestReport) -> list[Part]:
-        """Removes copies, whatever their files are called, of what is in the ledger or comes before them, and returns the others."""
-        known = self._known([part.segment.segment_id for part in parts])
+    def _without_copies(self, parts: Sequence[Part], unseen: set[str], report: IngestReport) -> list[Part]:
+        """Removes copies, whatever their files are called, of what is in the ledger or comes before them, and returns the others.
+
+        `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
+        """
+        ids = {part.segment.segment_id for part in parts}
+        known = self._known(list(ids - unseen))
+        unseen -= ids
         new: list[Part] = []
         for part in parts:
             if self._late.refused(part.run, part.segment.writer):  # a copy below another writer's name
@@ -188,6 +192,8 @@ class Ingester:
         return new
 
     def _known(self, segment_ids: list[str]) -> set[str]:
+        if not segment_ids:
+            return set()
         return set(self._store.read("known_segments", segment_ids=segment_ids)["segment_id"].to_pylist())
 
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:

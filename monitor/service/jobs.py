@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job 
 INCOMPLETE: Final = (
     "incomplete"  # in what a job did: something is left undone for a reason that only a person can remove
 )
+_MOST_REST: Final = 0.5  # seconds
 _MOST_ERRORS: Final = 64  # distinct errors remembered per job
 _SAVE: Final = """
 INSERT OR REPLACE INTO job_runs (job, started_at, finished_at, runs, failures, last_error, progress)
@@ -57,29 +59,45 @@ class Account:
 class Job:
     """One piece of work on a schedule. Runs in one thread at a time, whoever asks for it."""
 
-    def __init__(self, name: str, seconds: float, work: Callable[[], Progress], *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        name: str,
+        seconds: float,
+        work: Callable[[], Progress],
+        *,
+        patience: float = PATIENCE,
+        rest: float = 0.0,
+    ) -> None:
         """`work` returns what it did, and how far behind it is, as JSON values.
 
-        `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell.
+        `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times as long as
+        a run took that no tick starts another, up to half a second: work that costs per run, not per item, then finds more at a time.
         """
         self.name = name
         self.seconds = seconds
         self.patience = patience
         self.failures_in_a_row = 0
         self._succeeded = self._advanced = time.monotonic()
+        self._rest = rest
+        self._rest_until = -math.inf
         self._work = work
         self._turn = threading.Lock()
         self._account = Account(name)
         self._seen: set[str] = set()
 
     def run(self, *, wait: bool = False) -> None:
-        """One tick; never raises. While a run is under way it does nothing, or is queued with `wait`."""
+        """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is queued."""
+        if not wait and time.monotonic() < self._rest_until:
+            return
         if self._turn.acquire(blocking=wait):
+            begun = time.monotonic()
             try:
                 self._attempt()
             except Exception as error:  # noqa: BLE001 - the boundary of a background thread: counted, reported, retried
                 self._failed(error)
             finally:
+                now = time.monotonic()
+                self._rest_until = now + min(self._rest * (now - begun), _MOST_REST)
                 self._turn.release()
 
     def run_now(self) -> Progress:

@@ -24,14 +24,13 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
-from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.free_sql.answer import Answer
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.service import healthz, heap, scrape
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.service.flight import FlightServer, Request
+from logprobe.monitor.service.flight import FlightServer, Request, stated_token
 from logprobe.monitor.service.jobs import LOGGER, PATIENCE, Job, Schedule, restore_records, save_records
 from logprobe.monitor.service.part import Part, PartMaker
 from logprobe.monitor.service.pipeline import Pipeline, Report, backlog
@@ -48,6 +47,7 @@ _OPEN_PAUSE: Final = 0.1
 
 OBJECTS_JOB: Final = "object_store"
 INGEST_SECONDS: Final = 0.5
+INGEST_REST: Final = 1.0  # times as long as it took: statements cost the same for one step and for ten
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 DIAGNOSIS_SHARE: Final = 0.2  # of a core, for the diagnoses of all runs together
 _RETENTION_SECONDS: Final = 60.0
@@ -57,7 +57,6 @@ _HEALTH_SECONDS: Final = 5.0
 _HEALTH_PATIENCE: Final = 60.0
 _INGEST_PATIENCE: Final = 300.0  # for one batch, and for the join and the steps that follow
 _SIGNAL_SECONDS: Final = 0.25
-_SHORTEST_TOKEN: Final = 16
 
 
 class Service:
@@ -159,7 +158,11 @@ class Service:
             step_metrics.run(wait=True)
 
         ingest = Job(
-            "ingest", INGEST_SECONDS, lambda: pipeline.ingest(follow_up, ingest.beat), patience=_INGEST_PATIENCE
+            "ingest",
+            INGEST_SECONDS,
+            lambda: pipeline.ingest(follow_up, ingest.beat),
+            patience=_INGEST_PATIENCE,
+            rest=INGEST_REST,
         )
         profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
         diagnosis = Job("diagnosis", _DERIVE_SECONDS, pipeline.diagnose)
@@ -175,7 +178,7 @@ class Service:
         return {job.name: job for job in jobs}
 
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
-        token = _token(os.environ)
+        token = stated_token(os.environ) or secrets.token_urlsafe(32)
         health = healthz.HealthServer(
             self._host,
             self._health_port,
@@ -283,16 +286,6 @@ class Service:
             "backlog": backlog(self._home),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }
-
-
-def _token(environment: Mapping[str, str]) -> str:
-    """What clients have to show: ``LOGPROBE_TOKEN`` where clients on other machines have to know it beforehand, else a fresh one."""
-    given = environment.get(TOKEN_VARIABLE)
-    if given and len(given) < _SHORTEST_TOKEN:
-        raise ConfigurationError(
-            f"{TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
-        )
-    return given or secrets.token_urlsafe(32)
 
 
 def _patiently(attempt: Callable[[], T], seconds: float) -> T:

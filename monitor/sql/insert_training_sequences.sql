@@ -2,6 +2,5 @@
 INSERT INTO training_sequences BY NAME
 SELECT
     run, step, rank, sample_id, segment_id, row, group_id, time, n_total, n_expected, reward, advantage_abs_sum, entropy_sum,
-    entropy_n, weight_version, token_hash, rollout_source, tags, route_layers, part_ids, rollout_versions,
-    EXISTS (FROM segments AS s WHERE s.segment_id = incoming.segment_id AND s.raw_file IS NOT NULL) AS raw_kept
+    entropy_n, weight_version, token_hash, rollout_source, tags, route_layers, part_ids, rollout_versions, raw_kept
 FROM incoming

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from figure import Figure
@@ -26,8 +27,9 @@ from logprobe.alerts.rules.job import alerts_part
 from logprobe.alerts.sending import dispatch
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
+from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.service.service import DIAGNOSIS_SHARE, INGEST_SECONDS
+from logprobe.monitor.service.service import DIAGNOSIS_SHARE, INGEST_REST, INGEST_SECONDS
 from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
@@ -68,14 +70,14 @@ def backlog(runs: int, steps: int) -> float:
         return (time.process_time() - begun) / (runs * steps)
 
 
-def ingest(pipeline: Pipeline) -> None:
+def ingest(pipeline: Pipeline) -> dict[str, Any]:
     """As the service does it."""
 
     def follow_up(_: object) -> None:
         pipeline.join()
         pipeline.compute_steps()
 
-    pipeline.ingest(follow_up)
+    return pipeline.ingest(follow_up)
 
 
 def record(home: Path, run: str, steps: int) -> Segments:
@@ -125,12 +127,15 @@ def jobs(home: Path) -> Iterator[list[Due]]:
         pipeline = Pipeline(store, stopping, diagnosis_share=DIAGNOSIS_SHARE)
         parts = [make(store, stopping) for make in PARTS]
         due = [Due(0.0, job.name, job.seconds, job.run_now) for part in parts for job in part.jobs]
-        due.append(Due(0.0, "ingest", INGEST_SECONDS, lambda: ingest(pipeline)))
+        look = Job("ingest", INGEST_SECONDS, lambda: ingest(pipeline), rest=INGEST_REST)
+        due.append(Due(0.0, look.name, look.seconds, look.run))
         derived = (pipeline.join, pipeline.profile, pipeline.diagnose)
         due += [Due(0.0, work.__name__, DERIVE_SECONDS, work) for work in derived]
         yield due
         for part in parts:
             part.close()
+        if look.account().failures:
+            raise RuntimeError(f"ingest failed: {look.account().last_error}")
 
 
 def run_until(end: float, due: list[Due], coming: list[tuple[float, list[Path]]], stage: Path, home: Path) -> None:
