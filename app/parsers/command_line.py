@@ -243,12 +243,13 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
 def _recompute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
-    parser.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="compute on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)",
-    )
+    _ray(parser, "compute")
     parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def _ray(parser: argparse.ArgumentParser, do: str) -> None:
+    words = f"{do} on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)"
+    parser.add_argument("--ray", metavar="ADDRESS", help=words)
 
 
 def _diagnose(parser: argparse.ArgumentParser) -> None:
@@ -365,6 +366,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--files", metavar="PATTERN", help="only files of this name, e.g. '*_0.pt' (default: the format's)"
     )
+    _ray(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Self
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.monitor.parallel.pool import Item, Result, in_order
+from logprobe.monitor.parallel.pool import Item, LocalPool, Pool, Result, in_order
 from logprobe.monitor.parallel.ray_cluster import connected, words
 
 _RETRIES: Final = 5  # workers or nodes that a task may lose
@@ -62,3 +62,8 @@ class RayPool:
             raise ConfigurationError(f"a task on Ray failed: {words(error)}") from error
         finally:
             self._begun.discard(reference)
+
+
+def pool_at(address: str | None) -> Pool:
+    """The Ray cluster at an address; None: the threads of this machine. Raises `ConfigurationError` when there is no cluster."""
+    return LocalPool() if address is None else RayPool(address)
