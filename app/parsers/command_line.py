@@ -308,16 +308,23 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.add_argument("--html", metavar="FILE", help="also write a report: one file that needs no network")
+    _ray(parser, "read runs in files")
     _ca(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name",
+        "names",
         metavar="RUN",
+        nargs="+",
         help="a run of the home, HOME:RUN, grpc+tls://HOST:PORT/RUN, a recorded run's folder, or a bundle",
     )
-    parser.add_argument("--html", metavar="FILE", help="output file (default: RUN.html in the working directory)")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="output file, of several runs the folder for them (default: RUN.html in the working directory)",
+    )
+    _ray(parser, "report on runs in files")
     _ca(parser)
 
 
@@ -436,7 +443,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "accept": ("accept a finding: it neither alerts nor vetoes until it grows", _accept),
     "parity": ("compare a run's configuration and trend with a reference; exit code 2 if not at parity", _parity),
     "compare": ("show in which metrics runs are the same as, better or worse than a baseline", _compare),
-    "report": ("write an incident report of a run: one HTML file that needs no network", _report),
+    "report": ("write an incident report of each run: one HTML file that needs no network", _report),
     "alerts": ("list, acknowledge and silence alerts; try rules", alerts.declare),
     "mis": ("show or switch masked importance sampling, with its audit", _mis),
     "sql": ("run a read-only SQL query", _sql),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, Self
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
@@ -42,10 +43,11 @@ class RayPool:
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """See `Pool.map`; one processor per task."""
-        task = self._ray.remote(max_retries=_RETRIES, num_cpus=1)(work)
+        given = work.args if isinstance(work, partial) else ()
+        task = self._ray.remote(max_retries=_RETRIES, num_cpus=1)(work.func if isinstance(work, partial) else work)
 
         def begin(item: Item) -> Any:
-            reference = task.remote(item)
+            reference = task.remote(*given, item)
             self._begun.add(reference)
             return reference
 
