@@ -29,7 +29,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 DEMO_STAMP := $(DEMO_ENV)/.logprobe-ready
 DEV_STAMP := $(DEV_ENV)/.logprobe-ready
 BIN := $(DEV_ENV)/bin
-WORKERS ?= 2  # test files at a time; each may hold an engine of a few GB
+WORKERS ?= 3  # test files at a time: much of a test with engines and browsers is waiting; each may hold an engine of a few GB
 
 .PHONY: help
 help:
@@ -114,7 +114,7 @@ $(BROWSER_STAMP): $(BROWSER)/package-lock.json | node
 .PHONY: test
 test: dev chromium nginx fuse node
 	@cd $(BROWSER) && node --test
-	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: bench
 bench: dev

@@ -1,16 +1,16 @@
-"""Files that several processes or users share: read without following links, replaced as a whole."""
+"""Files that several processes or users share: read without following links, replaced as a whole, in folders that survive a crash."""
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from logprobe.collectors.spool.durable import fsync_folder
-
 # O_NONBLOCK: opening a FIFO would otherwise wait for a writer. It means nothing for regular files.
 READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_NOT_FOR_FOLDERS: Final = frozenset({errno.EINVAL, errno.ENOTSUP})  # this file system has nothing to fsync in a folder
 READABLE: Final = 0o644  # mode of what the service writes for trainers, which may run as other users
 
 
@@ -37,3 +37,36 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     fsync_folder(path.parent)
+
+
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """Another one whenever the file was written or replaced; None: there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def make_durable(folder: Path) -> None:
+    """Creates a folder and what is missing above it, so that a crash of the machine cannot take it away again.
+
+    Raises `OSError`.
+    """
+    if folder.is_dir():
+        return
+    make_durable(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_folder(folder.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable. Raises `OSError`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NOT_FOR_FOLDERS:
+            raise
+    finally:
+        os.close(descriptor)

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
-from logprobe.collectors.files import replace_file
+from logprobe.collectors.files import make_durable, replace_file
 from logprobe.collectors.locks import SERVICE, FileLock
-from logprobe.collectors.spool.durable import make_durable
 from logprobe.monitor.ownership import make_home, own_text, refuse_planted
-from logprobe.monitor.printable import printable
+from logprobe.monitor.plain_text import printable
 
 # `Home.owner` looks by locking for an instant; whoever starts in that instant must not take it for an owner.
 _ATTEMPTS: Final = 5

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.files import open_no_follow
-from logprobe.collectors.spool.durable import fsync_folder, make_durable
+from logprobe.collectors.files import fsync_folder, make_durable, open_no_follow
 
 UMASK_VARIABLE: Final = "LOGPROBE_UMASK"
 _GROUP: Final = 0o070

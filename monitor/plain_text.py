@@ -1,4 +1,4 @@
-"""Text that came from outside, on its way to a terminal or a spreadsheet.
+"""Text that came from outside, on its way to a terminal, a spreadsheet, or a store; and names of files as such text.
 
 Names of runs, metrics and tags, messages and texts are whatever somebody recorded. A terminal obeys control characters, and a
 spreadsheet runs a cell that begins with "=".
@@ -6,8 +6,11 @@ spreadsheet runs a cell that begins with "=".
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from typing import Final
+from urllib.parse import quote_from_bytes
 
 # C0 without tab and newline, DEL and C1, and what turns the direction of writing round.
 _CONTROL: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
@@ -18,6 +21,7 @@ INSTEAD: Final = "\ufffd"
 FORMULA: Final = "^[\\s\u00a0\ufeff]*[=+@\uff1d\uff0b\uff0d\uff20-]|^[\\t\\n]"
 NUMBER: Final = "^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 _FORMULAS, _NUMBERS = re.compile(FORMULA), re.compile(NUMBER)
+_LONGEST_NAME: Final = 180  # bytes; a file system takes 255, and more may follow
 
 
 def steerless(text: str) -> str:
@@ -33,3 +37,29 @@ def csv_cell(text: str) -> str:
     """
     formula = _FORMULAS.search(text) and not _NUMBERS.search(text)
     return ("'" if formula else "") + steerless(text)
+
+
+def printable(text: str) -> str:
+    r"""A file's name, which is bytes and need not be UTF-8, as text: what Python carries as lone surrogates is spelled out.
+
+    >>> printable("run\udcff"), printable("Läufe")
+    ('run\\xff', 'Läufe')
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def is_text(name: str) -> bool:
+    r"""Whether a file's name is valid UTF-8.
+
+    >>> is_text("run"), is_text("run\udcff")
+    (True, False)
+    """
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def file_name(name: str) -> str:
+    """A file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps names apart."""
+    if name.isprintable() and len(os.fsencode(name)) <= _LONGEST_NAME:
+        return name
+    raw = os.fsencode(name)
+    return f"{quote_from_bytes(raw)[:_LONGEST_NAME]}-{hashlib.sha256(raw).hexdigest()[:12]}"

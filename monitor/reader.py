@@ -23,12 +23,15 @@ import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
-from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.home import Home, ServiceInfo
 from logprobe.monitor.service.flight import Parameters, Request, encode, remote_error
 
 T = TypeVar("T")
 
+# A proxy configured for the internet must not see, or break, calls to this machine.
+DIRECTLY: Final = [("grpc.enable_http_proxy", 0)]
+# It ended, ended in the middle of the call, or another one listens there now.
+_GONE: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, flight.FlightUnauthenticatedError)
 _QUERY_SECONDS: Final = 60.0
 _INTERRUPT_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.005
@@ -159,6 +162,10 @@ class FlightReader(Reader):
                 self._connection.client.close()
                 self._connection = None
 
+    def stream(self, ticket: flight.Ticket) -> flight.FlightStreamReader:
+        """The rows of one request as they come, for whoever passes them on. Raises as `query` does, and Flight's errors between them."""
+        return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)))
+
     def _get(self, request: Request) -> pa.Table:
         ticket = request.ticket()
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
@@ -185,7 +192,7 @@ class FlightReader(Reader):
         connection = self._connect()
         try:
             return call(connection)
-        except (flight.FlightUnavailableError, flight.FlightUnauthenticatedError):
+        except _GONE:
             connection = self._connect(instead_of=connection)
         except flight.FlightError as error:
             raise self._translated(error) from None
@@ -200,19 +207,23 @@ class FlightReader(Reader):
                 info = self._home.service_info()
                 if info is None:
                     raise ServiceUnavailableError(f"no service is running for {self._home.path}; {self._remedy}")
-                self._connection = _Connection(info)
+                self._connection = _Connection(self._client_of(info), info.token)
             return self._connection
+
+    def _client_of(self, info: ServiceInfo) -> flight.FlightClient:
+        return flight.FlightClient((info.host, info.port), generic_options=DIRECTLY)
 
     @property
     def _remedy(self) -> str:
-        if isinstance(self._home, Home):
-            return f"start one with: logprobe up --home {self._home.path}"
-        return f"check its address and {TOKEN_VARIABLE}"
+        return f"start one with: logprobe up --home {self._home.path}"
+
+    def _unavailable(self, error: flight.FlightError) -> str:  # noqa: ARG002
+        return f"the service of {self._home.path} is not responding; {self._remedy}"
 
     def _translated(self, error: flight.FlightError) -> Exception:
         where = self._home.path
-        if isinstance(error, flight.FlightUnavailableError | flight.FlightUnauthenticatedError):
-            return ServiceUnavailableError(f"the service of {where} is not responding; {self._remedy}")
+        if isinstance(error, _GONE):
+            return ServiceUnavailableError(self._unavailable(error))
         if isinstance(error, flight.FlightTimedOutError):
             return ServiceUnavailableError(f"the service of {where} took too long to answer; ask for fewer rows")
         return remote_error(error)
@@ -221,10 +232,9 @@ class FlightReader(Reader):
 class _Connection:
     """One Flight client and what identifies it to the service. Flight clients may be shared between threads."""
 
-    def __init__(self, info: ServiceInfo) -> None:
-        # A proxy configured for the internet must not see, or break, calls to this machine.
-        self.client = flight.FlightClient((info.host, info.port), generic_options=[("grpc.enable_http_proxy", 0)])
-        self._headers = [(b"authorization", f"Bearer {info.token}".encode())]
+    def __init__(self, client: flight.FlightClient, token: str) -> None:
+        self.client = client
+        self._headers = [(b"authorization", f"Bearer {token}".encode())]
 
     def options(self, seconds: float) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=seconds, headers=self._headers)

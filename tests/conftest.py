@@ -19,6 +19,12 @@ settings.register_profile("explore", **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with an engine or a browser come first: they take longest, and one that begins last keeps one worker alone."""
+    long = {item.path for item in items if item.get_closest_marker("engine") or item.get_closest_marker("browser")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The checkout under test."""

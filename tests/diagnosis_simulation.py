@@ -134,9 +134,7 @@ class Simulation:
             series=series,
             slices=columns.slices(),
             strata=columns.strata(),
-            joins=Joins(
-                sequences=self.sequences, tokens=columns.r.size, seen_by_engine=self.sequences, versioned=self.sequences
-            ),
+            joins=Joins(sequences=self.sequences, tokens=columns.r.size, seen_by_engine=self.sequences),
             setup=self.setup,
             weights=self.weights,
             growth=judge(series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()]),
@@ -254,7 +252,6 @@ class Columns:
             "cached_prefix_tokens": pa.array(
                 [None if v < 0 else int(16 * v) for v in np.repeat(self.cached, length)], pa.int32()
             ),
-            "finish_reason": pa.nulls(size * length, pa.string()),
             "sampling_id": pa.nulls(size * length, pa.string()),
         }
         return pa.table(

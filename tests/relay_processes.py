@@ -8,10 +8,12 @@ import random
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -81,9 +83,9 @@ class Process:
         return self.log.read_text(errors="replace")
 
 
-def receiver(home: Path, port: int = 0) -> Process:
-    """The process that receives; not started."""
-    command = [sys.executable, "-m", "logprobe.app.processes.receiver", "--home", str(home), "--port", str(port)]
+def receiver(home: Path, port: int = 0, *more: str) -> Process:
+    """The process that receives; not started. `more`: ``--readers`` for that which answers reads."""
+    command = [sys.executable, "-m", "logprobe.app.processes.receiver", "--home", str(home), "--port", str(port), *more]
     return Process(command, {}, home.parent / "receiver.log")
 
 
@@ -215,3 +217,20 @@ def stored(reader: Any, run: str) -> list[str]:
 def waiting(node: Path) -> list[Path]:
     """Segments in a spool that others take files out of."""
     return list((node / "spool").rglob("[!.]*.arrow"))
+
+
+def handshake(port: int, version: ssl.TLSVersion) -> str | None:
+    """What is agreed on with a client that knows nothing newer than `version`; None: nothing."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain, context.wrap_socket(plain) as secure:
+            return secure.version()
+    except (ssl.SSLError, ConnectionError):
+        return None

@@ -35,14 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
         }
 
     home = Home(home_path(arguments))
-    also = checked(arguments.also, home)
+    also = checked(arguments.also, home, arguments.ca)
     with open_reader(home) as reader:
         lines = [line(known) for known in runs_of(reader.read("app_runs"), datetime.now(UTC))]
     lines = [known | {"where": str(home.path)} for known in lines] if also else lines
     failed = 0
     for where in also:
         try:
-            rows = Briefly(where).read("app_runs")
+            rows = Briefly(where, arguments.ca).read("app_runs")
         except LogprobeError as error:
             print(f"logprobe: {error}", file=sys.stderr)
             failed = 1

@@ -11,7 +11,7 @@ from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 
-_EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays are on other machines, and show a token over TLS
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays and readers are on other machines, and show a token over TLS
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,8 +23,10 @@ def run(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         app=not arguments.no_app,
         options=_service_options(arguments),
-        receive=_receive(arguments),
-        also=checked(arguments.also, home),
+        receive=_listening(arguments.relay_address, arguments.relay_port),
+        readers=_listening(arguments.reader_address, arguments.reader_port),
+        also=checked(arguments.also, home, arguments.ca),
+        ca=arguments.ca,
     )
     with stop_on_signals() as stop:
         stack.run(stop)
@@ -37,10 +39,8 @@ def _access(arguments: argparse.Namespace) -> Access:
     return Access(address=arguments.address, public_url=public_url, read_only=arguments.read_only)
 
 
-def _receive(arguments: argparse.Namespace) -> tuple[str, int] | None:
-    if arguments.relay_port is None:
-        return None
-    return arguments.relay_address or _EVERYWHERE, arguments.relay_port
+def _listening(address: str | None, port: int | None) -> tuple[str, int] | None:
+    return None if port is None else (address or _EVERYWHERE, port)
 
 
 def _service_options(arguments: argparse.Namespace) -> list[str]:

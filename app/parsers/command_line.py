@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NoReturn
 
 from logprobe.app.parsers import alerts, proof, quarantine, ray
@@ -112,10 +113,19 @@ def _up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--relay-port", type=port, metavar="PORT", help="receive from `logprobe relay` on other machines (default: off)"
     )
-    _also(parser, "the Compare page also offers the runs of this home or service (may be repeated; docs/scaling.md)")
     parser.add_argument(
         "--relay-address", metavar="ADDRESS", help="address to bind for --relay-port (default: 0.0.0.0)"
     )
+    parser.add_argument(
+        "--reader-port",
+        type=port,
+        metavar="PORT",
+        help="answer reads of other machines over TLS, which need LOGPROBE_TOKEN (default: off)",
+    )
+    parser.add_argument(
+        "--reader-address", metavar="ADDRESS", help="address to bind for --reader-port (default: 0.0.0.0)"
+    )
+    _also(parser, "the Compare page also offers the runs of this home or service (may be repeated; docs/scaling.md)")
 
 
 def _certificate(parser: argparse.ArgumentParser) -> None:
@@ -173,7 +183,17 @@ def _runs(parser: argparse.ArgumentParser) -> None:
 
 
 def _also(parser: argparse.ArgumentParser, words: str) -> None:
-    parser.add_argument("--also", action="append", default=[], metavar="DIR|grpc://HOST:PORT", help=words)
+    parser.add_argument("--also", action="append", default=[], metavar="DIR|grpc+tls://HOST:PORT", help=words)
+    _ca(parser)
+
+
+def _ca(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ca",
+        type=Path,
+        metavar="FILE",
+        help="certificates to trust of services at grpc+tls://, PEM (default: $LOGPROBE_SERVICE_CA)",
+    )
 
 
 def _status(parser: argparse.ArgumentParser) -> None:
@@ -223,12 +243,13 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
 def _recompute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
-    parser.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="compute on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)",
-    )
+    _ray(parser, "compute")
     parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def _ray(parser: argparse.ArgumentParser, do: str) -> None:
+    words = f"{do} on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)"
+    parser.add_argument("--ray", metavar="ADDRESS", help=words)
 
 
 def _diagnose(parser: argparse.ArgumentParser) -> None:
@@ -273,7 +294,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
         "names",
         metavar="RUN",
         nargs="+",
-        help="a run of the home, HOME:RUN, grpc://HOST:PORT/RUN, a recorded run's folder, or a bundle",
+        help="a run of the home, HOME:RUN, grpc+tls://HOST:PORT/RUN, a recorded run's folder, or a bundle",
     )
     parser.add_argument("--baseline", metavar="RUN", required=True, help="the run to compare with, given the same way")
     parser.add_argument(
@@ -287,15 +308,24 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.add_argument("--html", metavar="FILE", help="also write a report: one file that needs no network")
+    _ray(parser, "read runs in files")
+    _ca(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name",
+        "names",
         metavar="RUN",
-        help="a run of the home, HOME:RUN, grpc://HOST:PORT/RUN, a recorded run's folder, or a bundle",
+        nargs="+",
+        help="a run of the home, HOME:RUN, grpc+tls://HOST:PORT/RUN, a recorded run's folder, or a bundle",
     )
-    parser.add_argument("--html", metavar="FILE", help="output file (default: RUN.html in the working directory)")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="output file, of several runs the folder for them (default: RUN.html in the working directory)",
+    )
+    _ray(parser, "report on runs in files")
+    _ca(parser)
 
 
 def _mis(parser: argparse.ArgumentParser) -> None:
@@ -343,6 +373,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--files", metavar="PATTERN", help="only files of this name, e.g. '*_0.pt' (default: the format's)"
     )
+    _ray(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
 
 
@@ -388,7 +419,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "run": ("start a training command with hooks for every framework that logprobe knows", _run),
     "relay": ("send what this machine records to a service on another machine", declare_relay),
     "ray": ("run a relay on every node of a Ray cluster", ray.declare),
-    "certificate": ("make or renew the TLS certificate that the service shows to relays", _certificate),
+    "certificate": ("make or renew the TLS certificate that the service shows to relays and readers", _certificate),
     "relay-token": ("make, list or revoke the tokens that relays authenticate with", _relay_token),
     "token": ("show the token for making changes from other machines", _token),
     "demo": ("show recorded runs, the last of them live, through the whole pipeline", _demo),
@@ -412,7 +443,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "accept": ("accept a finding: it neither alerts nor vetoes until it grows", _accept),
     "parity": ("compare a run's configuration and trend with a reference; exit code 2 if not at parity", _parity),
     "compare": ("show in which metrics runs are the same as, better or worse than a baseline", _compare),
-    "report": ("write an incident report of a run: one HTML file that needs no network", _report),
+    "report": ("write an incident report of each run: one HTML file that needs no network", _report),
     "alerts": ("list, acknowledge and silence alerts; try rules", alerts.declare),
     "mis": ("show or switch masked importance sampling, with its audit", _mis),
     "sql": ("run a read-only SQL query", _sql),

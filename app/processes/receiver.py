@@ -1,6 +1,8 @@
-"""The process that receives from relays: ``python -m logprobe.app.processes.receiver --home DIR --address ADDRESS --port PORT``.
+"""The process that relays, or with ``--readers`` readers, connect to with TLS.
 
-`logprobe up --relay-port` starts it, and starts it again when it dies.
+    python -m logprobe.app.processes.receiver --home DIR --address ADDRESS --port PORT [--readers]
+
+`logprobe up --relay-port` and `--reader-port` start one each, and start it again when it dies.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.home import Home
 from logprobe.monitor.ownership import apply_umask
 from logprobe.monitor.relay import handshakes
-from logprobe.monitor.relay.receiver import Receiver, Settings
+from logprobe.monitor.relay.listening import Settings
+from logprobe.monitor.relay.readers import Readers
+from logprobe.monitor.relay.receiver import Receiver
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code. One line of JSON on stdout says the port."""
     parser = argparse.ArgumentParser(
-        prog="python -m logprobe.app.processes.receiver", description="Receives from relays."
+        prog="python -m logprobe.app.processes.receiver", description="Listens for relays or readers, with TLS."
     )
     parser.add_argument("--home", required=True)
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--readers", action="store_true", help="answer reads; do not receive")
     arguments = parser.parse_args(argv)
     log_to_stderr()
     stop = threading.Event()
@@ -37,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         apply_umask()
         settings = Settings(Home(arguments.home).create(), arguments.address, arguments.port)
-        receiver = Receiver(settings, stop, _say)
-        with handshakes.counted(receiver.refused_connection):
-            receiver.run()
+        listener = (Readers if arguments.readers else Receiver)(settings, stop, _say)
+        with handshakes.counted(listener.refused_connection):
+            listener.run()
     except LogprobeError as error:
         sys.stderr.write(f"logprobe: {error}\n")
         return 1

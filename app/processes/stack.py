@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import random
 import socket
 import sys
@@ -21,10 +22,12 @@ from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.processes import logger_file
 from logprobe.app.processes.supervisor import Child, Supervisor
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
+from logprobe.collectors.relay.arguments import CA_VARIABLE
 from logprobe.monitor.elsewhere import ALSO_VARIABLE
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects import settings as storage
 from logprobe.monitor.relay.files import RelayFiles
+from logprobe.monitor.service.flight import required_token
 
 # Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see `logprobe.monitor.service.heap`.
 SERVICE_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -53,9 +56,9 @@ def require_extras(*, app: bool = True) -> None:
 
 
 def require_certificate(home: Home) -> None:
-    """Raises `ConfigurationError` or `MissingExtraError` when relays could not be received."""
+    """Raises `ConfigurationError` or `MissingExtraError` when relays or readers could not connect with TLS."""
     if importlib.util.find_spec("cryptography") is None:
-        raise MissingExtraError("receiving from relays needs the package 'cryptography'; pip install 'logprobe[relay]'")
+        raise MissingExtraError("relays and readers need the package 'cryptography'; pip install 'logprobe[relay]'")
     if not RelayFiles.of(home).certificate.exists():
         raise ConfigurationError(
             f"{RelayFiles.of(home).certificate} is missing; make one: logprobe certificate --home {home.path} --host NAME"
@@ -65,8 +68,9 @@ def require_certificate(home: Home) -> None:
 class Stack:
     """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access` lets in.
 
-    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`: address and port for relays; None: none.
-    `also`: other homes and services whose runs the Compare page offers, see `logprobe.monitor.elsewhere`.
+    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`, `readers`: address and port for relays, and for
+    readers on other machines; None: none. `also`: other homes and services whose runs the Compare page offers, `ca`: the authorities to
+    trust there, see `logprobe.monitor.elsewhere`.
     """
 
     def __init__(
@@ -78,7 +82,9 @@ class Stack:
         app: bool = True,
         options: Sequence[str] = (),
         receive: tuple[str, int] | None = None,
+        readers: tuple[str, int] | None = None,
         also: Sequence[str] = (),
+        ca: Path | None = None,
     ) -> None:
         """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
         require_extras(app=app)
@@ -91,11 +97,15 @@ class Stack:
         self._app = app
         self._options = options
         self._receive = receive
+        self._readers = readers
         self._also = tuple(also)
+        self._ca = ca
         self._loggers = logger_file.load(home)
         storage.load(home)  # a mistake in it ends the start, as in the other files
-        if receive is not None:
+        if receive is not None or readers is not None:
             require_certificate(home)
+        if readers is not None:
+            required_token(os.environ)
         if app:
             self._check_sign_in()
 
@@ -134,7 +144,7 @@ class Stack:
                 say(f"to act from other machines: logprobe token --home {self._home.path}")
             on_ready()
 
-        children = [self._service(), *self._receiver(), *self._pushers(), *([self._dashboard()] if self._app else [])]
+        children = [self._service(), *self._listeners(), *self._pushers(), *([self._dashboard()] if self._app else [])]
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
@@ -151,14 +161,21 @@ class Stack:
         ]
         return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT)
 
-    def _receiver(self) -> list[Child]:
-        """Apart from the service: it reads what strangers send, and may be ended by it."""
-        if self._receive is None:
-            return []
-        address, port = self._receive
+    def _listeners(self) -> list[Child]:
+        """Apart from the service: they read what strangers send, and may be ended by it."""
+        listeners = (("receiver of relays", self._receive, ()), ("server of readers", self._readers, ("--readers",)))
         program = [sys.executable, "-P", "-m", "logprobe.app.processes.receiver", "--home", str(self._home.path)]
-        command = [*program, "--address", address, "--port", str(port)]
-        return [Child("receiver of relays", command, ready=lambda: True, environment=SERVICE_ENVIRONMENT, chatty=True)]
+        return [
+            Child(
+                name,
+                [*program, "--address", at[0], "--port", str(at[1]), *which],
+                ready=lambda: True,
+                environment=SERVICE_ENVIRONMENT,
+                chatty=True,
+            )
+            for name, at, which in listeners
+            if at is not None
+        ]
 
     def _pushers(self) -> list[Child]:
         program = [
@@ -197,6 +214,8 @@ class Stack:
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-P", "-m", "streamlit", "run", str(script), *arguments]
         also = {ALSO_VARIABLE: json.dumps(self._also)} if self._also else {}
+        if self._ca is not None:
+            also[CA_VARIABLE] = str(self._ca.expanduser().absolute())
         environment = {"LOGPROBE_HOME": str(self._home.path), **also, **self._access.environment()}
         return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 

@@ -48,7 +48,6 @@ class _Running:
     def __init__(self, child: Child) -> None:
         self.child = child
         self.process: subprocess.Popen[bytes] | None = None
-        self.restarts = 0
         self.was_ready = False
         self._delay = _FIRST_DELAY
         self._started = 0.0
@@ -88,7 +87,6 @@ class _Running:
             self._delay = _FIRST_DELAY
         delay, self._delay = self._delay, min(2 * self._delay, _LONGEST_DELAY)
         self._due = now + delay
-        self.restarts += 1
         return delay
 
     def restart_when_due(self) -> None:

@@ -4,6 +4,9 @@ A chunk is a few thousand tokens of one pair, converted to float64 once and pass
 cache; per-array passes over the whole batch are ten times slower. Chunks consist of *pieces*, sequences or parts
 of long ones, and every column gets one value per piece; `statistics` merges pieces into sequences.
 
+What is summed lies in the rows of one array, so that one call works on several rows: between two calls a thread needs the GIL, and
+what a chunk costs besides arithmetic is the number of its calls. What the range of the log-ratio rules out is not looked for.
+
 numpy and torch call the elementary functions by the same names and both write into an `out` that is given to them, so the
 formulas stand here once. What the two do differently, sums over pieces above all, is behind `Table` and `Workspace`:
 `kernel_numpy` and `kernel_torch`.
@@ -17,11 +20,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-CHUNK: Final = 65_536  # nine float64 arrays of 512 KiB: large enough for threads not to queue for the GIL, still cached
+CHUNK: Final = 65_536  # tokens of the longest piece: another number changes the last digits of what is stored
 CLAMP: Final = 20.0  # |d| inside the exponential; e^20 is 4.9e8
 # HTTP servers write −9999 for −inf and NaN, and bfloat16 makes −9984 of it; nothing below that is a measured log-probability.
 SENTINEL: Final = -9984.0
 MAX_LOGPROB: Final = 1e-6  # rounding may lift a certain token's log-probability this far above 0
+_MARGIN: Final = 1e-6  # of a log-ratio, far beyond what rounding makes of it
 SERIES: Final = 1e-4  # below this |d|, expm1(d) − d has lost the digits that its series still has
 
 Floats: TypeAlias = Any  # float64, numpy or torch
@@ -30,25 +34,19 @@ Values: TypeAlias = Any  # of any number type
 
 
 class Table(Protocol):
-    """Columns being filled, one value per piece of the chunk at hand."""
+    """Columns being filled, one value per piece of the chunk at hand; `n` and `n_expected` start as the lengths of the pieces."""
 
-    def sum(self, name: str, values_K: Floats) -> None:
-        """Σ over each piece."""
+    def sums(self, names: tuple[str, ...], rows_RK: Floats) -> None:
+        """Σ of each row over each piece, into the column of its name."""
 
     def count(self, name: str, hits_K: Bools) -> None:
         """Number of hits in each piece."""
 
-    def extremes(self, values_K: Floats) -> None:
-        """`min_d` and `max_d` of each piece."""
+    def extremes(self, values_K: Floats) -> tuple[float, float]:
+        """`min_d` and `max_d` of each piece; → of all of them."""
 
-    def lengths(self, name: str, total: int) -> None:
-        """Number of tokens of each piece, when the chunk has `total`."""
-
-    def rest(self, name: str, whole: str, *parts: str) -> None:
-        """What of the column `whole` is in none of the `parts`."""
-
-    def keep(self, keep_K: Bools) -> None:
-        """From now on the chunk consists of these of its tokens only."""
+    def keep(self, keep_K: Bools, *names: str) -> None:
+        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns `names`."""
 
 
 class Workspace(Protocol):
@@ -58,11 +56,14 @@ class Workspace(Protocol):
     def xp(self) -> Any:
         """Of numpy or of torch, whichever the arrays belong to."""
 
-    def rows(self, size: int) -> list[Floats]:
-        """Nine float64 arrays [size]."""
+    def rows(self, size: int) -> Floats:
+        """Float64 [`ROWS`, size]."""
 
-    def overwrite(self, target: Floats, values: Floats, where: Bools) -> None:
-        """Write `values` into `target` where `where` is true."""
+    def range(self, values_K: Values) -> tuple[float, float]:
+        """Lowest and highest; NaN where one is NaN."""
+
+    def hits(self, where_K: Bools) -> Any:
+        """Indices of the true ones."""
 
 
 @dataclass(slots=True)
@@ -83,17 +84,32 @@ class Tokens:
         return Tokens(self.behaviour[which], self.policy[which], advantages, mask)
 
 
-@dataclass(slots=True)
-class Terms:
-    """What the sums of a chunk's valid tokens are made of [K]; `scratch` may be overwritten."""
-
-    behaviour: Floats
-    policy: Floats
-    d: Floats
-    absolute: Floats
-    ratio_m1: Floats
-    scratch: tuple[Floats, Floats, Floats, Floats]
-    clamped: Bools | None = None
+# The rows of a workspace, by the column that each is summed into. The second group is made of the first five rows of the first, and
+# takes their place.
+LOGPROB_SUMS: Final[tuple[str, ...]] = (
+    "sum_behaviour",
+    "sum_policy",
+    "sum_d",
+    "sum_ratio_m1",
+    "sum_abs_d",
+    "sum_behaviour2",
+    "sum_policy2",
+    "sum_d2",
+    "sum_ratio_m1_sq",
+    "sum_policy_behaviour",
+)
+PROBABILITY_SUMS: Final[tuple[str, ...]] = (
+    "sum_behaviour_prob2",
+    "sum_policy_prob2",
+    "sum_reverse_kl",
+    "sum_abs_prob_diff",
+    "sum_k3",
+    "sum_policy_behaviour_prob",
+    "sum_behaviour_prob",
+    "sum_exp_abs_d",
+    "sum_policy_prob",
+)
+ROWS: Final = len(LOGPROB_SUMS)
 
 
 def zero_of_unlikely(behaviour: Any, policy: Any) -> Any:
@@ -104,37 +120,34 @@ def zero_of_unlikely(behaviour: Any, policy: Any) -> Any:
 def accumulate(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
     """Fill every column of the chunk's pieces; `limits` are the bounds of ρ."""
     if tokens.mask is not None and not tokens.mask.all():
-        table.keep(tokens.mask)
+        table.keep(tokens.mask, "n", "n_expected")
         tokens = tokens[tokens.mask]
     if not len(tokens):
         return
-    table.lengths("n_expected", len(tokens))
-    behaviour, policy, d = work.rows(len(tokens))[:3]
-    _load(tokens, behaviour, policy, d, work)
-    if not _is_clean(behaviour, policy, d):
-        good = ~_count_broken(table, behaviour, policy, work.xp)
-        table.keep(good)
+    if not _is_clean(tokens, work):
+        good = ~_count_broken(table, *_loaded(tokens, work.rows(len(tokens))), work.xp)
+        table.keep(good, "n")
         tokens = tokens[good]
         if not len(tokens):
             return
-        behaviour, policy, d = work.rows(len(tokens))[:3]
-        _load(tokens, behaviour, policy, d, work)
-    table.lengths("n", len(tokens))
     _accumulate_valid(table, tokens, limits, work)
 
 
-def _load(tokens: Tokens, behaviour: Floats, policy: Floats, d: Floats, work: Workspace) -> None:
-    behaviour[:] = tokens.behaviour
-    policy[:] = tokens.policy
-    work.xp.subtract(policy, behaviour, out=d)
+def _loaded(tokens: Tokens, rows: Floats) -> tuple[Floats, Floats]:
+    """Behaviour and policy as the first two rows."""
+    rows[0, :] = tokens.behaviour
+    rows[1, :] = tokens.policy
+    return rows[0], rows[1]
 
 
-def _is_clean(behaviour: Floats, policy: Floats, d: Floats) -> bool:
+def _is_clean(tokens: Tokens, work: Workspace) -> bool:
     """Whether no token can be broken; NaN anywhere makes a comparison false."""
-    lowest, ceiling = float(d.min()), float(behaviour.max())
-    in_range = min(float(behaviour.min()), float(policy.min())) > SENTINEL
-    in_range = in_range and max(ceiling, float(policy.max())) <= MAX_LOGPROB
-    return in_range and math.isfinite(float(d.max()) - lowest) and (ceiling < 0 or lowest >= -1)
+    ranges = [work.range(tokens.behaviour), work.range(tokens.policy)]
+    if not all(lowest > SENTINEL and highest <= MAX_LOGPROB for lowest, highest in ranges):
+        return False
+    return (
+        ranges[0][1] < 0 or work.range(tokens.policy - tokens.behaviour)[0] >= -1
+    )  # what is exactly 0 beside less than −1
 
 
 def _count_broken(table: Table, behaviour: Floats, policy: Floats, xp: Any) -> Bools:
@@ -156,99 +169,78 @@ def _count_broken(table: Table, behaviour: Floats, policy: Floats, xp: Any) -> B
 
 
 def _accumulate_valid(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
-    behaviour, policy, d, absolute, ratio_m1, *scratch = work.rows(len(tokens))
-    terms = Terms(behaviour, policy, d, absolute, ratio_m1, (scratch[0], scratch[1], scratch[2], scratch[3]))
-    _prepare(terms, work.xp)
-    table.extremes(d)
-    _log_ratio(table, terms, work)
-    _signs(table, d)
-    _ratio(table, terms, work.xp)
-    _clipping(table, tokens.advantages, ratio_m1, limits, work.xp)
-    _logprobs(table, terms, work.xp)
-    _probabilities(table, terms, work.xp)
+    xp, rows = work.xp, work.rows(len(tokens))
+    behaviour, policy = _loaded(tokens, rows)
+    d, ratio_m1, absolute = rows[2:5]
+    xp.subtract(policy, behaviour, out=d)
+    lowest, highest = table.extremes(d)
+    xp.abs(d, out=absolute)
+    clamped = absolute > CLAMP if max(-lowest, highest) > CLAMP else None
+    xp.expm1(d if clamped is None else xp.clip(d, -CLAMP, CLAMP), out=ratio_m1)
+    xp.square(rows[:4], out=rows[5:9])  # half the reading of a product
+    xp.multiply(policy, behaviour, out=rows[9])
+    table.sums(LOGPROB_SUMS, rows)
+    _signs(table, d, lowest, highest)
+    _clipping(table, tokens.advantages, ratio_m1, limits, (lowest, highest))
+    if tokens.advantages is not None:
+        table.count("n_advantage", xp.isfinite(tokens.advantages))
+    if highest > 1:  # else no policy is 0 beside less than −1
+        table.count("n_zero_policy", zero_of_unlikely(behaviour, policy))
+    if clamped is not None:
+        table.count("n_clamped", clamped)
+    _probabilities(rows, clamped, work)
+    table.sums(PROBABILITY_SUMS, rows[:9])
 
 
-def _prepare(terms: Terms, xp: Any) -> None:
-    xp.abs(terms.d, out=terms.absolute)
-    if float(terms.absolute.max()) > CLAMP:
-        terms.clamped = terms.absolute > CLAMP
-        xp.expm1(xp.clip(terms.d, -CLAMP, CLAMP, out=terms.ratio_m1), out=terms.ratio_m1)
-    else:
-        xp.expm1(terms.d, out=terms.ratio_m1)
+def _signs(table: Table, d: Floats, lowest: float, highest: float) -> None:
+    if highest > 0:
+        table.count("n_positive_d", d > 0)
+    if lowest < 0:
+        table.count("n_negative_d", d < 0)
 
 
-def _log_ratio(table: Table, terms: Terms, work: Workspace) -> None:
-    xp, d, (square, k3, series, _) = work.xp, terms.d, terms.scratch
-    table.sum("sum_d", d)
-    table.sum("sum_abs_d", terms.absolute)
-    xp.multiply(d, d, out=square)
-    table.sum("sum_d2", square)
-    xp.subtract(terms.ratio_m1, d, out=k3)
-    small = terms.absolute < SERIES
-    if small.any():
-        work.overwrite(k3, _k3_series(d, square, series, xp), where=small)
-    table.sum("sum_k3", k3)
-    xp.multiply(d, terms.ratio_m1, out=square)
-    xp.subtract(square, k3, out=square)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
-    table.sum("sum_reverse_kl", square)
-
-
-def _k3_series(d: Floats, square: Floats, out: Floats, xp: Any) -> Floats:
-    """``d²(1/2 + d/6 + d²/24)``: relative error d³/60."""
-    xp.multiply(d, 1 / 24, out=out)
-    out += 1 / 6
-    out *= d
-    out += 0.5
-    out *= square
-    return out
-
-
-def _signs(table: Table, d: Floats) -> None:
-    table.count("n_positive_d", d > 0)
-    table.count("n_negative_d", d < 0)
-    table.rest("n_zero_d", "n", "n_positive_d", "n_negative_d")
-
-
-def _ratio(table: Table, terms: Terms, xp: Any) -> None:
-    scratch = terms.scratch[0]
-    table.sum("sum_ratio_m1", terms.ratio_m1)
-    table.sum("sum_ratio_m1_sq", xp.multiply(terms.ratio_m1, terms.ratio_m1, out=scratch))
-    exponent = terms.absolute
-    if terms.clamped is not None:
-        exponent = xp.clip(exponent, 0.0, CLAMP, out=scratch)
-        table.count("n_clamped", terms.clamped)
-    table.sum("sum_exp_abs_d", xp.exp(exponent, out=scratch))
-
-
-def _clipping(table: Table, advantages: Values | None, ratio_m1: Floats, limits: tuple[float, float], xp: Any) -> None:
+def _clipping(
+    table: Table,
+    advantages: Values | None,
+    ratio_m1: Floats,
+    limits: tuple[float, float],
+    extremes: tuple[float, float],
+) -> None:
+    if extremes[0] > _log(limits[0]) + _MARGIN and extremes[1] < _log(limits[1]) - _MARGIN:
+        return  # no ratio is near its limit
     below, above = ratio_m1 < limits[0] - 1.0, ratio_m1 > limits[1] - 1.0
     table.count("n_above", above)
     table.count("n_below", below)
     if advantages is not None:
-        table.count("n_advantage", xp.isfinite(advantages))
         table.count("n_pg_clipped", (above & (advantages > 0)) | (below & (advantages < 0)))
 
 
-def _logprobs(table: Table, terms: Terms, xp: Any) -> None:
-    behaviour, policy, a = terms.behaviour, terms.policy, terms.scratch[0]
-    table.sum("sum_behaviour", behaviour)
-    table.sum("sum_policy", policy)
-    table.count("n_zero_policy", zero_of_unlikely(behaviour, policy))
-    table.sum("sum_behaviour2", xp.multiply(behaviour, behaviour, out=a))
-    table.sum("sum_policy2", xp.multiply(policy, policy, out=a))
-    table.sum("sum_policy_behaviour", xp.multiply(policy, behaviour, out=a))
+def _log(ratio: float) -> float:
+    return math.log(ratio) if ratio > 0 else -math.inf
 
 
-def _probabilities(table: Table, terms: Terms, xp: Any) -> None:
-    p, difference, q, a = terms.scratch
-    xp.exp(terms.behaviour, out=p)
-    xp.multiply(p, terms.ratio_m1, out=difference)  # e^policy − e^behaviour, without cancellation
-    if terms.clamped is not None:
-        difference[terms.clamped] = xp.exp(terms.policy[terms.clamped]) - p[terms.clamped]
+def _probabilities(rows: Floats, clamped: Bools | None, work: Workspace) -> None:
+    """From log-probabilities and log-ratio the rows of `PROBABILITY_SUMS`."""
+    xp = work.xp
+    _, policy, d, ratio_m1, absolute, both, p, _, q = rows[:9]
+    small = work.hits(absolute < SERIES)
+    if clamped is not None:
+        xp.clip(absolute, 0.0, CLAMP, out=absolute)
+    xp.exp(rows[0:5:4], out=rows[6:8])  # of behaviour and |d|
+    k3 = xp.subtract(ratio_m1, d, out=absolute)
+    if len(small):
+        k3[small] = _k3_series(d[small])
+    reverse = xp.multiply(d, ratio_m1, out=d)
+    xp.subtract(reverse, k3, out=reverse)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
+    difference = xp.multiply(p, ratio_m1, out=ratio_m1)  # e^policy − e^behaviour, without cancellation
+    if clamped is not None:
+        difference[clamped] = xp.exp(policy[clamped]) - p[clamped]
     xp.add(p, difference, out=q)
-    table.sum("sum_abs_prob_diff", xp.abs(difference, out=a))
-    table.sum("sum_behaviour_prob", p)
-    table.sum("sum_policy_prob", q)
-    table.sum("sum_behaviour_prob2", xp.multiply(p, p, out=a))
-    table.sum("sum_policy_prob2", xp.multiply(q, q, out=a))
-    table.sum("sum_policy_behaviour_prob", xp.multiply(p, q, out=a))
+    xp.abs(difference, out=difference)
+    xp.square(rows[6:9:2], out=rows[:2])
+    xp.multiply(p, q, out=both)
+
+
+def _k3_series(d: Floats) -> Floats:
+    """``d²(1/2 + d/6 + d²/24)``: relative error d³/60."""
+    return ((d * (1 / 24) + 1 / 6) * d + 0.5) * (d * d)

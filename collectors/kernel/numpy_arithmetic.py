@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.kernel import arithmetic as kernel
 
+CHUNK: Final = 16_384  # tokens: ten float64 rows of 128 KiB stay in a core's second cache
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.intp]
@@ -17,39 +19,37 @@ Indices = NDArray[np.intp]
 
 @dataclass(slots=True)
 class Table:
-    """A `kernel.Table`: `rows` of `columns` are the pieces with tokens, and `starts` where these start in the chunk."""
+    """A `kernel.Table`: `rows` of `columns` are the pieces with tokens, and `starts` where these start in the chunk.
+
+    `blocks` are columns that are filled together, as the rows of one array.
+    """
 
     columns: dict[str, NDArray[Any]]
+    blocks: dict[tuple[str, ...], Floats]
     rows: slice | Indices
     starts: Indices
 
-    def sum(self, name: str, values_K: Floats) -> None:
-        """Σ over each piece."""
-        self.columns[name][self.rows] = np.add.reduceat(values_K, self.starts)
+    def sums(self, names: tuple[str, ...], rows_RK: Floats) -> None:
+        """Σ of each row over each piece, into the column of its name."""
+        self.blocks[names][:, self.rows] = np.add.reduceat(rows_RK, self.starts, axis=1)
 
     def count(self, name: str, hits_K: Bools) -> None:
         """Number of hits in each piece."""
-        self.columns[name][self.rows] = np.add.reduceat(hits_K, self.starts, dtype=np.int64)
+        self.columns[name][self.rows] = np.add.reduceat(
+            hits_K, self.starts, dtype=np.int32
+        )  # a chunk has no 2³¹ tokens
 
-    def extremes(self, values_K: Floats) -> None:
-        """`min_d` and `max_d` of each piece."""
-        self.columns["min_d"][self.rows] = np.minimum.reduceat(values_K, self.starts)
-        self.columns["max_d"][self.rows] = np.maximum.reduceat(values_K, self.starts)
+    def extremes(self, values_K: Floats) -> tuple[float, float]:
+        """`min_d` and `max_d` of each piece; → of all of them."""
+        lowest, highest = np.minimum.reduceat(values_K, self.starts), np.maximum.reduceat(values_K, self.starts)
+        self.columns["min_d"][self.rows], self.columns["max_d"][self.rows] = lowest, highest
+        return float(np.minimum.reduce(lowest)), float(np.maximum.reduce(highest))
 
-    def lengths(self, name: str, total: int) -> None:
-        """Number of tokens of each piece."""
-        self.columns[name][self.rows] = np.diff(self.starts, append=total)
-
-    def rest(self, name: str, whole: str, *parts: str) -> None:
-        """What of the column `whole` is in none of the `parts`."""
-        left = self.columns[whole][self.rows]
-        for part in parts:
-            left = left - self.columns[part][self.rows]
-        self.columns[name][self.rows] = left
-
-    def keep(self, keep_K: Bools) -> None:
-        """From now on the chunk consists of these of its tokens only."""
+    def keep(self, keep_K: Bools, *names: str) -> None:
+        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns `names`."""
         kept_P = np.add.reduceat(keep_K, self.starts, dtype=np.intp)
+        for name in names:
+            self.columns[name][self.rows] = kept_P
         ends_P = np.cumsum(kept_P)
         filled = kept_P > 0  # reduceat returns the next piece's first token for an empty piece
         rows = np.arange(self.rows.start, self.rows.stop) if isinstance(self.rows, slice) else self.rows
@@ -61,13 +61,17 @@ class Workspace:
 
     xp: Final[Any] = np
 
-    def __init__(self) -> None:
-        self._arrays = np.empty((9, kernel.CHUNK))
+    def __init__(self, size: int) -> None:
+        self._memory = np.empty(kernel.ROWS * size)
 
-    def rows(self, size: int) -> list[Floats]:
-        """Nine float64 arrays [size]."""
-        return list(self._arrays[:, :size])
+    def rows(self, size: int) -> Floats:
+        """Float64 [`kernel.ROWS`, size], without gaps: a small chunk lies in as little of the cache."""
+        return self._memory[: kernel.ROWS * size].reshape(kernel.ROWS, size)
 
-    def overwrite(self, target: Floats, values: Floats, where: Bools) -> None:
-        """Write `values` into `target` where `where` is true."""
-        np.copyto(target, values, where=where)
+    def range(self, values_K: NDArray[Any]) -> tuple[float, float]:
+        """Lowest and highest; NaN where one is NaN."""
+        return float(np.minimum.reduce(values_K)), float(np.maximum.reduce(values_K))
+
+    def hits(self, where_K: Bools) -> Indices:
+        """Indices of the true ones."""
+        return np.flatnonzero(where_K)

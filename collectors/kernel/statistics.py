@@ -229,6 +229,7 @@ def sequence_statistics(
         table = _filled_by_torch(pieces, tokens, limits)
     else:
         table = _filled_by_numpy(pieces, tokens, limits, threads)
+    table["n_zero_d"] = table["n"] - table["n_positive_d"] - table["n_negative_d"]
     return _without_blanks(_pieces_to_sequences(table, first, offsets_S1))
 
 
@@ -269,12 +270,17 @@ def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int]]:
-    """Consecutive pieces, as many as fit into a chunk of `size` tokens."""
+    """Consecutive pieces, as many as fit into a chunk of `size` tokens; one that does not is a chunk by itself."""
     first = 0
     while first < len(pieces):
-        last = int(np.searchsorted(ends, pieces[first] + size, side="right"))
+        last = max(int(np.searchsorted(ends, pieces[first] + size, side="right")), first + 1)
         yield first, last
         first = last
+
+
+def _largest(pieces: NDArray[np.int64], ends: NDArray[np.int64], chunks: Sequence[tuple[int, int]]) -> int:
+    """Tokens of the largest chunk."""
+    return max((int(ends[last - 1] - pieces[first]) for first, last in chunks), default=0)
 
 
 def _checked_tokens(
@@ -306,16 +312,21 @@ def _filled_by_numpy(
     """Columns of all pieces; chunks share no piece, so threads need no lock."""
 
     def fill(chunks: Sequence[tuple[int, int]]) -> None:
-        work = kernel_numpy.Workspace()
+        work = kernel_numpy.Workspace(largest)
         with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
             for first, last in chunks:
                 start, end = int(pieces[first]), int(ends[last - 1])
-                table = kernel_numpy.Table(columns, slice(first, last), pieces[first:last] - start)
+                table = kernel_numpy.Table(columns, blocks, slice(first, last), pieces[first:last] - start)
                 kernel.accumulate(table, tokens[start:end], limits, work)
 
-    columns = empty(len(pieces))
     ends = np.append(pieces[1:], len(tokens))
-    chunks = list(_chunks(pieces, ends, kernel.CHUNK))
+    blocks = {names: np.zeros((len(names), len(pieces))) for names in (kernel.LOGPROB_SUMS, kernel.PROBABILITY_SUMS)}
+    columns = empty(len(pieces)) | {
+        name: row for names, rows in blocks.items() for name, row in zip(names, rows, strict=True)
+    }
+    columns["n"][:] = columns["n_expected"][:] = ends - pieces
+    chunks = list(_chunks(pieces, ends, kernel_numpy.CHUNK))
+    largest = _largest(pieces, ends, chunks)
     if min(threads, len(chunks)) > 1:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(fill, (chunks[i::threads] for i in range(threads))))
@@ -328,8 +339,8 @@ def _filled_by_torch(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: t
     """Columns of all pieces, computed on the tokens' device; they come to the host in one copy."""
     edges = np.append(pieces, len(tokens))
     chunks = list(_chunks(pieces, edges[1:], kernel_torch.CHUNK))
-    device, largest = tokens.policy.device, max((edges[last] - edges[first] for first, last in chunks), default=0)
-    work = kernel_torch.Workspace(int(largest), device)
+    device = tokens.policy.device
+    work = kernel_torch.Workspace(_largest(edges, edges[1:], chunks), device)
     columns_CP = kernel_torch.filled(np.array([c.identity for c in COLUMN_SPECS]), len(pieces), device)
     for first, last in chunks:
         columns = dict(zip(COLUMNS, columns_CP[:, first:last], strict=True))
@@ -369,4 +380,7 @@ def reduce_groups(columns: Mapping[str, NDArray[Any]], group_S: ArrayLike, group
 
 def empty(size: int) -> Statistics:
     """Statistics of `size` sequences without tokens."""
-    return {c.name: np.full(size, c.identity, dtype=c.dtype) for c in COLUMN_SPECS}
+    return {
+        c.name: np.zeros(size, c.dtype) if c.reduction == "sum" else np.full(size, c.identity, dtype=c.dtype)
+        for c in COLUMN_SPECS
+    }

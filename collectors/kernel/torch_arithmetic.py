@@ -29,32 +29,29 @@ class Table:
     def __init__(self, columns: Mapping[str, Tensor], offsets_P1: Tensor) -> None:
         self._columns = columns
         self._offsets = offsets_P1
+        for name in ("n", "n_expected"):
+            columns[name].copy_(offsets_P1.diff())
 
-    def sum(self, name: str, values_K: Tensor) -> None:
-        """Σ over each piece."""
-        self._columns[name].copy_(_reduced("sum", values_K, self._offsets, 0.0))
+    def sums(self, names: tuple[str, ...], rows_RK: Tensor) -> None:
+        """Σ of each row over each piece, into the column of its name."""
+        for name, values_K in zip(names, rows_RK, strict=True):
+            self._columns[name].copy_(_reduced("sum", values_K, self._offsets, 0.0))
 
     def count(self, name: str, hits_K: Tensor) -> None:
         """Number of hits in each piece."""
-        self.sum(name, hits_K.double())
+        self._columns[name].copy_(_reduced("sum", hits_K.double(), self._offsets, 0.0))
 
-    def extremes(self, values_K: Tensor) -> None:
-        """`min_d` and `max_d` of each piece."""
+    def extremes(self, values_K: Tensor) -> tuple[float, float]:
+        """`min_d` and `max_d` of each piece; → of all of them."""
         self._columns["min_d"].copy_(_reduced("min", values_K, self._offsets, np.inf))
         self._columns["max_d"].copy_(_reduced("max", values_K, self._offsets, -np.inf))
+        return float(self._columns["min_d"].min()), float(self._columns["max_d"].max())
 
-    def lengths(self, name: str, total: int) -> None:
-        """Number of tokens of each piece."""
-        del total  # the last offset
-        self._columns[name].copy_(self._offsets.diff())
-
-    def rest(self, name: str, whole: str, *parts: str) -> None:
-        """What of the column `whole` is in none of the `parts`."""
-        self._columns[name].copy_(self._columns[whole] - sum(self._columns[part] for part in parts))
-
-    def keep(self, keep_K: Tensor) -> None:
-        """From now on the chunk consists of these of its tokens only."""
+    def keep(self, keep_K: Tensor, *names: str) -> None:
+        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns `names`."""
         kept_P = _reduced("sum", keep_K.double(), self._offsets, 0.0)
+        for name in names:
+            self._columns[name].copy_(kept_P)
         self._offsets[1:] = kept_P.cumsum(0)
 
 
@@ -63,15 +60,19 @@ class Workspace:
 
     def __init__(self, size: int, device: Any) -> None:
         self.xp = sys.modules["torch"]
-        self._arrays = self.xp.empty((9, size), dtype=self.xp.float64, device=device)
+        self._memory = self.xp.empty((kernel.ROWS, size), dtype=self.xp.float64, device=device)
 
-    def rows(self, size: int) -> list[Tensor]:
-        """Nine float64 arrays [size]."""
-        return list(self._arrays[:, :size])
+    def rows(self, size: int) -> Tensor:
+        """Float64 [`kernel.ROWS`, size]."""
+        return self._memory[:, :size]
 
-    def overwrite(self, target: Tensor, values: Tensor, where: Tensor) -> None:
-        """Write `values` into `target` where `where` is true."""
-        self.xp.where(where, values, target, out=target)
+    def range(self, values_K: Tensor) -> tuple[float, float]:
+        """Lowest and highest; NaN where one is NaN."""
+        return float(values_K.min()), float(values_K.max())
+
+    def hits(self, where_K: Tensor) -> Tensor:
+        """Indices of the true ones."""
+        return where_K.nonzero()[:, 0]
 
 
 def tokens(behaviour_N: Any, policy_N: Tensor, advantages_N: Any, mask_N: Any) -> kernel.Tokens:

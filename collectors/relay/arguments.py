@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 SERVICE_VARIABLE: Final = "LOGPROBE_SERVICE"
+CA_VARIABLE: Final = "LOGPROBE_SERVICE_CA"
 _UNITS: Final = (("k", 1e3), ("m", 1e6), ("g", 1e9))
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.collectors.relay.arguments import SERVICE_VARIABLE, declare
+from logprobe.collectors.relay.arguments import CA_VARIABLE, SERVICE_VARIABLE, declare
 from logprobe.collectors.relay.connection import Target
 from logprobe.collectors.relay.relay import Options, Relay, default_runs
 
 _NICE: Final = 5
-CA_VARIABLE: Final = "LOGPROBE_SERVICE_CA"
 TOKEN_VARIABLE: Final = "LOGPROBE_SERVICE_TOKEN"  # noqa: S105 - the variable's name; it holds the path of a file
 
 

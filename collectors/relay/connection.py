@@ -83,14 +83,14 @@ class Connection:
     def _open(self) -> Any:
         if self._client is None:
             ca = self._target.ca
-            roots = {} if ca is None else {"tls_root_certs": _content(ca)}
+            roots = {} if ca is None else {"tls_root_certs": content(ca)}
             options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
             self._client = flight.FlightClient(self._target.address, generic_options=options, **roots)
         return self._client
 
     def _options(self, seconds: float) -> Any:
         """The token is read again each time: it may have been replaced."""
-        token = _content(self._target.token, secret=True).strip()
+        token = content(self._target.token, secret=True).strip()
         return flight.FlightCallOptions(timeout=seconds, headers=[(b"authorization", b"Bearer " + token)])
 
 
@@ -99,7 +99,8 @@ def _one_line(error: Exception) -> str:
     return " ".join(text.split())[:500] or type(error).__name__
 
 
-def _content(file: Path, *, secret: bool = False) -> bytes:
+def content(file: Path, *, secret: bool = False) -> bytes:
+    """What a small file holds, with `secret` one that only its user and group may read. Raises `ConfigurationError`."""
     try:
         with file.open("rb") as opened:
             if secret and file.stat().st_mode & _OTHERS:

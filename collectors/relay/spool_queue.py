@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.spool.durable import make_durable
+from logprobe.collectors.files import make_durable
 from logprobe.collectors.spool.segments import SegmentPath, run_name, spool_dir
 
 ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writer that has ended

@@ -30,7 +30,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.spool.durable import fsync_folder, make_durable
+from logprobe.collectors.files import fsync_folder, make_durable
 from logprobe.collectors.spool.plain_buffers import has_compressed
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, segment_metadata

@@ -1,6 +1,6 @@
 """Where a run to look at lies: in a home, at a service, in a folder as `RecordedRun` reads it, or in a bundle.
 
-A plain name is a run of the home asked, ``HOME:RUN`` of another, ``grpc://HOST:PORT/RUN`` of a service on another machine.
+A plain name is a run of the home asked, ``HOME:RUN`` of another, ``grpc+tls://HOST:PORT/RUN`` of a service on another machine.
 A run in files goes through the real ingest and join into a store of its own in a temporary folder, so its numbers come about as those of
 a live run do.
 """
@@ -36,12 +36,17 @@ class Place:
         return [str(run) for run in self.source.read("app_runs")["run"].to_pylist()]
 
 
+def in_files(name: str) -> bool:
+    """Whether a run is given as a folder, as `RecordedRun` reads it, or as a bundle."""
+    return (Path(name) / MANIFEST).is_file() or (name.endswith(_BUNDLE) and Path(name).is_file())
+
+
 class Places:
     """Opens every home and every run in files at most once, and closes them all; a context manager. For one thread."""
 
-    def __init__(self, home: str | None) -> None:
-        """`home`: where plain names are looked for; None: there is none."""
-        self._home = home
+    def __init__(self, home: str | None, ca: Path | None = None) -> None:
+        """`home`: where plain names are looked for; None: there is none. `ca`: see `logprobe.monitor.elsewhere.RemoteService`."""
+        self._home, self._ca = home, ca
         self._stack = ExitStack()
         self._readers: dict[str, Reader] = {}
         self._recorded: dict[Path, Place] = {}
@@ -55,21 +60,21 @@ class Places:
             ServiceUnavailableError: its service does not answer.
             SegmentError: a recorded run that cannot be trusted.
         """
-        if (Path(name) / MANIFEST).is_file() or (name.endswith(_BUNDLE) and Path(name).is_file()):
+        if in_files(name):
             return self._from_files(Path(name).resolve())
         elsewhere = split(name)
         if elsewhere is not None:
             return Place(name, elsewhere[1], self._reader(elsewhere[0]))
         if self._home is None:
             raise ConfigurationError(
-                f"where is the run {name!r}? pass --home DIR, HOME:RUN, grpc://HOST:PORT/RUN, a folder with {MANIFEST} in it, or a bundle NAME{_BUNDLE}"
+                f"where is the run {name!r}? pass --home DIR, HOME:RUN, grpc+tls://HOST:PORT/RUN, a folder with {MANIFEST} in it, or a bundle NAME{_BUNDLE}"
             )
         return Place(name, name, self._reader(self._home))
 
     def _reader(self, where: str) -> Reader:
         key = where if is_service(where) else str(Home(where).path)
         if key not in self._readers:
-            self._readers[key] = self._stack.enter_context(reader_at(key))
+            self._readers[key] = self._stack.enter_context(reader_at(key, self._ca))
         return self._readers[key]
 
     def _from_files(self, path: Path) -> Place:

@@ -17,7 +17,7 @@ from logprobe.collectors.files import open_no_follow
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.settings import wandb_id
-from logprobe.monitor.printable import file_name
+from logprobe.monitor.plain_text import file_name
 
 RAW: Final = "raw"  # its files may be being read: see `RetiredFiles`
 _FOLDERS: Final = ("spool", "readings")

@@ -22,7 +22,7 @@ from logprobe.collectors.files import replace_file
 from logprobe.collectors.spool.segments import run_dir, run_name
 from logprobe.monitor.home import Home
 from logprobe.monitor.ownership import own_text
-from logprobe.monitor.printable import file_name
+from logprobe.monitor.plain_text import file_name
 
 FOLDER: Final = "deleted"
 _SUFFIX: Final = ".json"

@@ -15,12 +15,11 @@ from logprobe.monitor.diagnosis.evidence.evidence import HIDING, SLIGHT, Evidenc
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import level_of
-from logprobe.monitor.diagnosis.proven import with_experiment
+from logprobe.monitor.diagnosis.proven import latest, with_experiment
 from logprobe.monitor.diagnosis.result import LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
 from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed
-from logprobe.monitor.proof.latest import latest
 
 _GROWS: Final = ("growing", "critical")
 _FEWEST: Final = 200  # tokens without which nothing can be called healthy

@@ -1,11 +1,13 @@
-"""What experiments add to a diagnosis: a proven cause ranks above inferred ones. Pure."""
+"""What experiments add to a diagnosis: a proven cause ranks above inferred ones. Loads neither DuckDB nor the service."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.causes.cause import INFERRED
 from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, NotMeasured
@@ -13,6 +15,15 @@ from logprobe.monitor.proof.experiments.knobs import KNOBS
 
 PROVEN: Final = 1.0  # confidence: an arm removed the gap
 _FEWEST: Final = 2  # findings that could be mistaken for each other
+
+
+def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
+    """The newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises `QueryError`."""
+    rows = source.read("experiments_latest", run=run).to_pylist()
+    found = next((row for row in rows if row["kind"] == kind), None)
+    if found is None:
+        return None
+    return {**json.loads(found["document"]), "at": found["finished_at"].isoformat(), "author": found["author"]}
 
 
 def with_experiment(diagnosis: Diagnosis, bisection: Mapping[str, Any] | None) -> Diagnosis:

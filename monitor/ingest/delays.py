@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.monitor.printable import printable
+from logprobe.monitor.plain_text import printable
 
 FIRST_PAUSE: Final = 1.0  # seconds; doubles with every failure
 LONGEST_PAUSE: Final = 60.0

@@ -35,7 +35,7 @@ from logprobe.monitor.ingest.batch import Batch, Part, assemble, read_part, writ
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
-from logprobe.monitor.printable import printable
+from logprobe.monitor.plain_text import printable
 from logprobe.monitor.store.raw_files import find_orphans, remove_files
 from logprobe.monitor.store.store import Store
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.monitor.home import Home
-from logprobe.monitor.printable import file_name, printable
+from logprobe.monitor.plain_text import file_name, printable
 from logprobe.monitor.store.store import Store
 
 _INSERT = """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
-from logprobe.collectors.spool.durable import fsync_folder, make_durable
+from logprobe.collectors.files import fsync_folder, make_durable
 from logprobe.collectors.spool.segments import SegmentPath, run_dir
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions

@@ -15,7 +15,7 @@ from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.spool.safe_read import file_kind
 from logprobe.collectors.spool.segments import SegmentPath, is_temporary, run_name
 from logprobe.monitor.home import Home
-from logprobe.monitor.printable import is_text, printable
+from logprobe.monitor.plain_text import is_text, printable
 
 _WRITER_DEPTH: Final = 2  # spool/<run>/<writer>/: nothing of ours lies deeper
 ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writer that has ended

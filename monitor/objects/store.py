@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from logprobe.collectors.errors import ObjectStoreError
-from logprobe.collectors.spool.durable import fsync_folder
+from logprobe.collectors.files import fsync_folder
 from logprobe.monitor.objects import amazon
 from logprobe.monitor.objects.settings import StorageSettings
 

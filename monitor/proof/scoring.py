@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, run
 
 REFERENCE: Final = "logprobe.monitor.proof.forward:score"
 PATHS: Final = ("decode", "prefill")
-Path_ = Literal["decode", "prefill"]
 Run = Callable[..., Outcome]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -35,6 +36,7 @@ def make(place: RelayFiles, hosts: Sequence[str], days: int, now: datetime) -> x
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     files.write(place.key, _pem(key), secret=True)
@@ -60,10 +62,13 @@ def _authority(place: RelayFiles, now: datetime) -> tuple[x509.Certificate, Any]
                 f"{place.authority} or its key cannot be used ({error}); remove both, and give nodes the new ca.pem"
             ) from error
     made = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "logprobe relay authority")])
+    # Whoever trusts several authorities finds the right one by its name.
+    called = f"logprobe authority {secrets.token_hex(8)}"
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
     certificate = (
-        _builder("logprobe relay authority", name, made, now, _AUTHORITY_DAYS)
+        _builder(called, name, made, now, _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(made.public_key()), critical=False)
         .sign(made, hashes.SHA256())
     )
     files.write(place.authority_key, _pem(made), secret=True)

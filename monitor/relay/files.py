@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.files import open_no_follow, replace_file
-from logprobe.collectors.spool.durable import make_durable
+from logprobe.collectors.files import make_durable, open_no_follow, replace_file
 from logprobe.monitor.home import Home
 
 FOLDER: Final = "relay"

@@ -19,8 +19,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.files import fsync_folder, make_durable
 from logprobe.collectors.relay import protocol
-from logprobe.collectors.spool.durable import fsync_folder, make_durable
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir, run_name
 from logprobe.monitor.home import Home

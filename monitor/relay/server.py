@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.protocol import Outcome
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay.incoming import Incoming, Intake, place_of, quietly_closed, raw_bytes
+from logprobe.monitor.relay.listening import Tls
 from logprobe.monitor.relay.marks import Exchanges
 from logprobe.monitor.relay.observations import Observations
 from logprobe.monitor.relay.tokens import Writer, Writers
@@ -31,14 +32,6 @@ _NAME: Final = 120  # characters of a node's name
 _RUN_BYTES: Final = 1024
 _PER_NODE: Final = 0.005  # seconds of pause between two calls of a node, for each node there is
 _HEARD_SECONDS: Final = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """PEM of certificate and key."""
-
-    certificate: bytes
-    key: bytes
 
 
 class _Token(flight.ServerMiddleware):  # type: ignore[misc]
@@ -70,17 +63,11 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         writers: Callable[[], Writers],
         observations: Observations,
         *,
-        host: str,
-        port: int,
+        url: str,
         tls: Tls,
     ) -> None:
         """`writers`: as they are now."""
-        where = f"[{host}]" if ":" in host else host
-        super().__init__(
-            f"{protocol.SCHEME}{where}:{port}",
-            tls_certificates=[(tls.certificate, tls.key)],
-            middleware={"token": _Tokens()},
-        )
+        super().__init__(url, tls_certificates=[(tls.certificate, tls.key)], middleware={"token": _Tokens()})
         self._home = home
         self._intake = intake
         self._writers = writers

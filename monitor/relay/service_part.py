@@ -1,4 +1,4 @@
-"""What the receiver tells the service: how far nodes are behind, and who was refused, which the audit keeps."""
+"""What the processes that listen with TLS tell the service: how far nodes are behind, and who was refused, which the audit keeps."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from logprobe.monitor.store.store import Store
 
 NOTE: Final = "relay.note"
 _FORGET_DAYS: Final = 7
+SUBJECTS: Final = ("relay", "reader")
 _MOST: Final = 20_000  # rows in one document
 _COLUMNS: Final = (
     "run",
@@ -31,12 +32,17 @@ _COLUMNS: Final = (
 
 def part(store: Store, _: threading.Event) -> Part:
     """What the service offers."""
-    return Part(actions=actions.offered({NOTE: ("note what the receiver of relays saw", _note)}, store))
+    return Part(
+        actions=actions.offered({NOTE: ("note what relays say of their queues, and who was refused", _note)}, store)
+    )
 
 
 def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"nodes": […], "refusals": […]}`` as `Observations.take` has it → how many of each."""
+    """``{"nodes": […], "refusals": […]}`` as `Observations.take` has it, of a ``subject`` → how many of each."""
     nodes, refusals = document.get("nodes", []), document.get("refusals", [])
+    subject = document.get("subject", SUBJECTS[0])
+    if subject not in SUBJECTS:
+        raise ConfigurationError(f"{NOTE} is about one of {', '.join(SUBJECTS)}, not {subject!r}")
     if not isinstance(nodes, list) or not isinstance(refusals, list) or len(nodes) + len(refusals) > _MOST:
         raise ConfigurationError(f"{NOTE} takes lists of nodes and refusals, at most {_MOST:,} in all")
     with store.transaction() as cursor:
@@ -48,6 +54,6 @@ def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
             author, action = f"{each['who']} at {each['peer']}", f"was refused: {each['what']}"
             words = f"{each['words']} (times: {each['count']:,}, the first at {each['since']})"
             store.execute(
-                cursor, "alert_audit_write", time=now, author=author, action=action, subject="relay", words=words
+                cursor, "alert_audit_write", time=now, author=author, action=action, subject=subject, words=words
             )
     return {"nodes": len(nodes), "refusals": len(refusals)}

@@ -30,6 +30,7 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
+from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.free_sql.answer import Answer
 from logprobe.monitor.service.action import Action
 
@@ -37,6 +38,8 @@ Parameters = Mapping[str, Any] | Sequence[Any] | None
 
 # Rows per message: small enough that a slow reader holds little memory in the service, large enough to be efficient.
 _BATCH_ROWS: Final = 65_536
+
+_SHORTEST_TOKEN: Final = 16
 
 # What may cross the wire by name; anything else arrives as the base class.
 _ERRORS: Final[dict[str, type[LogprobeError]]] = {
@@ -139,9 +142,30 @@ def remote_error(error: flight.FlightError) -> LogprobeError:
         return LogprobeError(f"the service failed: {str(error).splitlines()[0]}")
 
 
-def _refused(error: LogprobeError) -> flight.FlightServerError:
+def refused(error: LogprobeError) -> flight.FlightServerError:
+    """`error` as it travels to the client, where `remote_error` makes it what it was."""
     info = json.dumps({"class": type(error).__name__, "message": str(error)})
     return flight.FlightServerError(str(error), extra_info=info.encode())
+
+
+def stated_token(environment: Mapping[str, str]) -> str | None:
+    """The token that clients on other machines know beforehand. Raises `ConfigurationError` when it is too short."""
+    given = environment.get(TOKEN_VARIABLE)
+    if given and len(given) < _SHORTEST_TOKEN:
+        raise ConfigurationError(
+            f"{TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
+        )
+    return given or None
+
+
+def required_token(environment: Mapping[str, str]) -> str:
+    """The same, for those who cannot do without. Raises `ConfigurationError` when it is not set, or too short."""
+    token = stated_token(environment)
+    if token is None:
+        raise ConfigurationError(
+            f"readers on other machines show a token: set {TOKEN_VARIABLE} here and there, e.g. `openssl rand -hex 32`"
+        )
+    return token
 
 
 class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -191,18 +215,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             params = request.params if isinstance(request.params, Mapping) else {}
             table = self._endpoint.read(str(request.name), params)
         except LogprobeError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         return flight.GeneratorStream(table.schema, _batches(context, table))
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
         """One action."""
         known = self._actions.get(action.type)
         if known is None:
-            raise _refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
+            raise refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
         try:
             document = known.run(_body(action))
         except LogprobeError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         return iter([encode(finite(document))])
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:  # noqa: ARG002
@@ -237,7 +261,7 @@ def _relayed(context: flight.ServerCallContext, answer: Answer) -> Iterator[pa.R
                 return
             yield batch
     except LogprobeError as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     finally:
         answer.close()
 

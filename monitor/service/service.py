@@ -24,14 +24,13 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
-from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.free_sql.answer import Answer
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.service import healthz, heap, scrape
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.service.flight import FlightServer, Request
+from logprobe.monitor.service.flight import FlightServer, Request, stated_token
 from logprobe.monitor.service.jobs import LOGGER, PATIENCE, Job, Schedule, restore_records, save_records
 from logprobe.monitor.service.part import Part, PartMaker
 from logprobe.monitor.service.pipeline import Pipeline, Report, backlog
@@ -58,7 +57,6 @@ _HEALTH_SECONDS: Final = 5.0
 _HEALTH_PATIENCE: Final = 60.0
 _INGEST_PATIENCE: Final = 300.0  # for one batch, and for the join and the steps that follow
 _SIGNAL_SECONDS: Final = 0.25
-_SHORTEST_TOKEN: Final = 16
 
 
 class Service:
@@ -180,7 +178,7 @@ class Service:
         return {job.name: job for job in jobs}
 
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
-        token = _token(os.environ)
+        token = stated_token(os.environ) or secrets.token_urlsafe(32)
         health = healthz.HealthServer(
             self._host,
             self._health_port,
@@ -288,16 +286,6 @@ class Service:
             "backlog": backlog(self._home),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }
-
-
-def _token(environment: Mapping[str, str]) -> str:
-    """What clients have to show: ``LOGPROBE_TOKEN`` where clients on other machines have to know it beforehand, else a fresh one."""
-    given = environment.get(TOKEN_VARIABLE)
-    if given and len(given) < _SHORTEST_TOKEN:
-        raise ConfigurationError(
-            f"{TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
-        )
-    return given or secrets.token_urlsafe(32)
 
 
 def _patiently(attempt: Callable[[], T], seconds: float) -> T:

@@ -1,8 +1,6 @@
 -- Where r came from, and whether both sides have the same tokens: steps $first to $last of $run (both included; null: no bound).
--- Grain: rollout_source, token_match, length_match, `pending`. `reduced`: sequences whose raw tokens were not kept. `received_differs`:
--- those whose r as received is not r as the engine's record has it (more than float32 rounding). `pending`: the engine's record may
--- still be on its way. Inputs: training_sequences, steps_on_their_way;
--- of folded steps folded_joins.
+-- Grain: rollout_source, token_match, length_match, `pending`. `reduced`: sequences whose raw tokens were not kept.
+-- `pending`: the engine's record may still be on its way. Inputs: training_sequences, steps_on_their_way; of folded steps folded_joins.
 WITH counted AS (
     SELECT
         rollout_source, token_match, length_match,
@@ -11,21 +9,19 @@ WITH counted AS (
         count(*) AS sequences,
         sum(n_expected)::BIGINT AS tokens,
         count(*) FILTER (NOT raw_kept) AS reduced,
-        count(weight_version) AS versioned,
         count(rollout_segment) AS seen_by_engine,
-        count(*) FILTER (received_max_abs_diff > 1e-5) AS received_differs,
         min(t.step) AS first_step
     FROM training_sequences AS t
     WHERE run = $run AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
     GROUP BY ALL
     UNION ALL
-    SELECT rollout_source, token_match, length_match, false, sequences, tokens, reduced, versioned, seen_by_engine, received_differs, step
+    SELECT rollout_source, token_match, length_match, false, sequences, tokens, reduced, seen_by_engine, step
     FROM folded_joins AS t
     WHERE run = $run AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
 )
 SELECT rollout_source, token_match, length_match, pending, sum(sequences)::BIGINT AS sequences, sum(tokens)::BIGINT AS tokens,
-       sum(reduced)::BIGINT AS reduced, sum(versioned)::BIGINT AS versioned, sum(seen_by_engine)::BIGINT AS seen_by_engine,
-       sum(received_differs)::BIGINT AS received_differs, min(first_step) AS first_step
+       sum(reduced)::BIGINT AS reduced, sum(seen_by_engine)::BIGINT AS seen_by_engine,
+       min(first_step) AS first_step
 FROM counted
 GROUP BY ALL
 ORDER BY ALL

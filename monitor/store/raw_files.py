@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from logprobe.collectors.spool.durable import fsync_folder, make_durable
+from logprobe.collectors.files import fsync_folder, make_durable
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.home import Home

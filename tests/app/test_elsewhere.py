@@ -81,7 +81,7 @@ def test_runs_are_listed_with_where_they_are_and_compared(
     monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN[::-1])
     with (
         reader_at(address) as reader,
-        pytest.raises(ServiceUnavailableError, match="check its address and LOGPROBE_TOKEN"),
+        pytest.raises(ServiceUnavailableError, match="refuses the token; set LOGPROBE_TOKEN"),
     ):
         reader.read("app_runs")
 
@@ -121,7 +121,7 @@ def test_a_place_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_no_place_is_refused_at_once(tmp_path: Path) -> None:
     ours = Home(tmp_path)
-    for wrong in ("grpc://host", "grpc+tls://host:1", "grpc://host:1/path", "grpc://host:port", "http://host:1"):
+    for wrong in ("grpc://host", "grpc+tls://host", "grpc://host:1/path", "grpc://host:port", "http://host:1"):
         with pytest.raises(ConfigurationError, match="is not the address of a service"):
             checked([wrong], ours)
     with pytest.raises(ConfigurationError, match="is not a folder"):

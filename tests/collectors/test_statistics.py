@@ -11,6 +11,7 @@ import pytest
 
 from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.collectors.kernel import arithmetic as kernel
+from logprobe.collectors.kernel import numpy_arithmetic as kernel_numpy
 from logprobe.collectors.kernel.statistics import (
     BROKEN,
     COLUMN_SPECS,
@@ -167,6 +168,7 @@ def test_no_sequence_at_all() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_sequences_longer_than_a_chunk_and_of_any_length(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "CHUNK", 64)
+    monkeypatch.setattr(kernel_numpy, "CHUNK", 64)
     rng = np.random.default_rng(3)
     lengths = rng.choice([0, 1, 2, 63, 64, 65, 128, 400], 60)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -184,6 +186,22 @@ def test_sequences_longer_than_a_chunk_and_of_any_length(threads: int, monkeypat
         expected = plain(behaviour[start:end][use].tolist(), policy[start:end][use].tolist())
         for name in set(COLUMNS) - {"n_expected", "n_nonfinite_behaviour"}:
             assert actual[name][s] == pytest.approx(expected[name], rel=1e-11, abs=1e-14), name
+
+
+@pytest.mark.parametrize("chunk", [1, 64, 1000, 1 << 20])
+def test_what_is_computed_together_changes_no_bit(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    lengths = rng.choice([0, 1, 7, 63, 64, 65, 1500], 40)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    behaviour, policy = sample(int(offsets[-1]), seed=7)
+    behaviour[::50], policy[::70], policy[::90] = 0.0, 0.0, NAN  # clean, suspicious and broken tokens in every chunk
+    advantages = rng.normal(size=len(policy))
+    expected = sequence_statistics(behaviour, policy, None, offsets, advantages_N=advantages)
+    monkeypatch.setattr(kernel_numpy, "CHUNK", chunk)
+    actual = sequence_statistics(behaviour, policy, None, offsets, advantages_N=advantages)
+    assert {name: column.tobytes() for name, column in actual.items()} == {
+        name: column.tobytes() for name, column in expected.items()
+    }
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-4, 1.4e-5, 1e-6, 1e-8, 1e-11])

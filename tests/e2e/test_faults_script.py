@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from logprobe.monitor.recorded import RecordedRun
+
+pytestmark = pytest.mark.engine
 
 STEPS = 3
 

@@ -14,6 +14,8 @@ import pytest
 
 from logprobe.monitor.recorded import RecordedRun, export_run
 
+pytestmark = pytest.mark.engine
+
 STEPS = 3
 
 

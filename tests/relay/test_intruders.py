@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from processes import connected, end, eventually, start_service
 from pyarrow import flight
-from relay_processes import port_of, prepare, receiver, relay, token
+from relay_processes import handshake, port_of, prepare, receiver, relay, token
 from segments import records, trained
 
 from logprobe.collectors.relay import protocol
@@ -26,8 +26,9 @@ from logprobe.collectors.spool.schema import segment_metadata
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import files, tokens
 from logprobe.monitor.relay.files import RelayFiles
+from logprobe.monitor.relay.listening import Settings
 from logprobe.monitor.relay.observations import Observations
-from logprobe.monitor.relay.receiver import Receiver, Settings
+from logprobe.monitor.relay.receiver import Receiver
 
 WRITER = "trainer-host-1-abcd"
 
@@ -104,7 +105,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def _run(receiver: Receiver) -> None:
-    import logprobe.monitor.relay.receiver as module
+    import logprobe.monitor.relay.listening as module
 
     module.limit_memory = lambda _: None  # of this process
     receiver.run()
@@ -371,8 +372,8 @@ def test_without_tls_with_an_old_tls_or_a_strange_certificate_nothing_is_sent(ta
     ):
         list(client.do_action("sync", target.options(target.own)))
     for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
-        assert _handshake(target.port, version) is None
-    assert _handshake(target.port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        assert handshake(target.port, version) is None
+    assert handshake(target.port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
     with socket.create_connection(("127.0.0.1", target.port), timeout=60) as plain:
         plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         with suppress(OSError):
@@ -429,7 +430,7 @@ def test_a_running_service_audits_each_attack_and_nothing_grows(tmp_path):
             target.send(chunk(PATHS[0], data))
             with target.client() as client, pytest.raises(flight.FlightError):
                 list(client.do_action("shutdown", target.options(own)))
-            assert _handshake(target.port, ssl.TLSVersion.TLSv1_1) is None
+            assert handshake(target.port, ssl.TLSVersion.TLSv1_1) is None
             endless = chunk(name, b"\0" * (1 << 20), size=1 << 40)
             assert target.send(*[endless] * ENDLESS)[0]["status"] == "refused"
             for _ in range(3):  # replayed: an acknowledgement may have been lost, so that this is no offence
@@ -467,21 +468,3 @@ def _most_memory(process) -> int:
 
 def _until(condition) -> None:
     eventually(condition, "the relay says why it sends nothing")
-
-
-def _handshake(port: int, version: ssl.TLSVersion) -> str | None:
-    import warnings
-
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        context.minimum_version = ssl.TLSVersion.TLSv1
-        context.maximum_version = version
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain, context.wrap_socket(plain) as secure:
-            return secure.version()
-    except (ssl.SSLError, ConnectionError):
-        return None

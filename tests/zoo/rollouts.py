@@ -235,12 +235,11 @@ def _evidence(rolled: Rollouts) -> Evidence:
     s = sequence_statistics(rolled.r.ravel(), rolled.t.ravel(), None, offsets)
     series = _series(rolled.step, s)
     raw = _tokens(rolled) if run.raw else None
-    known = size if run.lag.known else 0
     return Evidence(
         run="zoo",
         series=series,
         slices=_slices(rolled, s),
-        joins=Joins(sequences=size, tokens=rolled.r.size, seen_by_engine=size, versioned=known),
+        joins=Joins(sequences=size, tokens=rolled.r.size, seen_by_engine=size),
         setup=run.setup,
         weights=run.weights,
         growth=judge(series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()]),
@@ -324,7 +323,6 @@ def _tokens(rolled: Rollouts) -> Tokens:
         sequence=np.repeat(np.arange(count), length),
         place=place,
         last=place == length - 1,
-        turn_start=np.zeros(len(r), bool),
         token_id=rolled.token[rows].ravel(),
         r=r,
         t=t,
@@ -338,5 +336,4 @@ def _tokens(rolled: Rollouts) -> Tokens:
         cached=each(rolled.cached).astype(int),
         context=np.repeat(prompt[rows], length),
         sampling=np.full(len(r), -1),
-        length_stop=np.zeros(len(r), bool),
     )

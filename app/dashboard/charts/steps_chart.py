@@ -3,7 +3,7 @@
 How a page shows one: `views/chart.py`, ``steps_chart("my-key", view, PANELS)`` in a `guarded` block. PANELS are rows from the top down
 (`charts/panels.py`); each `Line` names a metric of the catalog, read from `view.series`; metrics that the feed does not hold by itself
 come as ``replace(view, series=...)``. Runs beside the first are given as ``beside=[other_view, …]`` and drawn by lines with ``run=1, 2, …``
-and the role ``"run 1"``, …; such a chart gets ``legend=keys_of_runs([...])``. Zoom, x axis, smoothing, scales and hidden lines are in the
+and the role ``"run 1"``, …; such a chart gets a `legend` of these roles. Zoom, x axis, smoothing, scales and hidden lines are in the
 address and are shared by all charts of a page; keys tell them apart.
 """
 
@@ -47,11 +47,6 @@ class Key:
 
 
 PAIR_KEYS: Final = tuple(Key(pair, pair, DASHES[pair], help=words) for pair, words in PAIR_WORDS.items())
-
-
-def keys_of_runs(names: Sequence[str]) -> tuple[Key, ...]:
-    """The legend of a chart of several runs, in the order of `Line.run`."""
-    return tuple(Key(name, f"run {at}") for at, name in enumerate(names))
 
 
 def chart_of(

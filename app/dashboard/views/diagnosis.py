@@ -22,7 +22,7 @@ from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.accepted import expectation
 from logprobe.monitor.diagnosis.parity import Parity
 from logprobe.monitor.diagnosis.parity import compare as parity_of
-from logprobe.monitor.proof.latest import latest
+from logprobe.monitor.diagnosis.proven import latest
 
 _KEY: Final = "diagnosis"
 _DONE: Final = "accepted at"  # when something was last accepted or withdrawn in this session

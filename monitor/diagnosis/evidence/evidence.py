@@ -257,9 +257,7 @@ class Joins:
     seen_by_engine: int = 0
     other_ids: int = 0
     other_lengths: int = 0
-    received_differs: int = 0
     reduced: int = 0
-    versioned: int = 0
     conflicts: VersionConflicts | None = None
 
 

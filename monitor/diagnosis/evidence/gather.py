@@ -151,9 +151,7 @@ def _joins(rows: list[dict[str, Any]], stated: list[dict[str, Any]]) -> Joins:
         seen_by_engine=count("seen_by_engine"),
         other_ids=count("sequences", token_match=False),
         other_lengths=count("sequences", length_match=False),
-        received_differs=count("received_differs"),
         reduced=count("reduced"),
-        versioned=count("versioned"),
         conflicts=VersionConflicts(**{f.name: stated[0][f.name] for f in fields(VersionConflicts)}) if stated else None,
     )
 

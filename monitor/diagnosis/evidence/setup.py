@@ -21,13 +21,11 @@ class Setup:
 
     Attributes:
         engines: one summary per engine configuration, see `logprobe.collectors.vllm.config`.
-        environments: environment variables of each of them.
         samplings: fingerprint → effective sampling params, of those that some rollout used.
         trainer: the trainer's own document, keys flattened with dots; empty: none was recorded.
     """
 
     engines: tuple[Mapping[str, Any], ...] = ()
-    environments: tuple[Mapping[str, str], ...] = ()
     samplings: Mapping[str, Mapping[str, Any]] | None = None
     trainer: Mapping[str, Any] | None = None
 
@@ -139,7 +137,6 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
     trainers = [document for _, document in by_kind["trainer_config"]]
     return Setup(
         engines=tuple(document.get("summary", document) for document in engines),
-        environments=tuple(document.get("environment") or {} for document in engines),
         samplings=dict(by_kind["sampling_params"]) or None,
         trainer=dict(flat(trainers[-1])) if trainers else None,
     )

@@ -33,7 +33,6 @@ class Tokens:
         sequence: number of the sequence, without gaps in the whole sample.
         place: how many tokens under the mask stand before it in its sequence.
         last: whether it is the last one under the mask.
-        turn_start: whether it is the first after tokens that are masked out (tool output).
         token_id: as the trainer has it.
         r: rollout log-prob; NaN where missing.
         t: trainer log-prob; NaN where missing.
@@ -47,14 +46,12 @@ class Tokens:
         cached: 1 the request had cached prompt tokens, 0 not.
         context: code of the prompt: samples that share it have the same one.
         sampling: code of the sampling params.
-        length_stop: whether the engine stopped at the token limit.
     """
 
     step: NDArray[np.int64]
     sequence: Codes
     place: Codes
     last: Bools
-    turn_start: Bools
     token_id: Codes
     r: Floats
     t: Floats
@@ -68,7 +65,6 @@ class Tokens:
     cached: Codes
     context: Codes
     sampling: Codes
-    length_stop: Bools
 
     def __len__(self) -> int:
         return len(self.d)
@@ -141,7 +137,6 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     mask_M = _bools(table["mask"])
     sequence_M = _sequences(table)
     first_M = np.diff(sequence_M, prepend=-1) > 0
-    start_M = mask_M & ~first_M & ~np.roll(mask_M, 1)
     rank_M: Codes = np.cumsum(mask_M) - mask_M
     begins = np.flatnonzero(first_M)
     place_M: Codes = rank_M - (rank_M[begins][sequence_M] if len(begins) else rank_M)
@@ -155,7 +150,6 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         sequence=sequence_M,
         place=place_M.astype(np.intp),
         last=last_M,
-        turn_start=start_M,
         token_id=table["token_id"].to_numpy().astype(np.intp),
         r=r_M,
         t=t_M,
@@ -169,7 +163,6 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         cached=_cached(table["cached_prefix_tokens"]),
         context=_codes(context),
         sampling=_codes(table["sampling_id"]),
-        length_stop=_bools(pc.equal(table["finish_reason"], "length")),
     )
     return everything.where(mask_M)
 

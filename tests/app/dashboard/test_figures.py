@@ -20,7 +20,7 @@ from logprobe.app.dashboard.charts.lines import Detail
 from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.charts.panels import OVERVIEW, Line, Panel, metrics_of, why_missing
 from logprobe.app.dashboard.charts.scales import log_ticks, scale_of
-from logprobe.app.dashboard.charts.steps_chart import chart_of, keys_of_runs
+from logprobe.app.dashboard.charts.steps_chart import Key, chart_of
 from logprobe.app.dashboard.charts.tiles import change, tiles_of
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import RunView
@@ -119,7 +119,8 @@ def test_a_smoothed_line_of_a_long_run_stands_before_its_values() -> None:
 def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
     first, other = run_of(30), replace(run_of(50), run="other")
     panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "KL (k3)")]
-    chart = chart_of(RunView(first), panels, LIGHT, beside=[RunView(other)], legend=keys_of_runs(["a", "b"]))
+    legend = [Key(name, f"run {at}") for at, name in enumerate("ab")]
+    chart = chart_of(RunView(first), panels, LIGHT, beside=[RunView(other)], legend=legend)
     assert [(place["name"], len(unpacked(place["steps"]))) for place in chart["places"]] == [
         ("v1-initial", 30),
         ("other", 50),

@@ -1,0 +1,230 @@
+"""Reads over TLS (`up --reader-port`): the same answers as without, and what readers and strangers are told when they are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from processes import connected, eventually, logprobe, record, service
+from pyarrow import flight
+from relay_processes import Process, handshake, port_of, prepare, receiver
+
+from logprobe.app import cli
+from logprobe.collectors.errors import ConfigurationError, QueryError, ServiceUnavailableError
+from logprobe.monitor.elsewhere import RemoteReader, RemoteService, checked
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import FlightReader
+from logprobe.monitor.relay import certificate
+from logprobe.monitor.relay.files import RelayFiles
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+RUN = "toy"
+
+
+@dataclass
+class Served:
+    """A home, its service, and the process that answers readers."""
+
+    home: Path
+    port: int
+    process: Process
+    environment: dict[str, str] = field(default_factory=lambda: {"LOGPROBE_TOKEN": TOKEN})
+
+    @property
+    def ca(self) -> Path:
+        return RelayFiles.of(Home(self.home)).authority
+
+    def reader(
+        self, host: str = "localhost", *, scheme: str = "grpc+tls", port: int = 0, **given: Path
+    ) -> RemoteReader:
+        address = f"{scheme}://{host}:{port or self.port}"
+        return RemoteReader(RemoteService(address, self.environment, **{"ca": self.ca, **given}))
+
+    def raw(self, token: str | None) -> tuple[flight.FlightClient, flight.FlightCallOptions]:
+        """A client of Flight's own, for what our reader would never ask."""
+        shown = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+        client = flight.FlightClient(f"grpc+tls://localhost:{self.port}", tls_root_certs=self.ca.read_bytes())
+        return client, flight.FlightCallOptions(timeout=120, headers=shown)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("readers") / "home"
+    record(home, RUN)
+    certificate.make(RelayFiles.of(Home(home)).create(), ["localhost"], 30, datetime.now(UTC))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGPROBE_TOKEN", TOKEN)
+        with service(home) as reader:
+            reader.ingest()
+            process = receiver(home, 0, "--readers").start()
+            try:
+                yield Served(home, port_of(process), process)
+            finally:
+                process.end()
+
+
+def test_runs_are_listed_and_compared(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
+    ours, where = tmp_path / "home", f"grpc+tls://localhost:{served.port}"
+    record(ours, "mine")
+    assert cli.main(["ingest", "--once", "--home", str(ours)]) == 0
+    capsys.readouterr()
+    ca = ["--ca", str(served.ca)]
+    assert cli.main(["runs", "--home", str(ours), "--also", where, *ca, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(line["run"], line["where"], line["steps"]) for line in listed] == [
+        ("mine", str(ours), 3),
+        (RUN, where, 3),
+    ]
+    monkeypatch.setenv("LOGPROBE_SERVICE_CA", str(served.ca))  # as --ca
+    assert cli.main(["compare", f"{where}/{RUN}", "--baseline", "mine", "--home", str(ours), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["run"], run["common"]) == (f"{where}/{RUN}", 3)
+
+
+def test_every_answer_is_that_of_the_service(served: Served) -> None:
+    with served.reader() as reader, FlightReader(Home(served.home)) as here:
+        rows = "SELECT range AS n, repeat('x', 100) AS x FROM range(200000)"  # many messages
+        assert reader.query(rows).equals(here.query(rows))
+        assert reader.read("app_runs")["run"].to_pylist() == [RUN]
+        assert reader.status()["pid"] == here.status()["pid"]
+        with pytest.raises(QueryError) as refused:
+            reader.query("DELETE FROM steps")
+        with pytest.raises(QueryError) as refused_here:
+            here.query("DELETE FROM steps")
+        assert str(refused.value) == str(refused_here.value)
+
+
+def test_what_is_wrong_is_said(served: Served, tmp_path: Path) -> None:
+    stranger = tmp_path / "home"
+    prepare(stranger)
+    other = RelayFiles.of(Home(stranger)).authority
+    (garbage := tmp_path / "garbage.pem").write_text("no certificate")
+    info = Home(served.home).service_info()
+    assert info is not None
+    said = {
+        "is not signed by an authority in": served.reader(ca=other),
+        "garbage.pem holds no certificate": served.reader(ca=garbage),
+        "is not for '127.0.0.1'; there: logprobe certificate --host 127.0.0.1": served.reader("127.0.0.1"),
+        "no TLS 1.2 or newer is spoken there": served.reader("127.0.0.1", port=info.port),
+        f"it listens with TLS; write grpc+tls://localhost:{served.port}": served.reader(scheme="grpc"),
+        "check its address and LOGPROBE_TOKEN": served.reader(port=9),
+    }
+    for words, reader in said.items():
+        with reader, pytest.raises(ServiceUnavailableError, match=words.replace("+", r"\+")):
+            reader.read("app_runs")
+    wrong = replace(served, environment={"LOGPROBE_TOKEN": TOKEN[::-1]})
+    with (
+        wrong.reader() as reader,
+        pytest.raises(ServiceUnavailableError, match="refuses the token; set LOGPROBE_TOKEN"),
+    ):
+        reader.read("app_runs")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        checked([f"grpc+tls://localhost:{served.port}"], None, tmp_path / "missing.pem")
+
+
+def test_up_asks_for_what_is_missing(tmp_path: Path) -> None:
+    up = ("up", "--no-app", "--reader-port", "0", "--home", tmp_path / "home")
+    assert "make one: logprobe certificate" in logprobe(*up, code=1, LOGPROBE_TOKEN=TOKEN).stderr
+    prepare(tmp_path / "home")
+    assert "set LOGPROBE_TOKEN here and there" in logprobe(*up, code=1, LOGPROBE_TOKEN="").stderr
+    assert "fewer than 16 characters" in logprobe(*up, code=1, LOGPROBE_TOKEN="short").stderr
+
+
+REFUSED = {  # who, what and why, as the audit says it
+    ("nobody known", "call", "missing or wrong"),
+    ("nobody known", "connection", "no TLS 1.2 or newer"),
+    ("a reader", "call", "DO_PUT"),
+    ("a reader", "action", "shutdown"),
+}
+
+
+def test_strangers_and_curious_readers_get_nothing_and_are_audited(served: Served) -> None:
+    ticket = flight.Ticket(json.dumps({"name": "app_runs"}).encode())
+    for token in (None, "", TOKEN[::-1], TOKEN[:-1], f"{TOKEN}x"):
+        client, options = served.raw(token)
+        with client:
+            for call in (
+                lambda client=client, options=options: client.do_get(ticket, options).read_all(),
+                lambda client=client, options=options: list(client.do_action("status", options)),
+                lambda client=client, options=options: list(client.list_flights(b"", options)),
+            ):
+                with pytest.raises(flight.FlightUnauthenticatedError):
+                    call()
+    client, options = served.raw(TOKEN)
+    with client:
+        assert client.do_get(ticket, options).read_all()["run"].to_pylist() == [RUN]
+        for action in ("shutdown", "ingest", "stop_query", "alerts.acknowledge", "relay.note"):
+            with pytest.raises(flight.FlightUnauthorizedError):
+                list(client.do_action(flight.Action(action, b"{}"), options))
+        writer, _ = client.do_put(flight.FlightDescriptor.for_path("segments"), pa.schema([]), options)
+        with pytest.raises(flight.FlightUnauthorizedError):
+            writer.close()
+        for forged in (b"", b"[]", b"\xff", json.dumps({"sql": "SELECT 1", "name": "app_runs"}).encode()):
+            with pytest.raises(flight.FlightError, match="request"):
+                client.do_get(flight.Ticket(forged), options).read_all()
+    for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
+        assert handshake(served.port, version) is None
+    assert handshake(served.port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as plain:
+        plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        with suppress(OSError):
+            assert b"SETTINGS" not in plain.recv(1000)
+    with connected(served.home) as reader:
+        audit = "SELECT author, action, words FROM alert_audit WHERE subject = 'reader'"
+
+        def missing() -> set[tuple[str, str, str]]:
+            rows = reader.query(audit).to_pylist()
+            return {
+                (who, what, why)
+                for who, what, why in REFUSED
+                if not any(
+                    row["author"].startswith(f"{who} at ")
+                    and row["action"] == f"was refused: {what}"
+                    and why in row["words"]
+                    for row in rows
+                )
+            }
+
+        eventually(lambda: not missing(), "every refusal is in the audit")
+
+
+def test_a_new_certificate_and_another_authority_need_no_restart(served: Served, tmp_path: Path) -> None:
+    """The last one: it replaces the authority that the others trust."""
+    place, process = RelayFiles.of(Home(served.home)), served.process.process
+    assert process is not None
+    trusted = Path(shutil.copy(served.ca, tmp_path / "trusted.pem"))
+    with served.reader(ca=trusted) as reader:
+        assert reader.read("app_runs").num_rows == 1
+        certificate.make(place, ["localhost"], 30, datetime.now(UTC))
+        eventually(lambda: "listening again" in served.process.words, "the renewed certificate is taken over")
+        eventually(lambda: _answers(reader), "the same authority signed it: the reader goes on")
+        place.authority.unlink()
+        certificate.make(place, ["localhost"], 30, datetime.now(UTC))
+        eventually(lambda: "not signed by an authority" in _problem(reader), "another authority's is refused")
+        trusted.write_bytes(trusted.read_bytes() + place.authority.read_bytes())  # both, as one would
+        eventually(lambda: _answers(reader), "the file of authorities is read again")
+    assert process.poll() is None
+
+
+def _problem(reader: RemoteReader) -> str:
+    try:
+        reader.read("app_runs")
+    except ServiceUnavailableError as error:
+        return str(error)
+    return ""
+
+
+def _answers(reader: RemoteReader) -> bool:
+    return not _problem(reader)
