@@ -44,7 +44,7 @@ def worse(figures: Sequence[Figure], earlier: Sequence[Mapping[str, float]]) -> 
 
 
 def _bad_sign(figure: Figure) -> int:
-    """1: more is worse, −1: less is; 0: nobody says."""
+    """1: more is worse, −1: less is; 0: it has no direction."""
     if figure.target:
         return 1 if figure.target[0] in "≤<" else -1
     if figure.unit == "×":
