@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 import yaml
@@ -50,6 +51,16 @@ class Entries:
     place: Place
     values: list[Any] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
+
+
+def instead(word: str, known: Sequence[str]) -> str:
+    """What somebody may have meant by a word that is none of those known.
+
+    >>> instead("runz", ["run", "cause"]), instead("x", ["run", "cause"])
+    ("did you mean 'run'?", 'known are run, cause')
+    """
+    near = get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
 
 
 def parse(text: str, file: str) -> Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.files import stamp_of
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class Reloaded(Generic[T]):
     def _look(self) -> object:
         """Another value whenever one of the files was written, replaced, added or removed."""
         try:
-            return [(file, _mark(file)) for file in (self._file, *self._others())]
+            return [(file, stamp_of(file)) for file in (self._file, *self._others())]
         except LogprobeError:
             return None  # reading them will say why
 
@@ -57,12 +58,3 @@ class Reloaded(Generic[T]):
         else:
             self.problem = None
             LOGGER.info("%s was reloaded", self._file)
-
-
-def _mark(file: Path) -> tuple[int, int, int] | None:
-    """Another one whenever the file was written or replaced; None: there is none."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -39,6 +39,15 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     fsync_folder(path.parent)
 
 
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """Another one whenever the file was written or replaced; None: there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def make_durable(folder: Path) -> None:
     """Creates a folder and what is missing above it, so that a crash of the machine cannot take it away again.
 

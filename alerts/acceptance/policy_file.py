@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +62,7 @@ def parse(text: str, file: str) -> tuple[Accepted, ...]:
 def _entry(table: Table) -> Accepted:
     for key in table.values:
         if key not in _KEYS:
-            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {_instead(key, _KEYS)}")
+            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, _KEYS)}")
     match, cause, because = (_word(table, key) for key in ("match", "cause", "because"))
     try:
         return Accepted(match, known_cause(cause), because, limit(table.values.get("up_to")))
@@ -81,7 +80,7 @@ def _word(table: Table, key: str) -> str:
 def known_cause(name: str) -> str:
     """`name`, where the diagnosis knows such a cause. Raises `ConfigurationError`."""
     if name not in BY_NAME:
-        raise ConfigurationError(f"unknown cause {name!r}; {_instead(name, tuple(BY_NAME))}")
+        raise ConfigurationError(f"unknown cause {name!r}; {located.instead(name, tuple(BY_NAME))}")
     return name
 
 
@@ -96,8 +95,3 @@ def limit(value: Any) -> float | None:
     if not 0 < number < math.inf:
         raise ConfigurationError(f"`up_to`: {value!r} is not a K3 in nats; write a number above 0, such as 3e-3")
     return number
-
-
-def _instead(word: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"

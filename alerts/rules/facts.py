@@ -13,7 +13,7 @@ from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.rule import Exact, Growth, Rule
 from logprobe.monitor.analysis import identity, slices
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.diagnosis.growth.judging import Judged, judged
+from logprobe.monitor.diagnosis.growth.judging import Judged, columns, judged
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
 
@@ -113,12 +113,7 @@ def _asks_for_growth(rules: Sequence[Rule]) -> bool:
 
 
 def _spans(windows: Mapping[str, _Window]) -> dict[str, Any]:
-    """The parameters of a statement about a window of each of several runs."""
-    return {
-        "runs": list(windows),
-        "first": [window.first for window in windows.values()],
-        "last": [window.last for window in windows.values()],
-    }
+    return columns({run: (window.first, window.last) for run, window in windows.items()})
 
 
 def _values(source: Source, windows: Mapping[str, _Window]) -> dict[str, dict[int, Values]]:

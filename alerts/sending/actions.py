@@ -19,6 +19,7 @@ from logprobe.alerts.sending.channels.settings import FILE, read_settings
 from logprobe.alerts.sending.delivery import Sender
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.service.action import Action
+from logprobe.monitor.service.actions import text
 from logprobe.monitor.store.store import Store
 
 CHANNELS: Final = "alerts.channels"
@@ -77,10 +78,10 @@ class ChannelActions:
 
     def _test(self, document: Document) -> dict[str, Any]:
         """``{"channel", "author", "id"}`` → ``{"delivered", "lines"}``. `id`: the same when the same test is asked for again."""
-        wanted, made = _text(document, "channel"), _text(document, "id")
+        wanted, made = text(document, "channel"), text(document, "id")
         with self._lock:
             if made not in self._tests:
-                self._tests[made] = self._tried(wanted, _text(document, "author"))
+                self._tests[made] = self._tried(wanted, text(document, "author"))
                 while len(self._tests) > _REMEMBERED:
                     self._tests.popitem(last=False)
             return self._tests[made]
@@ -107,7 +108,7 @@ class ChannelActions:
         return self._handle(document, outbox.drop, "dropped")
 
     def _handle(self, document: Document, change: Callable[..., None], done: str) -> dict[str, Any]:
-        key, channel, author = (_text(document, name) for name in ("key", "channel", "author"))
+        key, channel, author = (text(document, name) for name in ("key", "channel", "author"))
         before = self._delivery(key, channel)
         if before["status"] == "dead":
             with self._store.transaction() as cursor:
@@ -133,10 +134,3 @@ _GONE: Final[dict[str, Any]] = {"kind": None, "severities": [], "waits_until": N
 
 def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in _UNUSED if name in row}
-
-
-def _text(document: Document, name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{name!r} is missing")
-    return value.strip()

@@ -16,21 +16,28 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from logprobe.app.parsers.arguments import require_run
 from logprobe.app.report import comparison as html
 from logprobe.app.report.written import write_report
 from logprobe.app.text import comparison, tables
-from logprobe.monitor.compare import Comparison, Pairing, Place, Places, compare
+from logprobe.app.text.terminal import steer
+from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
+from logprobe.monitor.compare.pooled import of_each, require_here
 from logprobe.monitor.compare.verdicts import METRICS
+from logprobe.monitor.parallel.ray_pool import pool_at
+
+_MANY: Final = 10  # runs
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison."""
-    with Places(arguments.home, arguments.ca) as places:
-        baseline, *others = [find(places, name) for name in (arguments.baseline, *arguments.names)]
-        found = compare(others, baseline, axis=arguments.align, metrics=arguments.metric or METRICS)
+    metrics = tuple(arguments.metric or METRICS)
+    reference, *others = _histories(arguments, metrics)
+    found = compared(others, reference, axis=arguments.align, metrics=metrics)
     if arguments.html:
         write_report(Path(arguments.html), html.report(found))
     if arguments.json:
@@ -38,6 +45,31 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(text(found))
     return 0
+
+
+def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...]) -> list[History]:
+    """The baseline's first."""
+    names, found = [arguments.baseline, *arguments.names], []
+    with Places(arguments.home, arguments.ca) as places, pool_at(arguments.ray) as pool:
+        each = of_each(names, pool, partial(_from_files, metrics), lambda name: history(find(places, name), metrics))
+        for run in each:
+            found.append(run)
+            _show(len(found), len(names))
+    return found
+
+
+def _from_files(metrics: tuple[str, ...], path: str) -> History:
+    """The function that is mapped over runs in files."""
+    require_here(path)
+    with Places(None) as places:
+        return history(find(places, path), metrics)
+
+
+def _show(read: int, runs: int) -> None:
+    """A line that replaces itself, and is gone at the end; nothing when nobody is looking, or there is little to wait for."""
+    if sys.stderr.isatty() and runs >= _MANY:
+        steer(sys.stderr, "\r\033[K" if read == runs else f"\r\033[K{read}/{runs} runs read")
+        sys.stderr.flush()
 
 
 def find(places: Places, name: str) -> Place:

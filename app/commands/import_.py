@@ -19,6 +19,7 @@ from logprobe.monitor.importers import formats
 from logprobe.monitor.importers.importing import Importer, alone
 from logprobe.monitor.importers.pieces import ImportReport
 from logprobe.monitor.importers.source import Format
+from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.reader import open_reader
 
 
@@ -31,8 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.files:
         form = replace(form, patterns=(arguments.files,))
     if arguments.follow:
+        if arguments.ray:
+            raise ConfigurationError("--follow reads files as they grow, on this machine; omit --ray")
         return follow(home, form, root, run, json=arguments.json)
-    report = _imported(home, form, root, run)
+    report = _imported(home, form, root, run, arguments.ray)
     if arguments.json:
         print(tables.dump(asdict(report)))
     else:
@@ -49,20 +52,21 @@ def _run_name(arguments: argparse.Namespace, root: Path) -> str:
     raise ConfigurationError("into which run? pass --run NAME")
 
 
-def _imported(home: Home, form: Format, root: Path, run: str) -> ImportReport:
-    with alone(home, run, form):
+def _imported(home: Home, form: Format, root: Path, run: str, ray: str | None) -> ImportReport:
+    with alone(home, run, form), pool_at(ray) as pool:
         take(home)  # what an interrupted import left in the spool
         with open_reader(home) as reader:
             importer = Importer(home, run, form, reader)
-        report = importer.run(root, _progress)
+        report = importer.run(root, pool, _progress)
         take(home)
     return report
 
 
-def _progress(report: ImportReport, name: str) -> None:
+def _progress(report: ImportReport, name: str, files: int) -> None:
     """A line that replaces itself; nothing when nobody is looking."""
     if sys.stderr.isatty():
-        steer(sys.stderr, f"\r\033[K{report.files} files, {report.units:,} new: {tables.harmless(name)}")
+        words = f"{report.files:,}/{files:,} files, {report.units:,} new: {tables.harmless(name)}"
+        steer(sys.stderr, f"\r\033[K{words}")
         sys.stderr.flush()
 
 

@@ -63,12 +63,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(tables.dump(document))
     else:
-        print("\n".join(f"{key.replace('_', ' '):<10} {_fact(value)}" for key, value in document.items()))
+        print("\n".join(f"{key.replace('_', ' '):<10} {tables.fact(value)}" for key, value in document.items()))
     return 0
-
-
-def _fact(value: Any) -> str:
-    return tables.harmless(value) if isinstance(value, str) else tables.cell(value)
 
 
 def _content(path: Path) -> str:

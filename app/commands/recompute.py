@@ -16,8 +16,7 @@ from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.terminal import steer
 from logprobe.monitor.home import Home
-from logprobe.monitor.parallel.pool import LocalPool, Pool
-from logprobe.monitor.parallel.ray_pool import RayPool
+from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.recompute.recomputing import Progress, recompute, writer_of
 
 _WIDTH: Final = 20
@@ -38,11 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(file=sys.stderr)
     print(tables.dump(document) if arguments.json else _text(document))
     return 0
-
-
-def pool_at(address: str | None) -> Pool:
-    """The threads of this machine, or the Ray cluster at an address."""
-    return LocalPool() if address is None else RayPool(address)
 
 
 def _show(progress: Progress, began: float) -> None:

@@ -1,4 +1,4 @@
-"""`logprobe report RUN [--html FILE]`: an incident report of one run, as one HTML file that needs no network.
+"""`logprobe report RUN… [--html FILE|DIR]`: an incident report of each run, as one HTML file that needs no network.
 
 A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bundle; no service is needed.
 """
@@ -13,25 +13,52 @@ from logprobe.app.commands import diagnose as words
 from logprobe.app.commands.compare import find
 from logprobe.app.report.incident import CHARTS, Incident, newest_first, report
 from logprobe.app.report.written import write_report
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import worst
 from logprobe.monitor.compare import Place, Places
 from logprobe.monitor.compare.history import history
+from logprobe.monitor.compare.pooled import of_each, require_here
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.proven import latest
+from logprobe.monitor.parallel.ray_pool import pool_at
 
 _SEQUENCES: Final = 10
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the report."""
-    with Places(arguments.home, arguments.ca) as places:
-        place = find(places, arguments.name)
-        document = report(read(place))
-    name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in place.run)
-    write_report(Path(arguments.html or f"{name}.html"), document)
+    """Writes the reports, each as soon as it is there."""
+    names: list[str] = arguments.names
+    target = Path(arguments.html or ".")
+    if len(names) > 1 and not target.is_dir():
+        raise ConfigurationError(f"--html {target}: reports of several runs need a folder that exists")
+    taken: set[str] = set()
+    with Places(arguments.home, arguments.ca) as places, pool_at(arguments.ray) as pool:
+        for name, document in of_each(names, pool, _from_files, lambda name: _document(find(places, name))):
+            alone = len(names) == 1 and arguments.html
+            write_report(target if alone else target / f"{_unlike(taken, name)}.html", document)
     return 0
+
+
+def _unlike(taken: set[str], name: str) -> str:
+    """`name`, or with a number where another run has it; adds it to `taken`."""
+    found = next(each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if each not in taken)
+    taken.add(found)
+    return found
+
+
+def _from_files(path: str) -> tuple[str, str]:
+    """The function that is mapped over runs in files."""
+    require_here(path)
+    with Places(None) as places:
+        return _document(find(places, path))
+
+
+def _document(place: Place) -> tuple[str, str]:
+    """A name for the file, and the report."""
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in place.run)
+    return name, report(read(place))
 
 
 def read(place: Place) -> Incident:

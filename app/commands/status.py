@@ -159,7 +159,7 @@ def words(document: dict[str, Any]) -> str:
     facts += [("marks", stray_mark(row)) for row in document["stray_marks"]]
     facts += [("versions", version_conflict(row)) for row in document["version_conflicts"] if row["differing"]]
     facts += [("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items()]
-    lines = [f"{name:<12} {_fact(value)}" for name, value in facts]
+    lines = [f"{name:<12} {tables.fact(value)}" for name, value in facts]
     for title, rows in (
         ("alerts", document["alerts"]),
         ("collectors", document["collectors"]),
@@ -198,10 +198,6 @@ def _none(title: str, document: dict[str, Any]) -> str:
         return "none reported"
     seen = document["alerts_seen_step"]
     return "the rules have not evaluated this run yet" if seen is None else f"no alerts firing as of step {seen}"
-
-
-def _fact(value: Any) -> str:
-    return tables.harmless(value) if isinstance(value, str) else tables.cell(value)
 
 
 def _short(value: Any) -> Any:

@@ -243,12 +243,13 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
 def _recompute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
     parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="only these steps")
-    parser.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="compute on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)",
-    )
+    _ray(parser, "compute")
     parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def _ray(parser: argparse.ArgumentParser, do: str) -> None:
+    words = f"{do} on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)"
+    parser.add_argument("--ray", metavar="ADDRESS", help=words)
 
 
 def _diagnose(parser: argparse.ArgumentParser) -> None:
@@ -307,16 +308,23 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.add_argument("--html", metavar="FILE", help="also write a report: one file that needs no network")
+    _ray(parser, "read runs in files")
     _ca(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name",
+        "names",
         metavar="RUN",
+        nargs="+",
         help="a run of the home, HOME:RUN, grpc+tls://HOST:PORT/RUN, a recorded run's folder, or a bundle",
     )
-    parser.add_argument("--html", metavar="FILE", help="output file (default: RUN.html in the working directory)")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="output file, of several runs the folder for them (default: RUN.html in the working directory)",
+    )
+    _ray(parser, "report on runs in files")
     _ca(parser)
 
 
@@ -365,6 +373,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--files", metavar="PATTERN", help="only files of this name, e.g. '*_0.pt' (default: the format's)"
     )
+    _ray(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
 
 
@@ -434,7 +443,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "accept": ("accept a finding: it neither alerts nor vetoes until it grows", _accept),
     "parity": ("compare a run's configuration and trend with a reference; exit code 2 if not at parity", _parity),
     "compare": ("show in which metrics runs are the same as, better or worse than a baseline", _compare),
-    "report": ("write an incident report of a run: one HTML file that needs no network", _report),
+    "report": ("write an incident report of each run: one HTML file that needs no network", _report),
     "alerts": ("list, acknowledge and silence alerts; try rules", alerts.declare),
     "mis": ("show or switch masked importance sampling, with its audit", _mis),
     "sql": ("run a read-only SQL query", _sql),

@@ -9,9 +9,7 @@ imports:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -64,10 +62,12 @@ def parse(text: str, file: str, home: Path) -> tuple[Import, ...]:
 def _entry(table: Table, home: Path) -> Import:
     for key in table.values:
         if key not in _KEYS:
-            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {_instead(key, _KEYS)}")
+            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, _KEYS)}")
     form, path, run = (_word(table, key) for key in _REQUIRED)
     if form not in FORMATS:
-        raise ConfigurationError(f"{table.places['format']}: unknown format {form!r}; {_instead(form, tuple(FORMATS))}")
+        raise ConfigurationError(
+            f"{table.places['format']}: unknown format {form!r}; {located.instead(form, tuple(FORMATS))}"
+        )
     files = _word(table, "files") if "files" in table.values else None
     return Import(form, home / Path(path).expanduser(), run, files)
 
@@ -78,8 +78,3 @@ def _word(table: Table, key: str) -> str:
         place = table.places.get(key, table.place)
         raise ConfigurationError(f"{place}: an entry of `imports` needs `{key}`, as text; it is {value!r}")
     return value.strip()
-
-
-def _instead(word: str, known: Sequence[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"

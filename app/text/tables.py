@@ -36,6 +36,11 @@ _CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160), *_TURNING), "\uff
 _ESCAPED: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *_TURNING)}
 
 
+def fact(value: Any) -> str:
+    """A value on a line of its own: text in full, all else as in a table."""
+    return harmless(value) if isinstance(value, str) else cell(value)
+
+
 def harmless(text: str) -> str:
     """Names and messages come from outside; without control characters they cannot steer a terminal."""
     return text.translate(_CONTROL)

@@ -36,6 +36,11 @@ class Place:
         return [str(run) for run in self.source.read("app_runs")["run"].to_pylist()]
 
 
+def in_files(name: str) -> bool:
+    """Whether a run is given as a folder, as `RecordedRun` reads it, or as a bundle."""
+    return (Path(name) / MANIFEST).is_file() or (name.endswith(_BUNDLE) and Path(name).is_file())
+
+
 class Places:
     """Opens every home and every run in files at most once, and closes them all; a context manager. For one thread."""
 
@@ -55,7 +60,7 @@ class Places:
             ServiceUnavailableError: its service does not answer.
             SegmentError: a recorded run that cannot be trusted.
         """
-        if (Path(name) / MANIFEST).is_file() or (name.endswith(_BUNDLE) and Path(name).is_file()):
+        if in_files(name):
             return self._from_files(Path(name).resolve())
         elsewhere = split(name)
         if elsewhere is not None:

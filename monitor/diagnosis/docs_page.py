@@ -14,6 +14,7 @@ from logprobe.monitor.diagnosis.evidence.gather import SAMPLE_TOKENS
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import ABOVE, PRIORS
 from logprobe.monitor.diagnosis.result import LAYERS
+from logprobe.monitor.metrics.docs_page import cell
 
 _TITLES: Final = {
     "semantic": "Semantic: the engine's log-probs do not mean what the trainer expects",
@@ -72,7 +73,7 @@ def _priors() -> str:
     return "\n".join(
         head
         + [
-            f"| {_either(p.engine)} | {_either(p.trainer)} | {models[p.experts]} | {'yes' if p.quantized else 'no'} | {p.low:g} | {p.high:g} | {_cell(p.source)} |"
+            f"| {_either(p.engine)} | {_either(p.trainer)} | {models[p.experts]} | {'yes' if p.quantized else 'no'} | {p.low:g} | {p.high:g} | {cell(p.source)} |"
             for p in PRIORS
         ]
     )
@@ -85,13 +86,7 @@ def _either(precisions: tuple[str, ...] | None) -> str:
 
 def _table(causes: list[Cause]) -> str:
     head = ["| cause | what is wrong | evidence | remedy |", "|---|---|---|---|"]
-    return "\n".join(
-        head + [f"| `{c.name}` | {_cell(c.words)} | {_cell(c.looks_at)} | {_cell(c.fix)} |" for c in causes]
-    )
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return "\n".join(head + [f"| `{c.name}` | {cell(c.words)} | {cell(c.looks_at)} | {cell(c.fix)} |" for c in causes])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ their last marker are not opened again; of one that has grown, the last known pi
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import threading
 import time
@@ -24,10 +23,10 @@ from typing import Any, Final
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.importing import ChangedError
-from logprobe.monitor.importers.pieces import ImportReport, Marker, PieceWriter, digest, pieces, place_of
+from logprobe.monitor.importers.parsing import Piece, Wanted
+from logprobe.monitor.importers.pieces import ChangedError, ImportReport, Marker, PieceWriter
 from logprobe.monitor.importers.reading import Reading
-from logprobe.monitor.importers.source import Format, Stamp, Unit, natural
+from logprobe.monitor.importers.source import Format, Stamp, natural
 from logprobe.monitor.importers.tree import Listing, listing
 
 SPOOL_BYTES: Final = 256 << 20  # of ours that wait for the ingest: then reading waits, too
@@ -232,9 +231,11 @@ class Follower:
             self._look_for_replacement(path, name, state, stamp)
         ended = not lines or time.monotonic() - state.since >= self._pace.broken
         try:
-            units = reading.units(path, state.offset, ended=ended)
-            self._compare(path, state, units)
-            complete = self._add(path, name, state, stamp, units)
+            known = self._writer.known(state.known)
+            wanted = Wanted(path, name, stamp.time, known, state.units, state.offset, ended)
+            pieces = reading.pieces(wanted)
+            self._compare(path, state, pieces)
+            complete = self._add(path, state, stamp, pieces)
         except BaseException:
             reading.close()  # it may be in the middle of the file
             raise
@@ -247,33 +248,29 @@ class Follower:
         else:
             state.waits = "its last line is being written"
 
-    def _compare(self, path: Path, state: _File, units: Iterator[Unit]) -> None:
+    def _compare(self, path: Path, state: _File, pieces: Iterator[Piece]) -> None:
         """Of what is known: that it is still so, and that all of it is written. Raises `ChangedError`."""
         position, offset = state.units, state.offset
-        for marker in state.known:
-            piece = list(itertools.islice(units, marker.end - marker.start))
-            if len(piece) < marker.end - marker.start or digest(piece) != marker.sha256:
-                raise ChangedError(path, marker, self._run)
+        for marker, piece in zip(state.known, pieces, strict=False):  # what follows stays in `pieces`
             with self._spooling():
                 self._writer.again(path, marker, piece, ImportReport())
-            position, offset = marker.end, piece[-1].end
+            position, offset = piece.end, piece.offset
         if self._form.read_on is not None:  # any other is read from its start when it changes
             state.known, state.units, state.offset = [], position, offset
             state.tail = b""
 
-    def _add(self, path: Path, name: str, state: _File, stamp: Stamp, units: Iterator[Unit]) -> bool:
+    def _add(self, path: Path, state: _File, stamp: Stamp, pieces: Iterator[Piece]) -> bool:
         """Takes what is new; False: stopped before the end."""
-        for piece, last in pieces(units):
+        for piece in pieces:
             if not self._room():
                 return False
             report = ImportReport()
-            place = place_of(name, _position(state), piece, stamp, last=last)
             with self._spooling():
-                self._writer.new(path, place, piece, report)
+                marker = self._writer.new(piece, stamp, report)
             if self._form.read_on is None:
-                state.known.append(place)
+                state.known.append(marker)
             else:
-                state.units, state.offset = place.end, place.offset
+                state.units, state.offset = piece.end, piece.offset
             self.status.units += report.units
             self.status.bad_units += report.bad_units
             self.status.last = datetime.now(UTC).isoformat(timespec="seconds")
@@ -328,11 +325,6 @@ class Follower:
         status.state = found.problems[0] if found.problems else "following"
         status.files, status.waiting, status.broken = len(found.files), len(waiting), len(broken)
         status.shown = [*_words(broken), *_words(waiting)][:_SHOWN]
-
-
-def _position(state: _File) -> int:
-    """Of the unit that comes next."""
-    return state.known[-1].end if state.known else state.units
 
 
 def _words(files: Mapping[str, str | None]) -> list[str]:

@@ -13,28 +13,23 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
+from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.pieces import ImportReport, Marker, PieceWriter, digest, pieces, place_of
+from logprobe.monitor.importers.parsing import Piece, Wanted
+from logprobe.monitor.importers.pieces import ImportReport, Marker, PieceWriter
+from logprobe.monitor.importers.preparing import Prepared, after, batches, prepare
 from logprobe.monitor.importers.reading import Reading
-from logprobe.monitor.importers.source import Format, Stamp, Unit, files
+from logprobe.monitor.importers.source import Format, Stamp, files
+from logprobe.monitor.parallel.pool import Pool
 
 _TAKEN: Final = frozenset({errno.EACCES, errno.EAGAIN})
-
-
-class ChangedError(ConfigurationError):
-    """A piece whose content is not what was imported."""
-
-    def __init__(self, path: Path, marker: Marker, run: str) -> None:
-        super().__init__(
-            f"{path}: units {marker.start + 1} to {marker.end} have changed since they were imported into {run!r}; "
-            "import the file into another run"
-        )
 
 
 class Importer:
@@ -46,35 +41,73 @@ class Importer:
         self._home, self._run, self._form = home, run, form
         self._writer = PieceWriter(home, run, form, reader)
 
-    def run(self, root: Path, progress: Callable[[ImportReport, str], None] = lambda *_: None) -> ImportReport:
-        """Writes what is new below `root`; `progress` hears of every file.
+    def run(
+        self, root: Path, pool: Pool, progress: Callable[[ImportReport, str, int], None] = lambda *_: None
+    ) -> ImportReport:
+        """Writes what is new below `root`, file by file, while workers of `pool` read those that follow.
+
+        `progress` hears of every file, and of how many there are.
 
         Raises:
             ConfigurationError: nothing to import there, or what was imported before has changed since.
             OSError: a file cannot be read, or the spool not be written.
         """
         report = ImportReport()
-        with Reading(self._form.name) as reading:
-            for path, name in files(root, self._form.patterns, without=self._home.path):
-                stamp = Stamp.of(path.stat())
-                self._file(path, name, stamp, reading.units(path), report)
+        found = [
+            _File(path, name, Stamp.of(path.stat()))
+            for path, name in files(root, self._form.patterns, without=self._home.path)
+        ]
+        markers = self._markers()
+        wanted = [self._wanted(file, markers.get(file.name, [])) for file in found]
+        work = batches(self._form.name, ((each, file.stamp.size) for each, file in zip(wanted, found, strict=True)))
+        with Reading(self._form.name) as own:
+            prepared = itertools.chain.from_iterable(pool.map(prepare, work))
+            for file, asked, made in zip(found, wanted, prepared, strict=False):  # nothing comes after one that failed
+                self._write(file, markers.get(file.name, []), _pieces(own, asked, made), report)
                 report.files += 1
-                progress(report, name)
+                progress(report, file.name, len(found))
         if not self._writer.closed and (self._writer.markers or report.units):
             self._writer.note("closed", "info", "import finished")
         return report
 
-    def _file(self, path: Path, name: str, stamp: Stamp, units: Iterator[Unit], report: ImportReport) -> None:
-        position = 0
-        for marker in sorted((m for m in self._writer.markers if m.file == name), key=lambda m: m.start):
-            piece = list(itertools.islice(units, marker.end - marker.start))
-            if len(piece) < marker.end - marker.start or digest(piece) != marker.sha256:
-                raise ChangedError(path, marker, self._run)
-            self._writer.again(path, marker, piece, report)
-            position = marker.end
-        for piece, last in pieces(units):
-            self._writer.new(path, place_of(name, position, piece, stamp, last=last), piece, report)
-            position += len(piece)
+    def _markers(self) -> dict[str, list[Marker]]:
+        """By file, in their order."""
+        found: dict[str, list[Marker]] = {}
+        for marker in sorted(self._writer.markers, key=lambda marker: marker.start):
+            found.setdefault(marker.file, []).append(marker)
+        return found
+
+    def _wanted(self, file: _File, markers: list[Marker]) -> Wanted:
+        return Wanted(file.path.absolute(), file.name, file.stamp.time, self._writer.known(markers))
+
+    def _write(self, file: _File, markers: list[Marker], pieces: Iterator[Piece], report: ImportReport) -> None:
+        for marker in markers:
+            self._writer.again(file.path, marker, next(pieces), report)
+        for piece in pieces:
+            self._writer.new(piece, file.stamp, report)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    name: str
+    stamp: Stamp
+
+
+def _pieces(own: Reading, asked: Wanted, made: Prepared) -> Iterator[Piece]:
+    """Of one file: what a worker made of it, then what it left. Raises why it ended early."""
+    for piece in made.pieces:
+        if any(not table.schema.equals(SCHEMAS[kind]) for kind, table in piece.tables.items()):
+            raise ConfigurationError(f"{made.host} has another version of logprobe; install the same on every node")
+        yield piece
+    if made.rest:
+        yield from own.pieces(after(asked, made.pieces))
+    if isinstance(made.failure, FileNotFoundError) and asked.path.exists():
+        raise ConfigurationError(
+            f"{made.host} cannot read {asked.path} as it is here ({made.failure}): every node needs it at the same path"
+        )
+    if made.failure is not None:
+        raise made.failure
 
 
 @contextmanager

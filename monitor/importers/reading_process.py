@@ -1,4 +1,4 @@
-"""The process that `reading.Reading` starts: reads the files it is told to, within the limits of that request.
+"""The process that `reading.Reading` starts: reads the files it is told to and takes them apart, within the limits of that request.
 
 It answers on what was its standard output; what libraries print goes to standard error.
 """
@@ -11,14 +11,16 @@ import pickle
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
 from logprobe.monitor import limits
-from logprobe.monitor.importers.formats import read
-from logprobe.monitor.importers.reading import END, FRAME, MEMORY, MISSING, REFUSED, UNIT
+from logprobe.monitor.importers.formats import named, read
+from logprobe.monitor.importers.parsing import Known, Wanted, pieces
+from logprobe.monitor.importers.reading import CONTENT, END, FRAME, MEMORY, MISSING, REFUSED, expanded
 from logprobe.monitor.importers.source import Unit
 
 _FILE_BYTES: Final = 1 << 16  # torch writes a few to find a temporary folder; nothing else is written here
@@ -35,9 +37,7 @@ def main() -> None:
         request = json.loads(line)
         _limit_memory(request["memory"])
         try:
-            path = Path(request["path"])
-            units = read(request["form"], path, request["start"], ended=request["ended"])
-            _answer(request["form"], path, units, answers)
+            _answer(request, answers)
         except BrokenPipeError:  # nobody wants to know any more
             return
 
@@ -50,10 +50,11 @@ def _limit_memory(size: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def _answer(form: str, path: Path, units: Iterator[Unit], answers: IO[bytes]) -> None:
+def _answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:
+    form, path = request["form"], Path(request["path"])
     try:
-        for unit in units:
-            _send(answers, UNIT, _packed(unit))
+        for each in _found(form, path, request):
+            _send(answers, CONTENT, pickle.dumps(each, pickle.HIGHEST_PROTOCOL))
         _send(answers, END)
     except BrokenPipeError:
         raise
@@ -68,18 +69,37 @@ def _answer(form: str, path: Path, units: Iterator[Unit], answers: IO[bytes]) ->
         _send(answers, REFUSED, words.encode(errors="replace"))
 
 
-def _packed(unit: Unit) -> bytes:
-    """A unit that is too large goes without its value: one line costs itself, not the import."""
-    content = pickle.dumps(unit, pickle.HIGHEST_PROTOCOL)
-    if len(content) <= limits.IMPORT_UNIT.value:
-        return content
-    words = str(limits.IMPORT_UNIT.exceeded(f"it takes {len(content):,} bytes"))
-    return pickle.dumps(Unit(unit.content[:64], error=words, end=unit.end), pickle.HIGHEST_PROTOCOL)
+def _found(form: str, path: Path, request: Mapping[str, Any]) -> Iterator[Any]:
+    """The pieces that are asked for, or the units of a recorded run."""
+    if request["wanted"] is None:
+        return _sized(read(form, path, 0, ended=True), path, request["most"])
+    known = tuple(Known(**each) for each in request["wanted"]["known"])
+    wanted = Wanted(**{**request["wanted"], "path": path, "known": known})
+    units = read(form, path, wanted.offset, ended=wanted.ended)
+    return pieces(named(form), wanted, _sized(units, path, request["most"]))
+
+
+def _sized(units: Iterator[Unit], path: Path, most: int) -> Iterator[Unit]:
+    """With their sizes; one that is too large goes without its value: a line costs itself, not the import.
+
+    Raises `ConfigurationError` when there is more of them than the file may expand to.
+    """
+    total = 0
+    for unit in units:
+        size = len(pickle.dumps(unit, pickle.HIGHEST_PROTOCOL))
+        if size > limits.IMPORT_UNIT.value:
+            words = str(limits.IMPORT_UNIT.exceeded(f"it takes {size:,} bytes"))
+            yield Unit(unit.content[:64], error=words, end=unit.end)
+            continue
+        total += size
+        if total > most:
+            raise expanded(path, most)
+        yield replace(unit, size=size)
 
 
 def _send(answers: IO[bytes], kind: bytes, content: bytes = b"") -> None:
     answers.write(FRAME.pack(kind, len(content)) + content)
-    if kind != UNIT:
+    if kind != CONTENT:
         answers.flush()
 
 

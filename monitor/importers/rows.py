@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -32,7 +32,7 @@ def training(
         "step": whole("step", step),
         "sample_id": str(sample_id),
         "token_ids": tokens,
-        "mask": None if mask is None else [_flag(value) for value in _as_long("mask", mask, tokens)],
+        "mask": None if mask is None else _flags(_as_long("mask", mask, tokens)),
         "reward": None if reward is None else number("reward", reward),
         "time": moment(time),
         "rank": None if columns.get("rank") is None else whole("rank", columns["rank"], bits=32),
@@ -124,7 +124,17 @@ def _as_long(name: str, values: Any, tokens: Sequence[int]) -> list[Any]:
     return values
 
 
-def _flag(value: Any) -> bool:
-    if value not in (0, 1):  # True and False are
-        raise BadRowError(f"mask: 0 or 1 expected, got {value!r}")
-    return bool(value)
+def _flags(values: Sequence[Any]) -> list[bool]:
+    """`values` as booleans. Raises `BadRowError`."""
+    for value in _different(values):
+        if value not in (0, 1):  # True and False are
+            raise BadRowError(f"mask: 0 or 1 expected, got {value!r}")
+    return list(map(bool, values))
+
+
+def _different(values: Sequence[Any]) -> Iterable[Any]:
+    """Each value once, where they can be told apart quickly."""
+    try:
+        return dict.fromkeys(values)
+    except TypeError:  # some are lists
+        return values

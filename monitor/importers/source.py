@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
@@ -58,6 +59,11 @@ class Stamp:
     def of(cls, found: os.stat_result) -> Stamp:
         """Of what `stat` found."""
         return cls(found.st_size, found.st_mtime_ns)
+
+    @property
+    def time(self) -> str:
+        """Of the last change, ISO 8601."""
+        return datetime.fromtimestamp(self.changed / 1e9, UTC).isoformat()
 
 
 Read: TypeAlias = Callable[[Path], Iterator[Unit]]

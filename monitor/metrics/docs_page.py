@@ -78,18 +78,19 @@ def _table(metrics: Sequence[Metric]) -> str:
 def _row(metric: Metric) -> str:
     cells = (
         f"`{metric.key}`",
-        _cell(metric.formula),
+        cell(metric.formula),
         metric.grain,
-        _cell(metric.unit),
+        cell(metric.unit),
         metric.worse,
-        _cell(metric.words),
+        cell(metric.words),
         ", ".join(metric.needs),
-        _cell(metric.source),
+        cell(metric.source),
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Text for a cell of a table in Markdown."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 

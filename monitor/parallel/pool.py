@@ -34,7 +34,7 @@ class Pool(Protocol):
         """Ends what still runs."""
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """What `work`, a pure function of a module, returns for each item, in their order; raises what it raises.
+        """What `work`, a pure function of a module (or a `partial` of one), returns for each item, in their order; raises what it raises.
 
         Items are taken as workers become free, so they may be made while others are worked on.
         """

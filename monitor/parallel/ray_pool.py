@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, Self
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.monitor.parallel.pool import Item, Result, in_order
+from logprobe.monitor.parallel.pool import Item, LocalPool, Pool, Result, in_order
 from logprobe.monitor.parallel.ray_cluster import connected, words
 
 _RETRIES: Final = 5  # workers or nodes that a task may lose
@@ -42,10 +43,11 @@ class RayPool:
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """See `Pool.map`; one processor per task."""
-        task = self._ray.remote(max_retries=_RETRIES, num_cpus=1)(work)
+        given = work.args if isinstance(work, partial) else ()
+        task = self._ray.remote(max_retries=_RETRIES, num_cpus=1)(work.func if isinstance(work, partial) else work)
 
         def begin(item: Item) -> Any:
-            reference = task.remote(item)
+            reference = task.remote(*given, item)
             self._begun.add(reference)
             return reference
 
@@ -62,3 +64,8 @@ class RayPool:
             raise ConfigurationError(f"a task on Ray failed: {words(error)}") from error
         finally:
             self._begun.discard(reference)
+
+
+def pool_at(address: str | None) -> Pool:
+    """The Ray cluster at an address; None: the threads of this machine. Raises `ConfigurationError` when there is no cluster."""
+    return LocalPool() if address is None else RayPool(address)

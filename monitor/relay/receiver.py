@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.files import stamp_of
 from logprobe.monitor.limits import RELAY_SEGMENT, RELAY_SPOOL
 from logprobe.monitor.relay import tokens
 from logprobe.monitor.relay.incoming import Intake
@@ -61,7 +62,7 @@ class _Writers:
     def current(self) -> Writers:
         """Looking costs one `stat`."""
         with self._lock:
-            mark = _mark(self._path)
+            mark = stamp_of(self._path)
             if mark != self._mark:
                 first, self._mark = self._mark is self, mark
                 self._read(first=first)
@@ -77,14 +78,6 @@ class _Writers:
             LOGGER.exception("no token counts until this is fixed")
         if not self._writers.by_name:
             LOGGER.warning("%s has no writers; make a token: logprobe relay-token NAME --run PATTERN", self._path)
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _size(folder: Path) -> int:

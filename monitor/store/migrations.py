@@ -47,7 +47,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, home: Home, steps: Sequence[M
             connection.execute("INSERT INTO schema_versions (version, name) VALUES (?, ?)", [step.version, step.name])
         connection.execute("COMMIT")
     except duckdb.Error as error:
-        _rollback(connection)
+        rollback(connection)
         raise StoreError(f"{home.database}: upgrade of the store failed and was rolled back ({error})") from error
 
 
@@ -61,8 +61,9 @@ def check_not_newer(have: int, home: Home, known: Sequence[Migration] | None = N
         )
 
 
-def _rollback(connection: duckdb.DuckDBPyConnection) -> None:
+def rollback(connection: duckdb.DuckDBPyConnection) -> None:
+    """Rolls back, if there is anything left to roll back."""
     try:
         connection.execute("ROLLBACK")
     except duckdb.Error:
-        return  # DuckDB has rolled back on its own: a failed COMMIT leaves no transaction behind
+        return  # DuckDB has done so on its own: a failed COMMIT or a fatal error leaves no transaction behind

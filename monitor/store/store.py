@@ -27,7 +27,7 @@ from logprobe.monitor.free_sql.snapshot import Snapshot
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_places, views
-from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate
+from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_files import empty_file, write_empty_files
 from logprobe.monitor.store.retired_files import RetiredFiles
@@ -215,7 +215,7 @@ class Store:
                 self._recover(cursor)
                 raise QueryError(one_line(error)) from None
             finally:
-                _rollback(cursor)
+                rollback(cursor)
                 self._cursors.discard(cursor)
                 cursor.close()
 
@@ -313,7 +313,7 @@ class Store:
                     raise _MovedError(one_line(error)) from None
                 raise QueryError(one_line(error)) from None
             finally:
-                _rollback(cursor)
+                rollback(cursor)
 
     def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
         """This thread's cursor for `role`. Readers and writers differ: a read inside a transaction must not join it."""
@@ -348,7 +348,7 @@ class Store:
                 cursor.register_filesystem(ObjectFiles(lambda: self.objects))
 
     def _abandon(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        _rollback(cursor)
+        rollback(cursor)
         self._recover(cursor)
 
     def _recover(self, cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -487,13 +487,6 @@ def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
         "lock_configuration = true",
     ):
         connection.execute(f"SET {setting}")
-
-
-def _rollback(cursor: duckdb.DuckDBPyConnection) -> None:
-    try:
-        cursor.execute("ROLLBACK")
-    except duckdb.Error:
-        return  # no transaction is left to roll back: a failed COMMIT or a fatal error has ended it
 
 
 def _usable(cursor: duckdb.DuckDBPyConnection) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recorded_home import SAMPLE_DATA
 
 from logprobe.app.cli import main
 from logprobe.app.commands.report import read
@@ -84,9 +86,23 @@ def test_the_command_writes_where_it_says(
     capsys: pytest.CaptureFixture[str], recorded_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["report", "v0-reference", "--home", str(recorded_runs)]) == 0
+    home = ("--home", str(recorded_runs))
+    assert main(["report", "v0-reference", *home]) == 0
     assert "wrote v0-reference.html" in capsys.readouterr().err
     assert "No cause was found." in (tmp_path / "v0-reference.html").read_text()
+    assert main(["report", "v0-reference", "v1-fixed", "--html", "one.html", *home]) == 1
+    assert "reports of several runs need a folder" in capsys.readouterr().err
+
+
+def test_reports_of_several_runs_some_of_them_in_files(recorded_runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(SAMPLE_DATA / "faults" / "healthy", tmp_path / "healthy")
+    (tmp_path / "reports").mkdir()
+    words = ("v0-reference", str(tmp_path / "healthy"), str(recorded_runs) + ":v0-reference")
+    assert main(["report", *words, "--html", str(tmp_path / "reports"), "--home", str(recorded_runs)]) == 0
+    found = {file.name: file.read_text() for file in (tmp_path / "reports").iterdir()}
+    assert sorted(found) == ["healthy.html", "v0-reference-2.html", "v0-reference.html"]
+    assert "Incident report: healthy" in found["healthy.html"]
+    assert "Incident report: v0-reference" in found["v0-reference.html"]
 
 
 def test_steps_without_a_value_are_a_gap_and_not_a_line() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import queue
 import statistics
 import tempfile
 import time
@@ -21,6 +21,7 @@ BATCH, TIME = 64, 512
 MICRO_BATCHES = 8  # of one step, recorded in a row, as a gradient accumulation does
 STEPS = 30
 TARGET_MICROSECONDS = 50.0
+TARGET_RATIO = 1.5
 MEGABYTES = 64
 NAMES = [f"sample {row}" for row in range(BATCH)]
 
@@ -54,42 +55,59 @@ def durations(calls: dict[str, Callable[[int], object]], settle: Callable[[], ob
 
 
 def call_figures(home: Path) -> list[Figure]:
-    """p50 of a `training` call, against copying the same arrays and against handing copies to a queue."""
+    """p50 of a `training` call, against copying the same arrays.
+
+    `np.copy` whose result is dropped writes into the same memory each time, which stays in a cache. Who keeps the copies writes into
+    memory that has left it: what that costs is "kept", a ring of buffers as large as all calls between two flushes.
+    """
     torch.set_num_threads(1)  # idle workers of torch spin, on the core the recorder's thread wants
     arrays = make_batch(1)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    queued: queue.Queue[list[Any]] = queue.Queue()
+    ring = itertools.cycle([[np.zeros_like(array) for array in arrays.values()] for _ in range(2 * MICRO_BATCHES)])
 
-    def put(_: int) -> None:
-        queued.put([np.copy(array) for array in arrays.values()])
-        if queued.qsize() > MICRO_BATCHES:
-            queued.get()
+    def keep(_: int) -> None:
+        for target, array in zip(next(ring), arrays.values(), strict=True):
+            np.copyto(target, array)
 
     with Recorder(home, "calls") as recorder:
         calls: dict[str, Callable[[int], object]] = {
             "torch": lambda step: recorder.training(step=step, sample_ids=NAMES, **tensors),
             "numpy": lambda step: recorder.training(step=step, sample_ids=NAMES, **arrays),
             "copy": lambda _: [np.copy(array) for array in arrays.values()],
-            "put": put,
+            "kept": keep,
         }
         found = durations(calls, recorder.flush)
     p50 = {name: statistics.median(values) * 1e6 for name, values in found.items()}
     first = {name: statistics.median(values[::MICRO_BATCHES]) * 1e6 for name, values in found.items()}
     p99 = {name: statistics.quantiles(values, n=100)[98] * 1e6 for name, values in found.items()}
+    ratios = {kind: p50[kind] / p50["kept"] for kind in ("torch", "numpy")}
     return [
-        Figure(
-            name=f"Recorder.training call, {kind}, {BATCH}×{TIME}, p50",
-            value=p50[kind],
-            unit="µs",
-            target=f"≤ {TARGET_MICROSECONDS:.0f}",
-            met=p50[kind] <= TARGET_MICROSECONDS,
-            baseline="np.copy of the same arrays",
-            baseline_value=p50["copy"],
-            note=f"p99 {p99[kind]:.0f}; first of a step, caches cold: {first[kind]:.0f}, its np.copy {first['copy']:.0f}; "
-            f"queue.put of copies {p50['put']:.0f}",
-        )
-        for kind in ("torch", "numpy")
+        *(
+            Figure(
+                f"Recorder.training over copies that are kept, {kind}",
+                ratio,
+                "×",
+                f"≤ {TARGET_RATIO}",
+                ratio <= TARGET_RATIO,
+            )
+            for kind, ratio in ratios.items()
+        ),
+        *(call_figure(kind, p50, first, p99) for kind in ratios),
     ]
+
+
+def call_figure(kind: str, p50: dict[str, float], first: dict[str, float], p99: dict[str, float]) -> Figure:
+    return Figure(
+        name=f"Recorder.training call, {kind}, {BATCH}×{TIME}, p50",
+        value=p50[kind],
+        unit="µs",
+        target=f"≤ {TARGET_MICROSECONDS:.0f}",
+        met=p50[kind] <= TARGET_MICROSECONDS,
+        baseline="np.copy of the same arrays",
+        baseline_value=p50["copy"],
+        note=f"p99 {p99[kind]:.0f}; first of a step, caches cold: {first[kind]:.0f}, its np.copy {first['copy']:.0f}; "
+        f"copies that are kept {p50['kept']:.0f}",
+    )
 
 
 def throughput_figure(home: Path) -> Figure:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
-import psutil
 import pytest
 from ray.cluster_utils import Cluster
+from ray_workers import kill_worker
 from recompute_home import LENGTH, RUN, SEQUENCES, content, make_home, spoil
 
 from logprobe.app import cli
@@ -33,7 +31,7 @@ def test_a_killed_worker_and_a_lost_node_change_no_digit(
 
     def show(progress: Progress) -> None:
         if len(killed) < 1 and progress.steps >= KILLS[0]:
-            killed.append(_kill_worker())
+            killed.append(kill_worker("compute"))
         elif len(killed) < len(KILLS) and progress.steps >= KILLS[1]:
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
             killed.append(0)
@@ -43,14 +41,6 @@ def test_a_killed_worker_and_a_lost_node_change_no_digit(
     assert len(killed) == len(KILLS)
     assert (done.steps, done.kept) == (STEPS, {})
     assert content(path) == whole
-
-
-def _kill_worker() -> int:
-    """Of this cluster: one that computes, or computed a moment ago."""
-    workers = [each for each in psutil.Process().children(recursive=True) if each.name().startswith("ray::")]
-    computing = [each for each in workers if each.name() == "ray::compute"] or workers
-    os.kill(computing[0].pid, signal.SIGKILL)
-    return int(computing[0].pid)
 
 
 def test_the_command_on_a_cluster(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import replace_file
+from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
 
@@ -150,7 +151,7 @@ class Editor:
         return save
 
     def _write(self, edited: Edited, document: Document, action: str, subject: str) -> None:
-        author = _word(document, "author")
+        author = actions.text(document, "author")
         with self._store.transaction() as cursor:
             words = " ".join(str(document.get("text") or "").split())[:500] or OVERLAY
             audit.note(self._store, cursor, self._clock(), author=author, action=action, subject=subject, words=words)
@@ -170,7 +171,7 @@ def _saved(texts: Texts, document: Document) -> tuple[Edited, str, str]:
 
 def _switched(texts: Texts, document: Document) -> tuple[Edited, str, str]:
     """``{"name", "on"}``. What another file defines gets an entry here; one that says nothing else goes when it is enabled again."""
-    name, on = _word(document, "name"), document.get("on") is True
+    name, on = actions.text(document, "name"), document.get("on") is True
     text = texts[OVERLAY]
     own = _entries(text)
     if on and _says_only_enabled(own.get(name)):
@@ -186,7 +187,7 @@ def _switched(texts: Texts, document: Document) -> tuple[Edited, str, str]:
 
 def _deleted(texts: Texts, document: Document) -> tuple[Edited, str, str]:
     """``{"name"}``."""
-    name = _word(document, "name")
+    name = actions.text(document, "name")
     edited = rule_text.without(texts[OVERLAY], name)
     rule_file.merge({**texts, OVERLAY: edited.text})
     return edited, "rule deleted", name
@@ -292,10 +293,3 @@ def _replace(file: Path, text: str) -> None:
         replace_file(file, text.encode(), mode=mode)
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error}") from error
-
-
-def _word(document: Document, name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{name!r} is missing")
-    return value.strip()

@@ -15,6 +15,7 @@ from logprobe.monitor.diagnosis.growth.onset import Tracker
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE, GrowthRule
 from logprobe.monitor.diagnosis.growth.rule import Threshold as GrowthThreshold
 from logprobe.monitor.diagnosis.growth.trend import theil_sen
+from logprobe.monitor.diagnosis.result import Growth as GrowthVerdict
 
 _BROKEN: Final = ("nonfinite_tokens", "impossible_tokens")
 _TREND_BLOCKS: Final = 20
@@ -123,7 +124,9 @@ def _ratio(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tu
     bad = point.short_ratio > when.above and point.long_ratio > when.above_long
     verdict: Any = "bad" if bad else "good" if point.short_ratio < when.clear else "between"
     words = f"the median of the last {when.short} steps of {rule.key} is {number(point.short_ratio)} times the run's baseline"
-    return _grown(verdict, words, tracker, point.short_ratio * point.baseline), kept
+    # The doubling time costs a regression, and is of interest only while something is wrong.
+    growth = tracker.verdict() if verdict != "good" else None
+    return _grown(verdict, words, growth, point.short_ratio * point.baseline), kept
 
 
 def _growth(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
@@ -138,16 +141,7 @@ def _growth(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> t
     bad = judged.verdict in {"growing", "critical"} - levels
     recent = None if judged.ratio is None or judged.baseline is None else judged.ratio * judged.baseline
     words = f"{rule.key} is at {number(judged.ratio)} times the run's baseline"
-    if not bad:
-        return Observation("good", words, recent), kept
-    return Observation(
-        "bad",
-        "; ".join(judged.reasons) if judged.since_step is not None else words,
-        recent,
-        baseline=judged.baseline,
-        since_step=judged.since_step,
-        doubling_steps=judged.doubling_steps,
-    ), kept
+    return _grown("bad" if bad else "good", words, judged if bad else None, recent), kept
 
 
 def _judged(
@@ -160,16 +154,16 @@ def _judged(
     return take(tracker, facts.step, value), {"tracker": tracker.state()}
 
 
-def _grown(verdict: Any, words: str, tracker: Tracker, value: float | None) -> Observation:
-    # The doubling time costs a regression, and is of interest only while something is wrong.
-    growth = tracker.verdict() if verdict != "good" else None
+def _grown(verdict: Any, words: str, growth: Judged | GrowthVerdict | None, value: float | None) -> Observation:
+    if growth is None:
+        return Observation(verdict, words, value)
     return Observation(
         verdict,
-        words if growth is None else "; ".join(growth.reasons) if growth.since_step is not None else words,
+        "; ".join(growth.reasons) if growth.since_step is not None else words,
         value,
-        baseline=None if growth is None else growth.baseline,
-        since_step=None if growth is None else growth.since_step,
-        doubling_steps=None if growth is None else growth.doubling_steps,
+        baseline=growth.baseline,
+        since_step=growth.since_step,
+        doubling_steps=growth.doubling_steps,
     )
 
 

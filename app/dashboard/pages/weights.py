@@ -13,7 +13,7 @@ from logprobe.app.dashboard.charts.panels import Line, Panel
 from logprobe.app.dashboard.charts.steps_chart import Key
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
-from logprobe.app.text.numbers import number
+from logprobe.app.text.numbers import counted, number
 from logprobe.app.text.tables import harmless
 from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag
 
@@ -90,7 +90,7 @@ def status_lines(lanes: Sequence[Lane]) -> list[Block]:
     if not late:
         return [text(f"{_engines(len(engines))} up with the newest weights, version `{harmless(_newest(lanes))}`.")]
     words = "; ".join(_late(lane) for lane in late)
-    return [text(f"{len(late)} of {_count(len(engines), 'engine')}: {words}.", _worst(late))]
+    return [text(f"{len(late)} of {counted(len(engines), 'engine')}: {words}.", _worst(late))]
 
 
 def _engines(count: int) -> str:
@@ -106,16 +106,12 @@ def _late(lane: Lane) -> str:
         return f"{name_of(lane)} never reported its weight version: call `logprobe.collectors.weights.mark(version)` after the load"
     what = "stopped updating" if lane.state == "stopped" else "lags behind"
     return (
-        f"{name_of(lane)} {what} at version `{harmless(lane.newest_version)}`, {_count(lane.behind, 'version')} behind"
+        f"{name_of(lane)} {what} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} behind"
     )
 
 
 def _worst(lanes: Sequence[Lane]) -> str:
     return "critical" if any(lane.state == "stopped" for lane in lanes) else "warning"
-
-
-def _count(many: int, what: str) -> str:
-    return f"{many:,} {what}{'' if many == 1 else 's'}"
 
 
 def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, Any]:
@@ -127,7 +123,7 @@ def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, Any]:
         "lanes": [_drawn(lane) for lane in drawn],
         "from": min(times, default=None),
         "to": max(times, default=None),
-        "hint": shown + (f"; {_count(hidden, 'lane')} more in the table" if hidden else ""),
+        "hint": shown + (f"; {counted(hidden, 'lane')} more in the table" if hidden else ""),
         "alt": " ".join(_in_words(lane) for lane in drawn),
     }
 
@@ -172,7 +168,7 @@ def _arrival(each: Arrival) -> dict[str, Any]:
 
 
 def _in_words(lane: Lane) -> str:
-    return f"{name_of(lane)}: {_count(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}, {_note(lane)}."
+    return f"{name_of(lane)}: {counted(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}, {_note(lane)}."
 
 
 def lanes_blocks(lanes: Sequence[Lane]) -> list[Block]:
@@ -217,15 +213,15 @@ def _odd(lane: Lane) -> Iterator[str]:
     if lane.source == "engine" and lane.state in {"behind", "stopped"}:
         yield "stopped updating" if lane.state == "stopped" else "lags behind"
     if lane.all_skipped:
-        yield f"{_count(lane.all_skipped, 'version')} skipped"
+        yield f"{counted(lane.all_skipped, 'version')} skipped"
     if lane.all_backwards:
-        yield f"{_count(lane.all_backwards, 'update')} to an older version"
+        yield f"{counted(lane.all_backwards, 'update')} to an older version"
     if lane.all_unloaded and lane.source == "engine":
-        yield f"{_count(lane.all_unloaded, 'version')} announced but never loaded"
+        yield f"{counted(lane.all_unloaded, 'version')} announced but never loaded"
     if lane.unknown:
-        yield f"{_count(lane.unknown, 'update')} without a version: call weights.mark after the load"
+        yield f"{counted(lane.unknown, 'update')} without a version: call weights.mark after the load"
     if lane.all_reloads and lane.source == "engine":
-        yield f"{_count(lane.all_reloads, 'reload')} of the same version"
+        yield f"{counted(lane.all_reloads, 'reload')} of the same version"
 
 
 def versions_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -236,7 +232,7 @@ def versions_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 def _rest(each: Mapping[str, Any]) -> str:
     what = "of several versions" if each["mixed"] else "of unknown version"
-    return f"{_count(each['sequences'], 'sequence')} {what}: KL (k3) {number(each['k3_kl'])}"
+    return f"{counted(each['sequences'], 'sequence')} {what}: KL (k3) {number(each['k3_kl'])}"
 
 
 def title(words: str, note: str) -> list[Block]:

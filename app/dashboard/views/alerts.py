@@ -20,7 +20,7 @@ from logprobe.app.dashboard.pages.channels import channels_blocks, tested
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live, report
 from logprobe.app.dashboard.views.rules import consult, rules
-from logprobe.app.dashboard.views.session import feed, guarded, kept
+from logprobe.app.dashboard.views.session import guarded, kept, rows_of
 from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError
 
@@ -52,16 +52,11 @@ def _current(run: str) -> None:
         attempt(place, wanted, _take_care)
 
 
-def _rows(name: str, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = feed().read(name, **params).to_pylist()
-    return found
-
-
 def _read(run: str) -> Alerts:
-    silences = _rows("alert_silences", now=datetime.now(UTC).isoformat())
+    silences = rows_of("alert_silences", now=datetime.now(UTC).isoformat())
     return Alerts(
-        current=_rows("alert_list", run=run),
-        history=_rows("alert_history", run=run),
+        current=rows_of("alert_list", run=run),
+        history=rows_of("alert_history", run=run),
         silences=[{**each, "matchers": json.loads(each["matchers"])} for each in silences],
     )
 
@@ -102,7 +97,7 @@ def _telling(run: str) -> None:
 
 
 def _read_channels() -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    return consult(CHANNELS, {}), _rows("outbox_dead_letters"), _rows("alert_audit", count=_AUDITED)
+    return consult(CHANNELS, {}), rows_of("outbox_dead_letters"), rows_of("alert_audit", count=_AUDITED)
 
 
 def _handle(asked: Mapping[str, Any]) -> str:

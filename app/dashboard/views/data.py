@@ -20,7 +20,7 @@ from logprobe.app.dashboard.pages import data_run
 from logprobe.app.dashboard.pages.sql_box import ROWS, answer, examples, schema_of
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import live_home, report, show
-from logprobe.app.dashboard.views.session import feed, guarded, home, kept
+from logprobe.app.dashboard.views.session import feed, guarded, home, kept, rows_of
 from logprobe.app.runs import Run
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY
@@ -113,18 +113,13 @@ def _tick(seconds: float) -> int:
     return int(time.monotonic() // seconds)
 
 
-def _rows(name: str, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = feed().read(name, **params).to_pylist()
-    return found
-
-
 @lru_cache(maxsize=2)
 def _stored(_: int) -> words.Stored:
     return words.Stored(
-        runs=_rows("app_data_runs"),
-        kept=_rows("app_data_kept"),
-        quarantine=_rows("app_data_quarantine", limit=_FILES),
-        store=_rows("app_data_store")[0],
+        runs=rows_of("app_data_runs"),
+        kept=rows_of("app_data_kept"),
+        quarantine=rows_of("app_data_quarantine", limit=_FILES),
+        store=rows_of("app_data_store")[0],
     )
 
 
@@ -132,12 +127,12 @@ def _stored(_: int) -> words.Stored:
 def _account(run: str, _: Hashable) -> data_run.Account:
     judged = identity.judge(identity.facts_of(feed().read("slice_identity", runs=[run], first=[None], last=[None])))
     return data_run.Account(
-        gaps=next(iter(_rows("cli_gaps", run=run)), None),
-        problems=_rows("cli_problems", run=run),
-        doubled=next(iter(_rows("cli_doubled", run=run)), None),
-        sent=next(iter(_rows("cli_sent", run=run)), None),
-        collectors=_rows("app_data_collectors", run=run),
-        nodes=_rows("relay_nodes", run=run, now=datetime.now(UTC)),
+        gaps=next(iter(rows_of("cli_gaps", run=run)), None),
+        problems=rows_of("cli_problems", run=run),
+        doubled=next(iter(rows_of("cli_doubled", run=run)), None),
+        sent=next(iter(rows_of("cli_sent", run=run)), None),
+        collectors=rows_of("app_data_collectors", run=run),
+        nodes=rows_of("relay_nodes", run=run, now=datetime.now(UTC)),
         on_policy=f"{judged.verdict}: {judged.reason}",
     )
 
@@ -157,7 +152,7 @@ def _installed() -> tuple[tuple[str, str, str], ...]:
 
 @lru_cache(maxsize=2)
 def _schema(_: int) -> list[Block]:
-    return schema_of(_rows("app_data_schema"))
+    return schema_of(rows_of("app_data_schema"))
 
 
 def _sql(run: str | None) -> None:

@@ -18,7 +18,7 @@ from logprobe.app.dashboard.pages import weights as words
 from logprobe.app.dashboard.pages import weights_study as study
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import live, report, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, rows_of, theme
 from logprobe.app.runs import Run
 from logprobe.monitor.analysis.weight_updates import Lane, ReplicaLag, lag_by_replica, lanes
 from logprobe.monitor.event_study import around_updates, by_cached_prefix, contrasts
@@ -147,13 +147,8 @@ def _study(at: _Looking) -> None:
 def _by_version(at: _Looking) -> None:
     steps = at.sequences
     rows = at.once(
-        "versions", steps, lambda: _rows("app_weights_versions", run=at.run.name, first=steps.first, last=steps.last)
+        "versions", steps, lambda: rows_of("app_weights_versions", run=at.run.name, first=steps.first, last=steps.last)
     )
     if rows is not None:
         _drawn("points", "versions", at.run, study.version_points(rows, steps.words))
         _blocks("rest", words.versions_blocks(rows))
-
-
-def _rows(name: str, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = feed().read(name, **params).to_pylist()
-    return found

@@ -94,7 +94,7 @@ def judged(
     kept = {
         run: (first, min(last, begun[run].last)) for run, (first, last) in spans.items() if begun[run].last >= first
     }
-    for row in source.read("growth_window", **_columns(kept)).to_pylist() if kept else ():
+    for row in source.read("growth_window", **columns(kept)).to_pylist() if kept else ():
         of_run = found[row.pop("run")]
         of_run[row["step"]] = Judged(**row)
     ahead = {run: (begun[run].last + 1, last) for run, (_, last) in spans.items() if begun[run].last < last}
@@ -146,7 +146,7 @@ class _Begun:
 def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
     rows = source.read("growth_states", runs=runs).to_pylist()
     touched = {row["run"]: (row["first_touched"], row["step"]) for row in rows if row["first_touched"] is not None}
-    changed = set(source.read("growth_changed", **_columns(touched))["run"].to_pylist()) if touched else set()
+    changed = set(source.read("growth_changed", **columns(touched))["run"].to_pylist()) if touched else set()
     found = {}
     for row in rows:
         changes: list[int] = []
@@ -161,7 +161,7 @@ def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
     return found
 
 
-def _columns(spans: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+def columns(spans: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
     """The parameters of a statement about a span of steps of each of several runs."""
     return {
         "runs": list(spans),
@@ -178,7 +178,7 @@ def _go_on(
         return {}
     found: dict[str, list[Judged]] = {run: [] for run in spans}
     kept = []
-    for row in source.read("growth_values", **_columns(spans)).to_pylist():
+    for row in source.read("growth_values", **columns(spans)).to_pylist():
         run, of_run = row["run"], begun[row["run"]]
         while (ahead := of_run.changes_ahead) and ahead[0] <= row["step"]:
             of_run.tracker.recalibrate()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,10 @@ from importing_files import (
 )
 
 from logprobe.app.cli import main
+from logprobe.monitor.importers import preparing
+from logprobe.monitor.importers.parsing import Known, Wanted
+from logprobe.monitor.importers.preparing import Batch, after, prepare
+from logprobe.monitor.importers.reading import Reading
 from logprobe.monitor.importers.tensorboard import masked_crc
 from logprobe.monitor.reader import open_reader
 
@@ -252,6 +257,37 @@ def test_killed_in_the_middle_it_goes_on_where_it_stopped(tmp_path, capsys, writ
     assert import_(home, "jsonl", path, capsys)["rows"] == {}
 
 
+def test_a_file_of_which_a_worker_returns_a_part_has_the_same_pieces(tmp_path, monkeypatch):
+    write_lines(tmp_path / "train_data_step1.jsonl", [nemo_row(i) for i in range(600)])
+    pq.write_table(pa.Table.from_pylist([generic_row(1, str(i)) for i in range(600)]), tmp_path / "in.parquet")
+    for form, name in (("nemo-rl", "train_data_step1.jsonl"), ("parquet", "in.parquet")):
+        wanted = Wanted(tmp_path / name, name, "2026-01-01T00:00:00+00:00")
+        (whole,) = prepare(Batch(form, (wanted,), (1,)))
+        assert [(piece.start, piece.end, piece.last) for piece in whole.pieces] == [
+            (0, 256, False), (256, 512, False), (512, 600, True),
+        ]  # fmt: skip
+        known = (Known(256, wanted.time, rows=True), Known(256, wanted.time, rows=False))
+        with monkeypatch.context() as patched, Reading(form) as own:
+            patched.setattr(preparing, "FILE_BYTES", 1)
+            for asked in (wanted, replace(wanted, known=known)):
+                (part,) = prepare(Batch(form, (asked,), (1,)))
+                found = [*part.pieces, *own.pieces(after(asked, part.pieces))]
+                assert part.rest
+                assert [piece.sha256 for piece in found] == [piece.sha256 for piece in whole.pieces]
+                assert [bool(piece.tables) for piece in found] == [True, not asked.known, True]
+                assert (found[0].tables, found[2].tables) == (whole.pieces[0].tables, whole.pieces[2].tables)
+
+
+def test_what_comes_before_a_file_that_cannot_be_read_is_imported(tmp_path, capsys):
+    for step in (1, 2, 4):
+        pq.write_table(pa.Table.from_pylist([generic_row(step, "a")]), tmp_path / f"{step}.parquet")
+    (tmp_path / "3.parquet").write_text("none")
+    assert "3.parquet: cannot be read as Parquet" in import_(tmp_path / "home", "parquet", tmp_path, capsys)
+    (tmp_path / "3.parquet").unlink()
+    report = import_(tmp_path / "home", "parquet", tmp_path, capsys)
+    assert (report["known"], report["units"]) == (2, 1)
+
+
 def test_an_imported_run_has_ended(tmp_path, capsys):
     write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
     import_(tmp_path / "home", "jsonl", tmp_path / "in.jsonl", capsys)
@@ -261,5 +297,7 @@ def test_an_imported_run_has_ended(tmp_path, capsys):
 
 def test_wrong_usage_says_what_to_do(tmp_path, capsys):
     assert "there are jsonl, parquet, nemo-rl" in import_(tmp_path / "h", "what", tmp_path, capsys)
+    assert main(["import", "jsonl", str(tmp_path), "--run=r", f"--home={tmp_path}", "--follow", "--ray=auto"]) == 1
+    assert "omit --ray" in capsys.readouterr().err
     assert "does not exist" in import_(tmp_path / "h", "jsonl", tmp_path / "none", capsys)
     assert "no file named *.parquet there" in import_(tmp_path / "h", "parquet", tmp_path, capsys)
