@@ -1,8 +1,8 @@
 """The diagnosis job: diagnoses runs that got new steps, keeps the latest diagnosis of each, and notes when it becomes another.
 
 A tick without new steps is one small query. A diagnosis looks at the whole run and takes the longer the longer that is; a run is
-therefore left alone for a multiple of the time it took. With a `share`, all runs together take no more than that of a core from
-ingest, and those that were not diagnosed for longest come first.
+therefore left alone for a multiple of the time it took, a larger one while its diagnosis stays the same. With a `share`, all runs
+together take no more than that of a core from ingest, and those that were not diagnosed for longest come first.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.store.store import Store
 
 _REST: Final = 10.0  # times as long as a diagnosis took
+_MOST_SAME: Final = 3  # times in a row that a diagnosis stayed the same: with each the rest is longer by `_REST`
 BURST: Final = 20.0  # seconds of work that may come first, before `share` holds: at the start, and after a quiet time
 _AFTER_FAILURE: Final = 60.0  # seconds; one run that cannot be diagnosed keeps no other waiting
 
@@ -61,6 +62,7 @@ class DiagnosisJob:
         self._now = now
         self._accepted = accepted
         self._rest_until: dict[str, float] = {}
+        self._same: dict[str, int] = {}  # times in a row
         self._finished: dict[str, float] = {}
         self._share = share
         self._worked_until = -math.inf  # the clock, if this job had worked at its share throughout
@@ -102,7 +104,8 @@ class DiagnosisJob:
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         finished = self._finished[run] = self._clock()
-        self._rest_until[run] = finished + _REST * (finished - begun)
+        self._same[run] = 0 if changed else min(self._same.get(run, 0) + 1, _MOST_SAME)
+        self._rest_until[run] = finished + _REST * (1 + self._same[run]) * (finished - begun)
         self._account(begun, finished)
         return changed
 
