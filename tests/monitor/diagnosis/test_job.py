@@ -115,6 +115,11 @@ def test_a_run_is_left_alone_for_a_multiple_of_what_its_diagnosis_took(beginning
         assert job.run_once().waiting == 1
         store.clock.seconds += 2
         assert job.run_once().runs == 1
+        recompute(store)
+        store.clock.seconds += 39  # the diagnosis was the same as before
+        assert job.run_once().waiting == 1
+        store.clock.seconds += 2
+        assert job.run_once().runs == 1
 
 
 def test_an_alert_that_began_since_lets_no_run_wait(beginning: Path) -> None:
