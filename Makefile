@@ -97,6 +97,14 @@ nginx:
 	    echo "installing Debian's nginx (once) …" >&2 && apt-get update -qq && apt-get install -y -qq nginx-light >/dev/null; } || \
 	  { echo "The proxy test needs nginx: install it" >&2; exit 1; }
 
+# What checks the units in docs/examples.
+.PHONY: systemd
+systemd:
+	@command -v systemd-analyze >/dev/null || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	    echo "installing Debian's systemd (once) …" >&2 && apt-get update -qq && apt-get install -y -qq systemd >/dev/null; } || \
+	  { echo "The units are checked by systemd-analyze: install systemd" >&2; exit 1; }
+
 # What runs in the browser: linter and type checker (npm), tests by node's own runner.
 .PHONY: node
 node:
@@ -112,7 +120,7 @@ $(BROWSER_STAMP): $(BROWSER)/package-lock.json | node
 	@touch $@
 
 .PHONY: test
-test: dev chromium nginx fuse node
+test: dev chromium nginx fuse node systemd
 	@cd $(BROWSER) && node --test
 	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
@@ -242,10 +250,11 @@ test-proof: dev
 test-ray: .venv-ray/.logprobe-ready
 	@.venv-ray/bin/python -m pytest --timeout=900 tests/ray/*_cases.py $(ARGS)
 
-# `logprobe recompute` on Ray over this machine's threads, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000").
+# `logprobe recompute` and `import` on Ray over this machine, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000").
 .PHONY: bench-ray
 bench-ray: .venv-ray/.logprobe-ready
 	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
+	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/import_bench.py
 
 # Phrases that do not read like English: tests/wording/wordlist.yaml. Part of `make lint`.
 .PHONY: wording

@@ -56,10 +56,11 @@ def prepare() -> None:
 
 def base_url() -> str:
     """Path below which the files are served, without a slash at its end."""
-    return f"{_prefix()}/logprobe-assets/{fingerprint()}"
+    return f"{prefix()}/logprobe-assets/{fingerprint()}"
 
 
-def _prefix() -> str:
+def prefix() -> str:
+    """Path below which the server answers, without a slash at its end."""
     path = str(config.get_option("server.baseUrlPath") or "").strip("/")
     return f"/{path}" if path else ""
 
@@ -76,4 +77,4 @@ async def _serve(request: Request) -> Response:
 
 def routes() -> list[Route]:
     """Routes to mount beside Streamlit's own."""
-    return [Route(_prefix() + "/logprobe-assets/{fingerprint}/{name}", _serve)]
+    return [Route(prefix() + "/logprobe-assets/{fingerprint}/{name}", _serve)]

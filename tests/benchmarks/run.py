@@ -1,8 +1,8 @@
 """Runs every benchmark of this folder: one table on the screen, one JSON file.
 
-    python tests/benchmarks/run.py [--json FILE] [TOPIC ...]
+    python tests/benchmarks/run.py [--json FILE] [--history FILE] [TOPIC ...]
 
-Exit code 1 when a stated target is not met, so that a regression is seen where it is made.
+Exit code 1 when a stated target is not met, or a ratio is worse than in the history, so that a regression is seen where it is made.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import os
 import platform
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
+import history
 from figure import Figure
 
 FOLDER = Path(__file__).resolve().parent
@@ -68,6 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"one of: {', '.join(topics())} (default: all)")
     parser.add_argument("--json", type=Path, default=Path("bench.json"), help="where the JSON goes")
+    parser.add_argument("--history", type=Path, help="ratios of earlier runs, a line each: compared with, and added to")
     options = parser.parse_args()
     unknown = set(options.topics) - set(topics())
     if unknown:
@@ -76,7 +79,15 @@ def main() -> int:
     print(table(figures))
     document = {"machine": machine(), "figures": [{**dataclasses.asdict(f), "ratio": f.ratio} for f in figures]}
     options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return int(any(figure.met is False for figure in figures))
+    worse = [] if options.history is None else judged(options.history, figures)
+    return int(bool(worse) or any(figure.met is False for figure in figures))
+
+
+def judged(file: Path, figures: list[Figure]) -> list[str]:
+    worse = history.worse(figures, history.read(file, machine()))
+    history.append(file, datetime.now(UTC).isoformat(timespec="seconds"), machine(), figures)
+    print("\n".join(["", "worse than usual", *(f"  {line}" for line in worse or ["nothing"])]))
+    return worse
 
 
 if __name__ == "__main__":

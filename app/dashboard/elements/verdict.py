@@ -18,7 +18,8 @@ from logprobe.monitor.diagnosis.leading import foremost, leading
 
 Block = dict[str, Any]
 
-WAITING: Final = ("…", "Not diagnosed yet", "The service diagnoses a run shortly after its first steps.")
+WAITING: Final = ("…", "Not diagnosed yet", "The first diagnosis follows shortly.")
+LOADING: Final = ("…", "Loading", "Recorded steps are still being loaded; the first diagnosis follows.")
 VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "healthy": ("✓", "Healthy", "Engine and trainer agree as far as they should."),
     "growing": ("▲", "Growing", "Engine and trainer are drifting apart."),
@@ -33,7 +34,7 @@ def banner(view: RunView) -> Block:
     """The banner as a block of `browser/report.js`."""
     diagnosis = view.diagnosis
     if diagnosis is None:
-        icon, word, words = WAITING
+        icon, word, words = LOADING if view.awaited else WAITING
         return {"type": "verdict", "tone": "unknown", "icon": icon, "word": word, "words": words, "facts": [], "do": []}
     document = diagnosis.document
     icon, word, words = VERDICTS[document["verdict"]]

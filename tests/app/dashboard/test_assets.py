@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import plotly.offline
 import pytest
+import streamlit
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -14,7 +16,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from logprobe.app.dashboard.assets import PLOTLY, base_url, routes
-from logprobe.app.dashboard.hints import Hints
+from logprobe.app.dashboard.hints import Hints, late_chunks, link
 from logprobe.app.dashboard.page_table import PAGES
 
 
@@ -36,7 +38,7 @@ def test_a_page_names_what_its_panels_import_and_plotly_where_it_is_drawn(client
     assert len(named) == link.count("<") == len(set(named))
     assert (f"{base_url()}/{PLOTLY}" in named) == (page in {"", "nonsense", "mismatch", "weights"})
     assert f"{base_url()}/bar.js" in named
-    for address in named:
+    for address in (each for each in named if each.startswith(base_url())):
         answer = client.get(address)
         assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
         assert "link" not in answer.headers
@@ -45,6 +47,18 @@ def test_a_page_names_what_its_panels_import_and_plotly_where_it_is_drawn(client
         for imported in re.findall(r'from "\./([^"]+)"', answer.text):
             assert f"{base_url()}/{imported}" in named, f"{address} imports {imported}"
     assert "link" not in client.get("/text").headers
+
+
+def test_a_page_names_the_parts_of_streamlit_that_it_is_shown_by() -> None:
+    static = Path(streamlit.__file__).parent / "static"
+    late = [f"/static/js/{name}" for name in late_chunks()]
+    assert {Path(each).name.partition(".")[0] for each in late} >= {"BidiComponent", "Html"}
+    assert set(late) < set(re.findall(r"<([^>]+)>", link("")))
+    page = (static / "index.html").read_text()
+    for address in late:
+        assert address not in page  # it names those itself
+        for imported in re.findall(r'(?:from|import)"\./([^"]+)"', (static / address.lstrip("/")).read_text()):
+            assert f"/static/js/{imported}" in late or imported in page
 
 
 def test_plotly_is_served_compressed_and_as_it_was_published(client: TestClient) -> None:
