@@ -1,6 +1,6 @@
 """A run before and after its correction began, in numbers that say how sure they are.
 
-Medians of blocks of neighbouring steps, with an interval that knows them to be dependent: see `logprobe.monitor.compare.level`.
+Means of the medians of blocks of neighbouring steps, with an interval that knows them to be dependent: see `logprobe.monitor.compare.level`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.alerts.controller.effect import FEWEST
 from logprobe.monitor.columns import floats
 from logprobe.monitor.compare.level import interval
 
 Floats = NDArray[np.float64]
 
+FEWEST: Final = 10  # points on a side; fewer say nothing about a level or a slope
 _BLOCKS: Final = 10
 # Column of `controller_trend`, words, unit, and whether a change is told as a factor.
 QUANTITIES: Final = (
@@ -34,7 +34,7 @@ QUANTITIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it rests on."""
+    """The mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it rests on."""
 
     value: float
     low: float
@@ -110,6 +110,12 @@ def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats)
         sure,
         factor,
     )
+
+
+def typical(values: Floats, *, factor: bool) -> float | None:
+    """The value of an `Estimate` alone; None for too few steps. `values`: of one side, NaN where not measured."""
+    found = _level(_usable(values, factor=factor))
+    return None if found is None else _estimate(*found, values.size, factor=factor).value
 
 
 def _level(values: Floats) -> tuple[float, float] | None:

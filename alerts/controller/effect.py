@@ -14,13 +14,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.alerts.controller.before_after import FEWEST, QUANTITIES, typical
 from logprobe.monitor.diagnosis.growth.trend import theil_sen
 
 Series = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 K3: Final = "backend.k3_kl"
 SCALARS: Final = ("grad_norm", "reward")
-FEWEST: Final = 10  # points on a side; fewer say nothing about a slope
+MASKED: Final = "masked"  # share of the tokens that the trainer masked
+_FACTORS: Final = {name: factor for name, _, _, factor in QUANTITIES}
 _LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth that anybody would act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
@@ -40,16 +42,13 @@ class Side:
     low_reward: float | None  # lower quartile: what was usual
 
 
-def judge(
-    series: Mapping[str, Series], from_step: int, window: int, masked: float | None = None
-) -> dict[str, Any] | None:
+def judge(series: Mapping[str, Series], from_step: int, window: int) -> dict[str, Any] | None:
     """The effect of a correction that began at `from_step`.
 
     Args:
-        series: steps (int64, ascending) and values (float64) of `K3` and, where known, of `SCALARS`.
+        series: steps (int64, ascending) and values (float64) of `K3` and, where known, of `SCALARS` and `MASKED`.
         from_step: first corrected step.
         window: steps looked at on each side.
-        masked: share of tokens masked by the trainer; None: not reported.
 
     Returns:
         ``judgement`` ("still_growing", "halted", "steady"), ``worse`` (which of `SCALARS` are: a gradient norm that has doubled, a
@@ -60,11 +59,14 @@ def judge(
     after = _side(series, from_step, from_step + window)
     if min(before.steps, after.steps) < FEWEST:
         return None
+    masked = typical(_between(series.get(MASKED), from_step, from_step + window)[1], factor=False)
     judgement = "still_growing" if after.growing else "halted" if before.growing else "steady"
     return {
         "judgement": judgement,
         "worse": _worse(before, after),
-        "words": "; ".join([_words(judgement, before, after, window), *_rest(before, after, masked)]),
+        "words": "; ".join(
+            [_words(judgement, before, after, window), *_rest(series, from_step, window), *_masked(masked)]
+        ),
         "before": asdict(before),
         "after": asdict(after),
         "masked": masked,
@@ -118,11 +120,19 @@ def _worse(before: Side, after: Side) -> list[str]:
     return found
 
 
-def _rest(before: Side, after: Side, masked: float | None) -> list[str]:
-    """What else was looked at, for people; nothing of what is unknown."""
-    pairs = {"gradient norm": (before.grad_norm, after.grad_norm), "reward": (before.reward, after.reward)}
-    parts = [f"{name} {old:.3g} → {new:.3g}" for name, (old, new) in pairs.items() if None not in {old, new}]
-    return parts if masked is None else [*parts, f"{masked:.1%} of the tokens are masked"]
+def _rest(series: Mapping[str, Series], from_step: int, window: int) -> list[str]:
+    """What else was looked at, for people, in the numbers of `before_after.figures`; nothing of what is unknown."""
+    parts = []
+    for name in SCALARS:
+        sides = (_between(series.get(name), first, first + window)[1] for first in (from_step - window, from_step))
+        old, new = (typical(values, factor=_FACTORS[name]) for values in sides)
+        if old is not None and new is not None:
+            parts.append(f"{name.replace('grad_norm', 'gradient norm')} {old:.3g} → {new:.3g}")
+    return parts
+
+
+def _masked(masked: float | None) -> list[str]:
+    return [] if masked is None else [f"{masked:.1%} of the tokens are masked"]
 
 
 def _words(judgement: str, before: Side, after: Side, window: int) -> str:

@@ -181,7 +181,7 @@ def _trainer_reports(store: Reading, run: str, step: int, control: Control, poli
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
     if not decide.effect_due(control, step, policy):
         return {"acknowledgements": recent}
-    return {"acknowledgements": recent, "effect": _effect(store, run, first, policy.effect_steps, control)}
+    return {"acknowledgements": recent, "effect": _effect(store, run, first, policy.effect_steps)}
 
 
 def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:
@@ -189,15 +189,12 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def _effect(store: Reading, run: str, since: int, window: int, control: Control) -> dict[str, Any] | None:
-    wanted = None if control.config is None else control.config.fingerprint()
-    said = _acknowledgements(store, run, since, since + window - 1)
-    shares = [ack.masked for ack in said if ack.masked is not None and ack.fingerprint == wanted]
-    table = store.read("controller_series", run=run, first=since - window, last=since + window)
-    return effect.judge(_series(table), since, window, masked=sum(shares) / len(shares) if shares else None)
+def _effect(store: Reading, run: str, since: int, window: int) -> dict[str, Any] | None:
+    table = store.read("controller_trend", run=run, first=since - window, last=since + window - 1)
+    return effect.judge(_series(table), since, window)
 
 
 def _series(table: pa.Table) -> dict[str, effect.Series]:
     steps = table["step"].to_numpy()
-    columns = {effect.K3: "k3", **{name: name for name in effect.SCALARS}}
+    columns = {effect.K3: "k3", **{name: name for name in (*effect.SCALARS, effect.MASKED)}}
     return {name: (steps, floats(table[column])) for name, column in columns.items()}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts import located
-from logprobe.alerts.controller import effect
+from logprobe.alerts.controller import before_after
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.located import Table
 from logprobe.collectors.correction import CorrectionConfig
@@ -34,7 +34,7 @@ from logprobe.monitor import limits
 FILE: Final = "correction.yaml"
 _FIELDS: Final = tuple(entry.name for entry in fields(Policy))
 _SHARES: Final = ("max_masked_share", "min_coverage", "min_confidence", "min_weight_ess", "rollback_margin")
-_AT_LEAST: Final = {"notice_steps": 1, "ack_steps": 1, "effect_steps": effect.FEWEST, "rollback_factor": 1}
+_AT_LEAST: Final = {"notice_steps": 1, "ack_steps": 1, "effect_steps": before_after.FEWEST, "rollback_factor": 1}
 
 
 @dataclass(frozen=True, slots=True)

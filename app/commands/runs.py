@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+import pyarrow as pa
 
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import Run, runs_of
@@ -22,22 +25,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     Exit code 1 when a place could not be read, which stderr names.
     """
-
-    def line(known: Run) -> dict[str, Any]:
-        return {
-            "run": known.name,
-            "state": known.liveness.state.value,
-            "steps": known.steps,
-            "last_step": known.last_step,
-            "sequences": known.sequences,
-            "tokens": known.tokens,
-            "last_record_at": known.last_record,
-        }
-
     home = Home(home_path(arguments))
     also = checked(arguments.also, home, arguments.ca)
     with open_reader(home) as reader:
-        lines = [line(known) for known in runs_of(reader.read("app_runs"), datetime.now(UTC))]
+        lines = lines_of(reader.read("app_runs"))
     lines = [known | {"where": str(home.path)} for known in lines] if also else lines
     failed = 0
     for where in also:
@@ -47,15 +38,37 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"logprobe: {error}", file=sys.stderr)
             failed = 1
             continue
-        lines += [line(known) | {"where": where} for known in runs_of(rows, datetime.now(UTC))]
-    if arguments.json:
+        lines += [known | {"where": where} for known in lines_of(rows)]
+    show(lines, as_json=arguments.json)
+    _say_deleted(home)
+    return failed
+
+
+def lines_of(rows: pa.Table) -> list[dict[str, Any]]:
+    """What is said of each run. `rows`: of `app_runs`."""
+    return [_line(known) for known in runs_of(rows, datetime.now(UTC))]
+
+
+def _line(known: Run) -> dict[str, Any]:
+    return {
+        "run": known.name,
+        "state": known.liveness.state.value,
+        "steps": known.steps,
+        "last_step": known.last_step,
+        "sequences": known.sequences,
+        "tokens": known.tokens,
+        "last_record_at": known.last_record,
+    }
+
+
+def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """Prints them, one line per run."""
+    if as_json:
         print("[" + ",\n ".join(map(tables.dump, lines)) + "]")
     elif lines:
         print(tables.aligned(list(lines[0]), [list(known.values()) for known in lines]))
     else:
         print("no runs yet", file=sys.stderr)
-    _say_deleted(home)
-    return failed
 
 
 def _say_deleted(home: Home) -> None:

@@ -1,4 +1,7 @@
-"""`logprobe status RUN`: how a run is doing, from its records and from the service. Exit code 2 when a critical alert fires."""
+"""`logprobe status [RUN]`: how a run is doing, from its records and from the service. Exit code 2 when a critical alert fires.
+
+Without RUN: the runs there are, as `logprobe runs` lists them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from logprobe.app.commands import runs
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.runs import runs_of
 from logprobe.app.text import nodes, tables
@@ -35,9 +39,12 @@ _MESSAGE: Final = 300  # characters; what went wrong is in the last column and i
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the state of one run."""
+    """Prints the state of one run, or which runs there are."""
     home = Path(home_path(arguments))
     with open_reader(home) as reader:
+        if arguments.name is None:
+            runs.show(runs.lines_of(reader.read("app_runs")), as_json=arguments.json)
+            return 0
         document = describe(reader, arguments.name, now=datetime.now(UTC))
     missing = gone(document["sent"], waiting_segments(home, arguments.name), document["quarantined"])
     document["gone"] = None if missing is None else missing[0]
@@ -50,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
     """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
-    runs = {known.name: known for known in runs_of(reader.read("app_runs"), now)}
-    require_run(run, list(runs))
-    facts = runs[run]
+    known = {each.name: each for each in runs_of(reader.read("app_runs"), now)}
+    require_run(run, list(known))
+    facts = known[run]
     behind = reader.read("cli_behind", run=run).to_pylist()[0]
     service = reader.status()
     return {

@@ -198,7 +198,7 @@ def _ca(parser: argparse.ArgumentParser) -> None:
 
 
 def _status(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("name", metavar="RUN", nargs="?", help="a run (default: list the runs)")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -426,7 +426,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "demo": ("show recorded runs, the last of them live, through the whole pipeline", _demo),
     "runs": ("list the runs of a home", _runs),
     "status": (
-        "show a run's state: live or not, alerts, last step, lag, losses, collectors; exit code 2 if critical",
+        "show a run's state: live or not, alerts, last step, lag, losses, collectors; exit code 2 if critical; or list the runs",
         _status,
     ),
     "metrics": ("print the metrics of a run, step by step", _metrics),

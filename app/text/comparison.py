@@ -40,7 +40,21 @@ def outcome(pairing: Pairing, axis: Axis = "step") -> str:
     parts += [] if parts else [f"the same in {len(same)} of {len(pairing.metrics)} metrics"]
     parts += [f"unknown in {len(unknown)}"] if unknown else []
     left = "" if pairing.leaves_at is None else f"; K3 leaves the baseline {where(pairing.leaves_at, axis)}"
-    return f"{', '.join(parts)}{left}"
+    return f"{', '.join(parts)}{left}{_beyond(pairing)}"
+
+
+def goes_bad(pairing: Pairing) -> bool:
+    """Whether its K3 grows, by its own past, in a run that goes on beyond what is compared."""
+    return bool(pairing.beyond) and pairing.growth.verdict in {"growing", "critical"}
+
+
+def _beyond(pairing: Pairing) -> str:
+    """How far the run goes on beyond what is compared, and what became of it."""
+    if not pairing.beyond:
+        return ""
+    since = "" if pairing.growth.since_step is None else f" since step {pairing.growth.since_step:,}"
+    became = f": {pairing.growth.verdict}{since}" if goes_bad(pairing) else ""
+    return f"; it goes on for {pairing.beyond:,} steps that are not compared{became}"
 
 
 def _names(items: Sequence[MetricVerdict]) -> str:
@@ -58,7 +72,7 @@ def brief(label: str) -> str:
 
 
 def numbers(item: MetricVerdict) -> list[str]:
-    """Level, baseline's level, ratio, final value, baseline's final value, area."""
+    """Level, baseline's level, ratio, final value, baseline's final value, area: all of the common steps."""
     levels = (None, None) if item.level is None else (item.level.value, item.level.reference)
     return [number(value) for value in (*levels, item.ratio, item.final, item.reference_final, item.area)]
 

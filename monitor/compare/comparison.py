@@ -31,6 +31,7 @@ class Pairing:
         run: its label.
         steps: how many it has.
         common: how many cells of the axis both runs reach.
+        beyond: how many of its steps come after the last of these: no verdict is about them.
         leaves_at: where on the axis, in its unit, K3 leaves the baseline's band; None: it does not, or not known.
         growth: its own K3 over its own past: verdict, onset, doubling.
         metrics: in the order asked for.
@@ -46,6 +47,7 @@ class Pairing:
     metrics: tuple[MetricVerdict, ...]
     relevant: tuple[Setting, ...]
     differences: tuple[Setting, ...]
+    beyond: int = 0
 
     def of(self, verdict: str) -> tuple[MetricVerdict, ...]:
         """Metrics with that verdict."""
@@ -139,16 +141,18 @@ def pair(
     gap = next((item for item in verdicts if item.metric == K3), None) or judge_metric(K3, *both(K3), recipe=recipe)
     left = gap.trajectory.leaves_step
     relevant, differences = differing(recipe, run.facts, reference.facts)
-    reached = (placed(dict.fromkeys(place, 0.0), place, width) for place in (at, reference_at))
+    reached = [set(placed(dict.fromkeys(place, 0.0), place, width)) for place in (at, reference_at)]
+    common = reached[0] & reached[1]
     return Pairing(
         run=run.label,
         steps=len(run.steps),
-        common=len(set.intersection(*map(set, reached))),
+        common=len(common),
         leaves_at=None if left is None else left * width,
         growth=run.growth,
         metrics=verdicts,
         relevant=relevant,
         differences=differences,
+        beyond=sum(place / width >= max(common) + 1 for place in at.values()) if common else 0,
     )
 
 

@@ -7,6 +7,7 @@ where its level over all common steps does (`level`), or where it has left the b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final, Literal
@@ -54,7 +55,7 @@ class MetricVerdict:
         level: both levels over what is common; None: unknown.
         ratio: run over baseline; None: unknown, or the baseline is 0.
         area: run minus baseline, summed over the common axis in its unit; None: nothing in common.
-        final: median of the last tenth of what was measured of the run; None: nothing was.
+        final: median of the last tenth of what is common, of the run; None: nothing is.
         reference_final: the same of the baseline.
         trajectory: block by block, with the baseline's band.
     """
@@ -107,8 +108,8 @@ def judge_metric(
         level=found,
         ratio=found.value / found.reference if found is not None and found.reference else None,
         area=width * sum(run[cell] - reference[cell] for cell in common) if common else None,
-        final=_final(run),
-        reference_final=_final(reference),
+        final=_final(run, common),
+        reference_final=_final(reference, common),
         trajectory=trajectory,
     )
 
@@ -186,6 +187,7 @@ def _figure(value: float, sign: str = "") -> str:
     return f"{value:{sign},.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:{sign}.3g}"
 
 
-def _final(trend: Trend) -> float | None:
-    cells = sorted(trend)
+def _final(trend: Trend, common: AbstractSet[int]) -> float | None:
+    """At the end of what both have: beyond it there is nothing to compare with."""
+    cells = sorted(common)
     return median(trend[cell] for cell in cells[-max(1, len(cells) // _LAST) :]) if cells else None

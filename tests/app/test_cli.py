@@ -139,7 +139,7 @@ def test_version() -> None:
     [
         [],
         ["nonsense"],
-        ["status"],
+        ["diagnose"],
         ["metrics"],
         ["ingest"],
         ["metrics", "x", "--steps", "a:b"],
@@ -318,6 +318,12 @@ def test_an_unknown_metric_or_run_is_named_with_a_remedy(ingested) -> None:
     )
     assert "did you mean 'toy-run'?" in logprobe("metrics", "toyrun", "--home", ingested, code=1).stderr
     assert "`logprobe runs` lists them" in logprobe("status", "zzz", "--home", ingested, code=1).stderr
+
+
+def test_status_without_a_run_lists_the_runs(ingested) -> None:
+    listed = logprobe("status", "--home", ingested)
+    assert listed.stdout == logprobe("runs", "--home", ingested).stdout
+    assert "toy-run" in listed.stdout
 
 
 def test_the_catalog_is_listed() -> None:

@@ -47,7 +47,8 @@ def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
     """What came of it, below the trend: effect, what the trainer said, everything that was decided. `document`: see `actions_blocks`."""
     run = document["run"]
     told = [each for each in document["actions"] if each["name"] in _ACKNOWLEDGED]
-    effect = next((each for each in reversed(document["actions"]) if each["name"] == "effect"), None)
+    judged = [each for each in document["actions"] if each["name"] == "effect" and _of_this(document, each)]
+    effect = judged[-1] if judged else None
     return [
         *_effect(document, effect),
         heading("Acknowledged", "acknowledged by the trainer, with its report"),
@@ -59,6 +60,12 @@ def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
     ]
 
 
+def _of_this(document: Mapping[str, Any], action: Mapping[str, Any]) -> bool:
+    """Whether an action is about the newest directive, not an earlier one."""
+    first, step = document["from_step"], action["step"]
+    return first is not None and step is not None and bool(step >= first)
+
+
 def _effect(document: Mapping[str, Any], effect: Mapping[str, Any] | None) -> Iterator[Block]:
     """The verdict that was stored, and the numbers as they are now."""
     since, window = document["from_step"], document["effect_steps"]
@@ -67,10 +74,13 @@ def _effect(document: Mapping[str, Any], effect: Mapping[str, Any] | None) -> It
         yield text("No correction was switched on.")
         return
     run, steps = document["run"], f"{max(0, since - window)}:{since + window}"
-    yield heading("Effect", f"{window} steps before step {since:,} and {window} after it; medians and 97 % intervals")
+    yield heading(
+        "Effect",
+        f"{window} steps before step {since:,} and {window} after it; means of ten block medians and their 97 % intervals",
+    )
     words = f"Not evaluated yet: needs {window} steps after step {since:,}."
     yield text(
-        words if effect is None else effect["words"],
+        words if effect is None else f"As of step {effect['step']:,}: {effect['words']}",
         "" if effect is None else _EFFECT_TONES.get(effect["severity"], ""),
     )
     rows = [_changed(figure) for figure in document["figures"]]

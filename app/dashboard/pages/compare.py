@@ -12,7 +12,7 @@ from logprobe.app.dashboard.charts.compare_charts import charts_of, run_looks
 from logprobe.app.dashboard.elements.links import from_address
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.runs import Run
-from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, numbers, onset_rows, outcome
+from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, goes_bad, numbers, onset_rows, outcome
 from logprobe.app.text.numbers import number
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.axes import AXES, Axis, positions
@@ -150,12 +150,21 @@ def _verdict(pairing: Pairing, found: Comparison) -> dict[str, Any]:
     tone = next((TONES[word] for word in ("worse", "better") if pairing.of(word)), _quiet(pairing))
     common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {found.baseline}"
     note = " · ".join(filter(None, [_final_reward(pairing), common]))
-    return {"run": pairing.run, "words": outcome(pairing, found.axis), "tone": tone, "note": note}
+    return {
+        "run": pairing.run,
+        "words": outcome(pairing, found.axis),
+        "tone": "bad" if goes_bad(pairing) else tone,
+        "note": note,
+    }
 
 
 def _final_reward(pairing: Pairing) -> str:
     reward = next((item for item in pairing.metrics if item.metric == "reward" and item.final is not None), None)
-    return "" if reward is None else f"final reward {number(reward.final)}, baseline {number(reward.reference_final)}"
+    return (
+        ""
+        if reward is None
+        else f"final reward of the common steps {number(reward.final)}, baseline {number(reward.reference_final)}"
+    )
 
 
 def _quiet(pairing: Pairing) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,8 @@ from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag
 
 _LANES: Final = 24  # drawn; the table has all
 _REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
+_NEWEST: Final = 10  # steps that say how old the weights are now
+_GREW: Final = 2.0  # times the usual lag; more is unusual
 _HEAD: Final = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "unusual")
 _TONES: Final = {"current": "", "behind": "warning", "stopped": "critical", "unknown": "warning"}
 
@@ -69,8 +71,61 @@ def name_of(lane: Lane | ReplicaLag) -> str:
     return "engine" if lane.replica is None else f"engine {harmless(lane.replica)}"
 
 
-def status_lines(lanes: Sequence[Lane]) -> list[Block]:
-    """Whether all engines keep up, in one line; what to record where it is unknown."""
+@dataclass(frozen=True)
+class Age:
+    """How many versions old the weights were that sampled the tokens trained on.
+
+    Attributes:
+        steps: how many of the newest measured steps are looked at.
+        oldest: median over them of a step's largest lag.
+        mean: of its mean lag.
+        usual: median of the largest lag over all steps before; None: too few.
+    """
+
+    steps: int
+    oldest: float
+    mean: float
+    usual: float | None
+
+    @property
+    def grew(self) -> bool:
+        """Whether it is clearly above what is usual: more than double, and more than one version."""
+        return self.usual is not None and self.oldest > max(_GREW * self.usual, self.usual + 1)
+
+    @property
+    def words(self) -> str:
+        """What it is, and what is usual where it grew."""
+        before = f"; usual in this run: {number(self.usual)}" if self.grew else ""
+        plural = "" if self.oldest == 1 else "s"
+        return f"up to {number(self.oldest)} version{plural} old, {number(self.mean)} on average{before}"
+
+
+def age_of(series: RunSeries) -> Age | None:
+    """As of the newest steps; None: no step has a lag."""
+    columns = [series.column(f"weight_lag_{name}") for name in ("max", "mean")]
+    known = np.isfinite(columns[0]) & np.isfinite(columns[1])
+    largest, mean = (column[known] for column in columns)
+    if not largest.size:
+        return None
+    now, before = largest[-_NEWEST:], largest[:-_NEWEST]
+    usual = float(np.median(before)) if before.size >= _NEWEST else None
+    return Age(now.size, float(np.median(now)), float(np.median(mean[-_NEWEST:])), usual)
+
+
+def status_lines(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
+    """Whether all engines keep up, and how old the weights were that sampled what is trained on; what to record where it is unknown."""
+    return [*_arriving(lanes), *([] if age is None else [_aged(age)])]
+
+
+def _aged(age: Age) -> Block:
+    steps = f"the newest {age.steps:,} steps" if age.steps > 1 else "the newest step"
+    said = f"The tokens trained on in {steps} were sampled by {f'weights {age.words}' if age.oldest else 'the newest weights'}."
+    waits = " The lag grew: batches wait between engine and trainer; bound how many." if age.grew else ""
+    return text(f"{said}{waits}", "warning" if age.grew else "")
+
+
+def _arriving(lanes: Sequence[Lane]) -> list[Block]:
+    """Whether all engines keep up, in one line."""
     engines = [lane for lane in lanes if lane.source == "engine"]
     late = [lane for lane in engines if lane.state != "current"]
     if not lanes:
@@ -171,16 +226,17 @@ def _in_words(lane: Lane) -> str:
     return f"{name_of(lane)}: {counted(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}, {_note(lane)}."
 
 
-def lanes_blocks(lanes: Sequence[Lane]) -> list[Block]:
-    """The lanes as a table, of the whole run; those in trouble first among the engines."""
+def lanes_blocks(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
+    """The lanes as a table, of the whole run; those in trouble first among the engines. `age`: of what the trainer trains on."""
     ordered = sorted(lanes, key=_place)
-    rows = [_lane(lane) for lane in ordered]
+    rows = [_lane(lane, age) for lane in ordered]
     return [table("lanes", _HEAD, rows, empty="No weight updates recorded.")]
 
 
-def _lane(lane: Lane) -> Block:
+def _lane(lane: Lane, age: Age | None) -> Block:
     engine = lane.source == "engine"
-    odd = list(_odd(lane))
+    late = age is not None and age.grew and not engine
+    odd = [*_odd(lane), *([f"trains on tokens of weights {age.words}"] if late and age is not None else [])]
     cells = [
         name_of(lane),
         harmless(lane.newest_version or "unknown") + (f", {lane.behind:,} behind" if lane.behind else ""),
@@ -190,7 +246,7 @@ def _lane(lane: Lane) -> Block:
         _cache(lane) if engine else "–",
         "; ".join(odd) or "nothing",
     ]
-    return row(cells, tone=(_TONES[lane.state] or ("warning" if odd else "")) if engine else "")
+    return row(cells, tone=(_TONES[lane.state] or ("warning" if odd else "")) if engine else "warning" if late else "")
 
 
 def _range(usual: float | None, longest: float | None) -> str:

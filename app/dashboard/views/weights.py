@@ -11,6 +11,7 @@ import numpy as np
 
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.elements.blocks import Block
@@ -109,15 +110,22 @@ def _timeline(at: _Looking) -> None:
         if at.seen.whole
         else f"versions of {at.seen.words}"
     )
-    _blocks("status", words.status_lines(found))
+    series = _with_lag(at)
+    age = None if series is None else words.age_of(series)
+    _blocks("status", words.status_lines(found, age))
     if found:
         _drawn("weights", "timeline", at.run, words.timeline(found, shown))
-        _blocks("lanes", words.lanes_blocks(found))
+        _blocks("lanes", words.lanes_blocks(found, age))
+
+
+def _with_lag(at: _Looking) -> RunSeries | None:
+    """The run with the metrics of this page; the last that is known while the service is away."""
+    run, revision = at.run.name, at.view.series.revision
+    return kept(f"weights series {run}", lambda: _series(str(home())).of(run, revision))
 
 
 def _lag(at: _Looking) -> None:
-    run, revision = at.run.name, at.view.series.revision
-    series = kept(f"weights series {run}", lambda: _series(str(home())).of(run, revision))
+    run, series = at.run.name, _with_lag(at)
     if series is None:
         return
     window = (at.sequences.first, at.sequences.last)

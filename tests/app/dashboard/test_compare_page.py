@@ -25,6 +25,7 @@ from logprobe.app.dashboard.pages.compare import (
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, Place, compared
+from logprobe.monitor.diagnosis.result import Growth
 
 KNOWN = [f"run-{number}" for number in range(9)]
 METRICS = ("backend.k3_kl", "reward", "weight_lag_mean")
@@ -102,7 +103,7 @@ def test_verdicts_come_with_their_reason_and_their_size() -> None:
     found = comparison(history("worse", 1e-1, 0.2, lag=1.0), history("fine", 1e-3, 0.8))
     data = compare_data(found, Choice("base", ("worse", "fine"), shown=METRICS), LIGHT)
     assert [item["tone"] for item in data["verdicts"]] == ["bad", "good"]
-    assert data["verdicts"][0]["note"].startswith("final reward 0.2")
+    assert data["verdicts"][0]["note"].startswith("final reward of the common steps 0.2")
     assert data["verdicts"][0]["note"].endswith("120 of 120 steps in common with base")
     k3, reward, lag = data["matrix"]
     assert [cell["verdict"] for cell in k3["cells"]] == ["worse", "same"]
@@ -112,6 +113,29 @@ def test_verdicts_come_with_their_reason_and_their_size() -> None:
     assert lag["cells"][0]["change"] == "+1"  # of a baseline of 0 there is no multiple
     assert k3["cells"][1]["change"] == ""
     json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("steps", "growth", "tone", "ending"),
+    [
+        (120, Growth("critical", since_step=90), "good", ""),  # nothing beyond: the verdicts are of the whole run
+        (160, Growth("healthy"), "good", "; it goes on for 40 steps that are not compared"),
+        (160, Growth("critical", since_step=130), "bad", "; it goes on for 40 steps that are not compared: critical since step 130"),
+        (160, Growth("growing", since_step=None), "bad", "; it goes on for 40 steps that are not compared: growing"),
+    ],
+)  # fmt: skip
+def test_what_comes_after_the_common_steps_is_told(steps: int, growth: Growth, tone: str, ending: str) -> None:
+    base = history("base", 1e-3, 0.8)
+    trends = {name: {step: trend[step % 120] for step in range(steps)} for name, trend in base.trends.items()}
+    positions = tuple(range(steps))
+    run = replace(
+        base, label="run", steps=positions, tokens=dict.fromkeys(positions, 100.0), trends=trends, growth=growth
+    )
+    (verdict,) = compare_data(compared([run], base, metrics=METRICS), Choice("base", ("run",), shown=METRICS), LIGHT)[
+        "verdicts"
+    ]
+    assert verdict["tone"] == tone
+    assert verdict["words"] == f"the same in 3 of 3 metrics{ending}"
 
 
 def test_charts_have_every_run_and_the_ratio_within_its_band() -> None:

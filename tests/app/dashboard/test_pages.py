@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from logprobe.app.dashboard.page_table import PAGES
 from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, snooze
@@ -221,6 +223,16 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
         ["no correction", "0.5 (0.4 to 0.6)", "–"],
         ["0.5 (0.4 to 0.6)", "–", "– (one side is not measured)"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("since", "words"),
+    [(15, "As of step 65: it still doubles"), (60, "As of step 65: it still doubles"), (70, "Not evaluated yet: needs 50 steps after step 70.")],
+)  # fmt: skip
+def test_the_effect_says_as_of_which_step_and_is_of_the_correction_that_is_on(since: int, words: str) -> None:
+    effect = {**DECIDED[0], "name": "effect", "step": 65, "words": "it still doubles", "severity": "critical"}
+    control = CONTROL | {"from_step": since, "actions": [*DECIDED, effect], "figures": [], "effect_steps": 50}
+    assert words in [block.get("text") for block in outcome_blocks(control)]
 
 
 def test_a_correction_is_on_from_the_step_announced_until_it_is_taken_back() -> None:

@@ -12,6 +12,7 @@ import pytest
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.pages.weights import (
     PANELS,
+    age_of,
     lanes_blocks,
     status_lines,
     timeline,
@@ -39,6 +40,39 @@ TRAINER = replace(ENGINE, source="trainer", replica=None, kept=0, pauses=None, u
 def cells(lane: Lane) -> list[str]:
     (block,) = lanes_blocks([lane])
     return list(block["rows"][0]["cells"])
+
+
+def aged(largest: list[float], mean: list[float] | None = None) -> RunSeries:
+    values = {"weight_lag_max": np.array(largest), "weight_lag_mean": np.array(mean or largest)}
+    return RunSeries("r", 1, np.arange(len(largest)), np.ones(len(largest)), values)
+
+
+@pytest.mark.parametrize(
+    ("largest", "words", "unusual"),
+    [
+        ([0.0] * 100, "sampled by the newest weights.", False),
+        ([0.0] * 80 + [7.0] * 20, "by weights up to 7 versions old, 7 on average; usual in this run: up to 0. The lag grew", True),
+        ([4.0] * 80 + [7.0] * 20, "by weights up to 7 versions old, 7 on average.", False),
+        ([1.0] * 80 + [2.0] * 20, "by weights up to 2 versions old, 2 on average.", False),
+        ([0.0] * 80 + [1.0] * 20, "by weights up to 1 version old, 1 on average.", False),
+        ([0.0] * 5 + [np.nan] * 10 + [7.0] * 12, "by weights up to 7 versions old, 7 on average.", False),  # too few before
+        ([7.0], "in the newest step were sampled by weights up to 7 versions old", False),
+    ],
+)  # fmt: skip
+def test_engines_that_keep_up_do_not_hide_how_old_the_tokens_are(
+    largest: list[float], words: str, unusual: bool
+) -> None:
+    age = age_of(aged(largest))
+    _, line = status_lines([TRAINER, ENGINE], age)
+    assert words in line["text"]
+    assert line["tone"] == ("warning" if unusual else "")
+    trainer, engine = lanes_blocks([TRAINER, ENGINE], age)[0]["rows"]
+    assert ("trains on tokens of weights up to 7 versions old" in trainer["cells"][-1]) is unusual
+    assert (trainer["tone"], engine["cells"][-1]) == ("warning" if unusual else "", "nothing")
+
+
+def test_a_lag_that_nobody_measured_is_not_talked_of() -> None:
+    assert age_of(aged([np.nan] * 30)) is None
 
 
 @pytest.mark.parametrize(

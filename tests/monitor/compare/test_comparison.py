@@ -6,10 +6,12 @@ import json
 import math
 import shutil
 from pathlib import Path
+from statistics import median
 
 import pytest
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
+from logprobe.app.text.comparison import outcome
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison, History, Places, compare, compared
 from logprobe.monitor.exporters.bundle import export_bundle
@@ -53,7 +55,14 @@ def test_growth_that_begins_late_is_dated_and_only_what_is_common_is_compared(fo
     late = found.pairings[2]
     manifest = json.loads((SAMPLE_DATA / "late-growth" / "RUN.json").read_text())
     assert abs(late.growth.since_step - manifest["onset_step"]) <= 60
-    assert (late.steps, late.common) == (800, 300)
+    assert (late.steps, late.common, late.beyond) == (800, 300, 500)
+    assert outcome(late).endswith(
+        f"; it goes on for 500 steps that are not compared: critical since step {late.growth.since_step}"
+    )
+    assert [found.pairings[number].beyond for number in (0, 1)] == [0, 0]
+    reward = next(item for item in late.metrics if item.metric == "reward")
+    trend = found.histories[3].trend("reward")
+    assert reward.final == median(trend[step] for step in range(270, 300))  # where the baseline's is from, too
     assert [item.fact for item in late.relevant] == ["sampling.temperature", "trainer.temperature"]
 
 
