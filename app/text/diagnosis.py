@@ -10,7 +10,7 @@ from logprobe.app.text.numbers import number
 LAYERS: Final = {
     "semantic": "semantic: the engine's log-probs do not mean what the trainer expects",
     "inference_path": "inference path: the engine computes a different function from the trainer",
-    "objective": "objective: the policies themselves differ",
+    "objective": "objective: sampling policy and trained policy have drifted apart",
     "none": "none",
     "unknown": "unknown: the measurements do not show it",
 }

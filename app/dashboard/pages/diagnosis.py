@@ -18,6 +18,16 @@ from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
+_EVIDENCE: Final = {
+    "z": "difference, in standard errors",
+    "k3_kl": "KL (k3)",
+    "or": "fits almost as well",
+    "effect": "size of the effect (0 to 1)",
+    "engine_on_grid_share": "engine logits on the bfloat16 grid",
+    "trainer_on_grid_share": "trainer logits on the bfloat16 grid",
+    "engine_spread": "engine's spread of a repeated token",
+    "trainer_spread": "trainer's spread of a repeated token",
+}
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 
 
@@ -54,7 +64,9 @@ def diagnosis_blocks(view: RunView, acceptances: Acceptances | None = None) -> l
 def _trend(view: RunView) -> Iterator[Block]:
     reasons = view.diagnosis.growth.reasons if view.diagnosis else ()
     if reasons:
-        yield heading("Trend of the gap", "KL (k3) of engine and trainer, compared with the run's own baseline")
+        yield heading(
+            "Trend of the gap", "KL (k3) of engine and trainer against the run's own baseline; the onset is an estimate"
+        )
         yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
 
 
@@ -88,8 +100,10 @@ def _finding(finding: Mapping[str, Any], offer: Sequence[Block]) -> Iterator[Blo
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
     sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{_exempt(finding)}"
     evidence = finding["evidence"]
-    seen = ", ".join(f"{_named(name)} {_value(value)}" for name, value in evidence.items() if not expected(name))
-    cells = [finding["cause"].replace("_", " "), seen, "no sign of it", sureness, finding["fix"]]
+    seen = ", ".join(
+        _stated(name, value) for name, value in evidence.items() if not expected(name) and value is not None
+    )
+    cells = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, finding["fix"]]
     yield row(cells, tone=_tone(finding), actions=offer)
     for name, value in evidence.items():
         should = expected(name)
@@ -179,7 +193,13 @@ def _acceptance(
 
 def _named(evidence: str) -> str:
     """A piece of evidence in words."""
-    return {"z": "difference, in standard errors", "k3_kl": "KL (k3)"}.get(evidence, evidence.replace("_", " "))
+    return _EVIDENCE.get(evidence, evidence.replace("_", " "))
+
+
+def _stated(evidence: str, value: object) -> str:
+    """A piece of evidence with its value, of a list."""
+    between = ": " if isinstance(value, str) else " "
+    return f"{_named(evidence)}{between}{_value(value).replace('_', ' ') if evidence == 'or' else _value(value)}"
 
 
 def _value(value: object) -> str:
