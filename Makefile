@@ -251,10 +251,11 @@ test-proof: dev
 test-ray: .venv-ray/.logprobe-ready
 	@.venv-ray/bin/python -m pytest --timeout=900 tests/ray/*_cases.py $(ARGS)
 
-# `logprobe recompute` on Ray over this machine's threads, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000").
+# `logprobe recompute` and `import` on Ray over this machine, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000").
 .PHONY: bench-ray
 bench-ray: .venv-ray/.logprobe-ready
 	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
+	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/import_bench.py
 
 # Phrases that do not read like English: tests/wording/wordlist.yaml. Part of `make lint`.
 .PHONY: wording

@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.recorded import WRITER, Frame, RecordedRun, shifted
@@ -68,6 +70,7 @@ _WEIGHTS: Final = (
 _TRAINER: Final = "trainer"
 _ENGINE: Final = "vllm_plugin"  # as the plugin's own recorder is called
 _OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # the recorders of the replay write these themselves
+_SEQUENCES: Final = frozenset({"training", "statistics", "rollout"})  # kinds of which a recorder counts the rows
 _ENGINE_KINDS: Final = frozenset({"engine_config", "sampling_params"})
 _CLOSE_SECONDS: Final = 5.0
 _DIRECTIVE_SECONDS: Final = 30.0
@@ -86,6 +89,7 @@ class Replay:
         self._fingerprints: dict[str, str] = {}  # recorded → recorded again
         self._clock = _Clock()
         self._corrected = False
+        self._laid_down: dict[str, _LaidDown] = {}  # by writer of the recording; other recorders go on in its place
 
     def lay_down(self, count: int, ended: datetime) -> datetime:
         """Puts the first `count` steps into the spool at once, as if the last of them ended then; the moment at which the run began.
@@ -96,7 +100,9 @@ class Replay:
             return ended
         frame = self._recorded.up_to(count)
         by = ended - frame.time
-        _write(self._recorded.run, self._home, frame, by=by, whole=count == len(self._recorded.steps))
+        whole = count == len(self._recorded.steps)
+        laid_down = _write(self._recorded.run, self._home, frame, by=by, whole=whole)
+        self._laid_down = {} if whole else laid_down
         self._documents |= _documents(frame)
         self._clock.anchor(frame.time, ended)
         return datetime.fromisoformat(self._recorded.manifest["recorded_from"]) + by
@@ -148,9 +154,14 @@ class Replay:
         return time.monotonic() - begun
 
     def close(self) -> None:
-        """Closes the recorders: the run has ended."""
+        """Closes the recorders, and those of the recording that were laid down without their end: the run has ended."""
         for recorder in self._recorders.values():
             recorder.close(_CLOSE_SECONDS)
+        health = self._recorded.table("health").append_column(WRITER, self._recorded.writers("health"))
+        for row in health.filter(pc.equal(health["event"], "closed")).to_pylist():
+            laid_down = self._laid_down.pop(row.pop(WRITER), None)
+            if laid_down is not None:
+                laid_down.close(row, datetime.now(UTC))
 
     @cached_property
     def _first_rank(self) -> int | None:
@@ -238,17 +249,38 @@ class _Clock:
         return timedelta(seconds=float(np.interp(moment, self._recorded, self._played)) - moment)
 
 
-def _write(run: str, home: Path, frame: Frame, *, by: timedelta, whole: bool) -> None:
+@dataclass
+class _LaidDown:
+    """What was laid down of one writer: its place in the spool, and how many sequences of one side or the other."""
+
+    spool: SpoolWriter
+    sequences: int = 0
+
+    def close(self, end: dict[str, Any], now: datetime) -> None:
+        """Writes the event with which its recorder ended, with an account of what was laid down only."""
+        account = {
+            "written": {"sequences": self.sequences, "last": self.spool.number},
+            "reduced": {"sequences": 0},
+            "dropped": {},
+        }
+        rows = [end | {"time": now, "details": json.dumps(json.loads(end["details"] or "{}") | account)}]
+        self.spool.write("health", pa.Table.from_pylist(rows, schema=SCHEMAS["health"]))
+
+
+def _write(run: str, home: Path, frame: Frame, *, by: timedelta, whole: bool) -> dict[str, _LaidDown]:
     """Segments of everything in `frame`, under the names of those who recorded it.
 
     Where a run goes on, what its recorders said of themselves is left out: other recorders continue it.
     """
-    writers: dict[str, SpoolWriter] = {}
+    writers: dict[str, _LaidDown] = {}
     for kind, table in frame.tables.items():
         kept = _without_own_events(table) if kind == "health" and not whole else table
         for name in kept[WRITER].unique().to_pylist():
             rows = shifted(kept.filter(pc.equal(kept[WRITER], name)).drop_columns(WRITER), by)
-            writers.setdefault(name, SpoolWriter(home, run, name)).write(kind, rows.combine_chunks())
+            writer = writers.setdefault(name, _LaidDown(SpoolWriter(home, run, name)))
+            writer.spool.write(kind, rows.combine_chunks())
+            writer.sequences += rows.num_rows if kind in _SEQUENCES else 0
+    return writers
 
 
 def _without_own_events(health: pa.Table) -> pa.Table:

@@ -2,7 +2,9 @@
 
 A tick without new steps is one small query. A diagnosis looks at the whole run and takes the longer the longer that is; a run is
 therefore left alone for a multiple of the time it took, a larger one while its diagnosis stays the same. With a `share`, all runs
-together take no more than that of a core from ingest, and those that were not diagnosed for longest come first.
+together take no more than that of a core from ingest, and those that were not diagnosed for longest come first. What people are likely
+to look at waits less: a run whose steps stopped coming, so that its last diagnosis is of its last step, and a run with a firing alert.
+Such runs overdraw the share, up to a limit.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from logprobe.monitor.store.store import Store
 _REST: Final = 10.0  # times as long as a diagnosis took
 _MOST_SAME: Final = 3  # times in a row that a diagnosis stayed the same: with each the rest is longer by `_REST`
 BURST: Final = 20.0  # seconds of work that may come first, before `share` holds: at the start, and after a quiet time
+_FIRING_REST: Final = 3.0  # times as long as a diagnosis took, while an alert fires
+# How often `BURST` such a run may overdraw; what is overdrawn is paid back.
+_OVERDRAFT: Final = {"quiet": 2, "firing": 1}
 _AFTER_FAILURE: Final = 60.0  # seconds; one run that cannot be diagnosed keeps no other waiting
 
 
@@ -61,7 +66,8 @@ class DiagnosisJob:
         self._clock = clock
         self._now = now
         self._accepted = accepted
-        self._rest_until: dict[str, float] = {}
+        self._failed: dict[str, float] = {}  # begins of diagnoses that did not end
+        self._took: dict[str, float] = {}
         self._same: dict[str, int] = {}  # times in a row
         self._finished: dict[str, float] = {}
         self._share = share
@@ -70,22 +76,31 @@ class DiagnosisJob:
     def run_once(self) -> DiagnosisReport:
         """Diagnoses the runs that are due. Raises `StoreError` and `QueryError`; what was not written stays due."""
         begun = self._clock()
-        due = self._store.read("diagnosis_due").to_pylist()
-        ready = [row for row in due if row["decided"] or self._rest_until.get(row["run"], begun) <= begun]
+        due = self._store.read("diagnosis_due", now=self._now().isoformat()).to_pylist()
         runs = changes = 0
-        for row in sorted(ready, key=self._turn):
-            if self._stopping.is_set() or (self._has_had_its_share() and not row["decided"]):
+        for row in sorted((row for row in due if self._is_rested(row, begun)), key=self._turn):
+            if self._stopping.is_set() or self._has_had_its_share(row):
                 break
             changes += self._diagnose(row)
             runs += 1
         return DiagnosisReport(runs, changes, len(due) - runs, self._clock() - begun)
 
-    def _turn(self, row: Mapping[str, Any]) -> tuple[bool, float]:
-        """What somebody waits for comes first, then what was not looked at for longest."""
-        return not row["decided"], self._finished.get(row["run"], -math.inf)
+    def _is_rested(self, row: Mapping[str, Any], now: float) -> bool:
+        """Whether it was left alone for long enough; one that failed rests as long as any."""
+        run = row["run"]
+        rest = 0.0 if row["quiet"] else _FIRING_REST if row["firing"] else _REST * (1 + self._same.get(run, 0))
+        rested = self._finished.get(run, -math.inf) + rest * self._took.get(run, 0.0)
+        return row["decided"] or max(rested, self._failed.get(run, -math.inf) + _AFTER_FAILURE) <= now
 
-    def _has_had_its_share(self) -> bool:
-        return self._worked_until > self._clock()
+    def _turn(self, row: Mapping[str, Any]) -> tuple[bool, bool, bool, float]:
+        """What somebody waits for comes first, then what is likely to be looked at, then what was not looked at for longest."""
+        return not row["decided"], not row["quiet"], not row["firing"], self._finished.get(row["run"], -math.inf)
+
+    def _has_had_its_share(self, row: Mapping[str, Any]) -> bool:
+        if self._share is None or row["decided"]:
+            return False
+        bursts = max((most for why, most in _OVERDRAFT.items() if row[why]), default=0)
+        return self._worked_until > self._clock() + bursts * BURST / self._share
 
     def _account(self, begun: float, finished: float) -> None:
         if self._share is not None:
@@ -95,7 +110,7 @@ class DiagnosisJob:
     def _diagnose(self, row: Mapping[str, Any]) -> bool:
         """Diagnoses and writes; says whether it is another diagnosis than before."""
         run, begun, at = row["run"], self._clock(), self._now()  # what is accepted from now on is not in it
-        self._rest_until[run] = begun + _AFTER_FAILURE
+        self._failed[run] = begun
         found = diagnose(self._store, run, accepted=self._accepted(run))
         document = found.document()
         changed = row["document"] is None or essence(json.loads(row["document"])) != essence(document)
@@ -104,8 +119,9 @@ class DiagnosisJob:
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         finished = self._finished[run] = self._clock()
+        self._took[run] = finished - begun
         self._same[run] = 0 if changed else min(self._same.get(run, 0) + 1, _MOST_SAME)
-        self._rest_until[run] = finished + _REST * (1 + self._same[run]) * (finished - begun)
+        del self._failed[run]
         self._account(begun, finished)
         return changed
 

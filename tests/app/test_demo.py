@@ -239,6 +239,13 @@ def test_what_was_laid_down_and_what_is_played_after_it_are_the_whole_run(data, 
         if kind == "weights":
             left, right = (table.drop_columns(["applied_at"]) for table in (left, right))
         assert left.equals(right), kind
+    health = again.table("health").append_column("writer", again.writers("health"))
+    closed = health.filter(pc.equal(health["event"], "closed"))
+    assert sorted(closed["writer"].to_pylist()) == sorted(
+        again.writers("training").unique().to_pylist() + again.writers("rollout").unique().to_pylist()
+    )
+    accounts = [json.loads(details)["written"]["sequences"] for details in closed["details"].to_pylist()]
+    assert sum(accounts) == again.table("training").num_rows + again.table("rollout").num_rows
     laid_down = again.table("step").filter(pc.less(again.table("step")["step"], 5))
     assert pc.max(laid_down["time"]).as_py() <= ended
 

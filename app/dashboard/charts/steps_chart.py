@@ -29,7 +29,7 @@ from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.text.numbers import number, quantity
-from logprobe.collectors.kernel.statistics import SIDES
+from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 
@@ -72,7 +72,7 @@ def chart_of(
         "detail": {"steps": detail.window, "smooth": detail.smooth} if long else None,
         "rows": [_row(view, runs, panel, number, theme) for number, panel in enumerate(shown, start=2)],
         "legend": _legend(runs, shown, legend, theme),
-        "note": _incomplete(view.series, shown),
+        "note": _incomplete(view, shown),
         "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be matched are left out.",
         "absent": absent(panels, shown),
         "kinds": _kinds(events, theme),
@@ -156,11 +156,12 @@ def _joined(*notes: str) -> str:
     return " · ".join(filter(None, notes))
 
 
-def _incomplete(run: RunSeries, panels: Sequence[Panel]) -> str:
+def _incomplete(view: RunView, panels: Sequence[Panel]) -> str:
     """How often values rest on fewer tokens than they should; "" when they never do."""
+    run, how = view.series, "still loading" if view.awaited else "incomplete at"
     drawn = {line.metric.partition(".")[0] for panel in panels for line in panel.lines}
     partial = {pair: int(np.count_nonzero(run.column(f"{pair}.coverage") < 1)) for pair in SIDES if pair in drawn}
-    return " · ".join(f"{pair}: incomplete at {_steps(count)}" for pair, count in partial.items() if count)
+    return " · ".join(f"{pair}: {how} {_steps(count)}" for pair, count in partial.items() if count)
 
 
 def _steps(count: int) -> str:

@@ -10,27 +10,28 @@ import numpy as np
 
 from logprobe.app.dashboard.charts.panels import COVERAGE, Line, Panel, why_missing
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.series import Floats
+from logprobe.app.dashboard.data.series import Floats, RunSeries
+from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.text.numbers import number, quantity
 from logprobe.monitor.metrics.catalog import metric
 
-_SPARK_STEPS: Final = 60
+_SPARK_STEPS: Final = 60  # points of a sparkline
 _USUAL_LATENESS: Final = 5  # steps
 _SAME = 0.005  # relative: smaller changes are not worth a number
 _DECADE = 10.0
 
 
-def tiles_of(view: RunView, panels: Sequence[Panel], theme: Theme) -> list[dict[str, Any]]:
+def tiles_of(view: RunView, panels: Sequence[Panel], theme: Theme, seen: Visible | None = None) -> list[dict[str, Any]]:
     """One tile per panel, as the component draws them (`browser/tiles.js`). All values are text, ready to be shown.
 
-    `path`: where its metric is defined and drawn for all pairs.
+    `path`: where its metric is defined and drawn for all pairs. `seen`: the steps of the sparklines; None: the whole run.
     """
     shown = [p for p in panels if not p.optional or any(view.series.measured(line.metric) for line in p.lines)]
-    return [_tile(view, panel, theme) for panel in shown]
+    return [_tile(view, panel, theme, seen) for panel in shown]
 
 
-def _tile(view: RunView, panel: Panel, theme: Theme) -> dict[str, Any]:
+def _tile(view: RunView, panel: Panel, theme: Theme, seen: Visible | None) -> dict[str, Any]:
     line = next((line for line in panel.lines if view.series.measured(line.metric)), None)
     tile: dict[str, Any] = {
         "key": panel.metric,
@@ -50,9 +51,10 @@ def _tile(view: RunView, panel: Panel, theme: Theme) -> dict[str, Any]:
         "value": number(value),
         "unit": unit_beside_label(line.metric),
         "note": _late(view, step) or _incomplete(view, line),
+        "waits": view.awaited,
         "change": _with_step(change(value, median, log=panel.scale == "log"), view, step),
         "change_help": f"latest value compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}",
-        "spark": spark(view.series.column(line.metric)[-_SPARK_STEPS:], log=panel.scale == "log"),
+        "spark": spark(thinned(inside(view.series, line.metric, seen)), log=panel.scale == "log"),
         "color": theme.color(line.role),
     }
 
@@ -109,6 +111,20 @@ def coverage_key(key: str) -> str | None:
     """The metric that says how much of the data a pair's metric rests on; None for metrics of no pair."""
     candidate = f"{key.partition('.')[0]}.coverage"
     return candidate if candidate in COVERAGE else None
+
+
+def inside(run: RunSeries, key: str, seen: Visible | None) -> Floats:
+    """The values of a metric at the steps in view; None: at all steps."""
+    column = run.column(key)
+    return column if seen is None else column[(run.steps >= seen.first) & (run.steps <= seen.last)]
+
+
+def thinned(values: Floats) -> Floats:
+    """At most `_SPARK_STEPS` of the values, evenly, the last one among them: a sparkline shows a trend, not every peak."""
+    if len(values) <= _SPARK_STEPS:
+        return values
+    chosen_values: Floats = values[np.linspace(0, len(values) - 1, _SPARK_STEPS).round().astype(np.int64)]
+    return chosen_values
 
 
 def spark(column: Floats, *, log: bool) -> list[float | None]:

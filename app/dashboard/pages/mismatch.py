@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, pairs_of
-from logprobe.app.dashboard.charts.tiles import change, spark
+from logprobe.app.dashboard.charts.tiles import change, spark, thinned
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, text
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.text.numbers import number, quantity
-from logprobe.collectors.kernel.statistics import SIDES
+from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.monitor.metrics.definition import Metric, PairMetric, StepMetric
 
 USUAL: Final = "k3_kl"
-_SPARK_STEPS: Final = 40
 _LATE: Final = 5  # steps: what the engine reports joins a little after what the trainer does
 _GROUPS: Final = {
     "token": ("Over tokens", "each token weighs the same"),
@@ -223,7 +222,7 @@ def _cell(run: RunSeries, key: str, metric: Metric, seen: Visible) -> dict[str, 
         "change": _short(change(float(column[at]), usual, log=metric.worse == "higher")),
         "change_help": f"latest value compared with the median of earlier steps, {quantity(usual, metric.unit)}",
         "late": f"of step {run.steps[at]:,}" if len(inside) and inside[-1] - at > _LATE else "",
-        "spark": spark(_thin(column[inside]), log=_positive(column[inside]) and metric.key.endswith("_kl")),
+        "spark": spark(thinned(column[inside]), log=_positive(column[inside]) and metric.key.endswith("_kl")),
     }
 
 
@@ -234,11 +233,3 @@ def _short(words: str) -> str:
 
 def _positive(values: Floats) -> bool:
     return bool((values[np.isfinite(values)] > 0).all())
-
-
-def _thin(values: Floats) -> Floats:
-    """At most `_SPARK_STEPS` of the values, evenly, the last one among them: a sparkline shows a trend, not every peak."""
-    if len(values) <= _SPARK_STEPS:
-        return values
-    chosen_values: Floats = values[np.linspace(0, len(values) - 1, _SPARK_STEPS).round().astype(np.int64)]
-    return chosen_values

@@ -7,12 +7,13 @@ from typing import Any, Final
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.tiles import tiles_of
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.visible import visible
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.dashboard.page_table import PAGES
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import live, report, show
-from logprobe.app.dashboard.views.session import guarded, theme
+from logprobe.app.dashboard.views.session import asked, guarded, theme
 from logprobe.app.runs import Run
 
 _NEXT: Final = ("diagnosis", "alerts", "actions")  # where a verdict leads
@@ -29,7 +30,9 @@ def _run(run: Run, view: RunView) -> None:
     with guarded("verdict"):
         report("verdict", {"version": version, "label": "verdict", "blocks": [banner(view) | {"links": _links(run)}]})
     with guarded("tiles"):
-        show("tiles", "tiles", {"version": version, "tiles": tiles_of(view, OVERVIEW, colors)})
+        seen = visible(asked("steps"), view.series.steps)
+        tiles = tiles_of(view, OVERVIEW, colors, seen)
+        show("tiles", "tiles", {"version": f"{version} {seen.key}", "tiles": tiles})
     with guarded("chart"):
         steps_chart("chart", view, OVERVIEW)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,11 @@ class Moved(Store):
     """A store whose reads take time on the test's clock, or fail for one run."""
 
     clock = Clock()
+    began = datetime(2026, 1, 1, tzinfo=UTC)  # before any step was computed: no run has fallen silent
     broken: str | None = None
+
+    def now(self) -> datetime:
+        return self.began + timedelta(seconds=self.clock.seconds)
 
     def read(self, name, *incoming, **params):
         if name == "diagnosis_steps":
@@ -103,7 +108,7 @@ def test_another_engine_configuration_gives_the_run_a_new_normal(beginning: Path
 
 def test_a_run_is_left_alone_for_a_multiple_of_what_its_diagnosis_took(beginning: Path) -> None:
     with Moved.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=store.clock)
+        job = DiagnosisJob(store, clock=store.clock, now=store.now)
         assert job.run_once().runs == 1
         recompute(store)
         store.clock.seconds += 19
@@ -120,7 +125,7 @@ def test_a_run_is_left_alone_for_a_multiple_of_what_its_diagnosis_took(beginning
 def test_an_alert_that_began_since_lets_no_run_wait(beginning: Path) -> None:
     """A verdict from before must not stand beside an alert that contradicts it."""
     with Moved.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=store.clock)
+        job = DiagnosisJob(store, clock=store.clock, now=store.now)
         job.run_once()
         recompute(store)
         with store.transaction() as cursor:
@@ -140,7 +145,7 @@ def test_runs_share_the_time_of_the_job_and_take_turns(beginning: Path, monkeypa
     monkeypatch.setattr(diagnosis_job, "BURST", 1.0)
     ingest_recorded(beginning, "v1-fixed", before_step=30)
     with Moved.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=store.clock, share=0.1)
+        job = DiagnosisJob(store, clock=store.clock, now=store.now, share=0.1)
 
         def ticks(seconds: float) -> tuple[int, int]:
             store.clock.seconds += seconds
@@ -161,11 +166,42 @@ def test_runs_share_the_time_of_the_job_and_take_turns(beginning: Path, monkeypa
         assert newest() == first
 
 
+@pytest.mark.parametrize(("firing", "early", "late"), [(False, 24, 26), (True, 7, 9)])
+def test_a_silent_run_and_one_with_an_alert_overdraw_the_share_within_bounds(
+    beginning: Path, monkeypatch: pytest.MonkeyPatch, firing: bool, early: float, late: float
+) -> None:
+    """A diagnosis takes 2 seconds; a run with steps of 5 seconds is silent after 25, one with an alert rests for 6 instead of 20."""
+    monkeypatch.setattr(diagnosis_job, "BURST", 1.0)
+    with Moved.open(Home(beginning)) as store:
+        monkeypatch.setattr(store, "clock", Clock())
+        with store.transaction() as cursor:
+            cursor.execute(
+                "UPDATE step_summaries SET time = TIMESTAMPTZ '2026-01-01 00:00:00+00' + step * INTERVAL 5 SECOND"
+            )
+            if firing:
+                columns = "run, rule, slice, fingerprint, phase, reason, severity, told, step, started_step, document"
+                row = ["v0-reference", "gap-growing", "", "f", "firing", "value", "warning", True, 9, 9, "{}"]
+                cursor.execute(f"INSERT INTO alert_states ({columns}) VALUES ({', '.join('?' * len(row))})", row)
+        if not firing:
+            (known,) = store.query("SELECT max(computed_at) AS at FROM step_summaries").to_pylist()
+            store.began = known["at"]
+        job = DiagnosisJob(store, clock=store.clock, now=store.now, share=0.01)
+        assert job.run_once().runs == 1  # and used up the share of the next 100 seconds
+        recompute(store)
+        store.clock.seconds = early
+        assert job.run_once().waiting == 1
+        store.clock.seconds = late
+        assert job.run_once().runs == 1
+        recompute(store)
+        store.clock.seconds += 10
+        assert job.run_once().waiting == 1  # overdrawn: 300 seconds of share
+
+
 def test_a_run_that_cannot_be_diagnosed_keeps_no_other_waiting(beginning: Path) -> None:
     ingest_recorded(beginning, "v1-fixed", before_step=30)
     with Moved.open(Home(beginning)) as store:
         store.broken = "v1-fixed"  # the newer one, which comes first
-        job = DiagnosisJob(store, clock=store.clock)
+        job = DiagnosisJob(store, clock=store.clock, now=store.now)
         with pytest.raises(QueryError):
             job.run_once()
         assert job.run_once().runs == 1
