@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pyarrow as pa
 
+from logprobe.collectors.kernel.pairs import Pair
 from logprobe.monitor.analysis.slices import Source, Steps
-
-Pair = Literal["backend", "update", "total", "reference"]
 
 
 def sequences(

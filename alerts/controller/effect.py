@@ -24,7 +24,7 @@ FEWEST: Final = 10  # points on a side; fewer say nothing about a slope
 _LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth that anybody would act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
-_ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
+ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _rest(before: Side, after: Side, masked: float | None) -> list[str]:
 
 def _words(judgement: str, before: Side, after: Side, window: int) -> str:
     if judgement == "still_growing":
-        return f"{window} steps later K3 still doubles every {after.doubling_steps:.0f} steps: {_ADVICE}"
+        return f"{window} steps later K3 still doubles every {after.doubling_steps:.0f} steps: {ADVICE}"
     if judgement == "halted":
         return f"{window} steps later K3 no longer grows; before, it doubled every {before.doubling_steps:.0f} steps"
     return f"K3 grew neither in the {window} steps before nor in those after"

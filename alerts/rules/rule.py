@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from logprobe.collectors.kernel.statistics import PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS, RatioPair
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
 from logprobe.monitor.diagnosis.result import Layer
 from logprobe.monitor.metrics.catalog import KEYS, metric
@@ -31,7 +31,6 @@ from logprobe.monitor.metrics.definition import Metric
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
-Pair = Literal["backend", "update", "total"]
 Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)]
 Steps = Annotated[int, Field(ge=0, le=100_000)]
 Window = Annotated[int, Field(ge=1, le=1_000)]
@@ -269,7 +268,7 @@ class Rule(_Model):
     cause: Word | None = None
     layer: Layer | None = None
     metric: str | None = None
-    pair: Pair | None = None
+    pair: RatioPair | None = None
     slice: str | None = None
     when: Condition
     for_: Steps = Field(default=0, alias="for")
@@ -317,7 +316,7 @@ class Rule(_Model):
         return None if self.key is None else metric(self.key)
 
     @property
-    def of_pair(self) -> Pair | None:
+    def of_pair(self) -> RatioPair | None:
         """The pair that is looked at."""
         if isinstance(self.when, Nonfinite) or (self.key or "").partition(".")[0] in PAIRS:
             return self.pair or "backend"
@@ -371,7 +370,7 @@ def _check_side(above: float | None, below: float | None, clear: float) -> None:
         raise ValueError("`clear` is on the wrong side: the value has to return to it")
 
 
-def _check_metric(name: str, pair: Pair | None) -> None:
+def _check_metric(name: str, pair: RatioPair | None) -> None:
     """Raises `ValueError`, with near matches, when there is no such metric of such a pair."""
     if name in KEYS:
         if pair is not None:

@@ -4,7 +4,7 @@ Exit code 0 whatever the verdict is: it is in the document. The JSON form is pub
 
     {"run", "verdict": "healthy|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
      "layer": "semantic|inference_path|objective|none|unknown",
-     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "since_step"}],
+     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "since_step", "share": {…}, "urgency", "vetoes"}],
      "not_measured": [{"what", "why", "how"}],
      "correction": {"advice": "enable|do_not_enable|not_needed", "why"}}
 """
@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
-from logprobe.app.text.diagnosis import ADVICE, LAYERS, sure
-from logprobe.monitor.diagnosis import Diagnosis, Finding, diagnose
+from logprobe.app.text.correction import OFF, advised, remedy
+from logprobe.app.text.diagnosis import ADVICE, LAYERS, extent, qualities, sure
+from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.leading import in_reading_order
 from logprobe.monitor.reader import open_reader
 
 _VERDICTS: Final = {
@@ -38,29 +41,45 @@ def run(arguments: argparse.Namespace) -> int:
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
         found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
+        standing = Standing.read(reader, arguments.name)
     if arguments.json:
         print(tables.dump(found.document()))
     else:
-        sys.stdout.write(text(found))
+        sys.stdout.write(text(found, standing))
     return 0
 
 
-def text(found: Diagnosis) -> str:
-    """The diagnosis for people: the verdict first, then the remedies, then what they stand on."""
+def text(found: Diagnosis, standing: Standing = OFF) -> str:
+    """The diagnosis for people: the verdict first, then the remedies, the cause that leads first, then what they stand on."""
     lines = [
-        tables.harmless(f"{found.run} {_VERDICTS[found.verdict]}{_since(found)}"),
-        f"layer       {LAYERS[found.layer]}",
-        f"correction  {ADVICE[found.correction.advice]}: {found.correction.why}",
+        headline(found),
+        *(f"{name:<11} {words}" for name, words in _facts(found, standing) if words),
     ]
-    for number, finding in enumerate(found.findings, 1):
-        lines += ["", *_finding(number, finding)]
+    document = found.document()
+    for number, finding in enumerate(in_reading_order(document), 1):
+        lines += ["", *_finding(number, finding, standing)]
     if found.findings:
-        rows = [row for finding in found.findings for row in _evidence(finding)]
+        rows = [row for finding in in_reading_order(document) for row in _evidence(finding)]
         lines += ["", tables.aligned(["cause", "evidence", "value"], rows, widest=_WIDEST)]
     if found.not_measured:
         lines += ["", "not measured"]
         lines += [f"  - {item.what}: {item.why}; to measure it, {item.how}" for item in found.not_measured]
     return "\n".join(lines) + "\n"
+
+
+def headline(found: Diagnosis) -> str:
+    """The verdict in one line."""
+    return tables.harmless(f"{found.run} {_VERDICTS[found.verdict]}{_since(found)}")
+
+
+def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
+    document, advice = found.document(), found.correction
+    yield "layer", LAYERS[found.layer]
+    yield "KL (k3)", extent(document, found.growth)
+    said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
+    yield "correction", said
+    if standing.on:
+        yield "", f"`logprobe mis {tables.harmless(found.run)}` shows what it did"
 
 
 def _since(found: Diagnosis) -> str:
@@ -70,15 +89,16 @@ def _since(found: Diagnosis) -> str:
     return f", since step {found.since_step}{pace}"
 
 
-def _finding(number: int, finding: Finding) -> Iterator[str]:
-    since = "" if finding.since_step is None else f", since step {finding.since_step}"
-    layer = finding.layer.replace("_", " ")
-    yield f"{number}. {finding.cause} ({layer}; {sure(finding.confidence)}, {finding.confidence:.0%}{since})"
-    yield f"   {tables.harmless(finding.explanation)}"
-    yield f"   Fix: {tables.harmless(finding.fix)}"
+def _finding(number: int, finding: Mapping[str, Any], standing: Standing) -> Iterator[str]:
+    since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
+    layer = finding["layer"].replace("_", " ")
+    stated = "".join(f"; {tables.harmless(words)}" for words in qualities(finding))
+    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}"
+    yield f"{number}. {finding['cause']} ({layer}; {sureness}{since}{stated})"
+    yield f"   {tables.harmless(finding['explanation'])}"
+    yield f"   Fix: {tables.harmless(remedy(finding, standing))}"
 
 
-def _evidence(finding: Finding) -> Iterator[tuple[str, str, object]]:
-    document = finding.document()["evidence"]
-    for number, (name, value) in enumerate(document.items()):
-        yield ("" if number else finding.cause, name.replace("_", " "), value)
+def _evidence(finding: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
+    for number, (name, value) in enumerate(finding["evidence"].items()):
+        yield ("" if number else finding["cause"], name.replace("_", " "), value)

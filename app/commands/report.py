@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.commands import diagnose as words
 from logprobe.app.commands.compare import find
 from logprobe.app.report.incident import CHARTS, Incident, newest_first, report
@@ -71,7 +72,7 @@ def read(place: Place) -> Incident:
     sequences = [] if step is None else worst.sequences(source, run, steps=(step, step), count=_SEQUENCES).to_pylist()
     return Incident(
         diagnosis=found,
-        headline=words.text(found).partition("\n")[0],
+        headline=words.headline(found),
         history=whole,
         current=source.read("alert_list", run=run).to_pylist(),
         alerts=newest_first(source.read("alert_history", run=run).to_pylist()),
@@ -80,4 +81,5 @@ def read(place: Place) -> Incident:
         sequences=sequences,
         step=step,
         experiment=latest(source, run, "bisect"),
+        standing=Standing.read(source, run),
     )

@@ -39,9 +39,9 @@ PAGES: Final = (
     Page(
         "diagnosis",
         "Diagnosis",
-        "What explains the gap, most credible cause first, each with its evidence, onset and fix. Repair "
-        "semantic faults first, then the inference path; importance sampling is for what remains. Where "
-        "several causes fit, run the experiment that the page names.",
+        "What explains the gap, layer by layer in the order in which they are ruled out, each cause with its "
+        "evidence, share, onset and fix; the banner names the one to act on. Repair semantic faults first, "
+        "then the inference path; importance sampling is for what remains.",
         ("report", "parity"),
         acts=True,
     ),

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from logprobe.app.parsers import alerts, proof, quarantine, ray
 from logprobe.app.parsers.arguments import login, memory, pace, port, positive, step_range
+from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.relay.arguments import declare as declare_relay
 
 KEEP_GIB: Final = 50.0  # as `logprobe.monitor.store.retention.RetentionPolicy` has it
@@ -219,7 +220,7 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pair",
-        choices=("backend", "update", "total", "reference"),
+        choices=PAIRS,
         help="with --profile: the two log-probs compared (default: backend)",
     )
     parser.add_argument("--per-step", action="store_true", help="with --slice or --profile: every step by itself")

@@ -6,14 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
 from logprobe.app.report.incident_summary import listed, summary, timeline
 from logprobe.app.text import tables
-from logprobe.app.text.diagnosis import HEAD, arm_cells, headline
+from logprobe.app.text.correction import OFF, remedy
+from logprobe.app.text.diagnosis import HEAD, arm_cells, headline, qualities
 from logprobe.monitor.compare.history import History
-from logprobe.monitor.diagnosis import Diagnosis, Finding
+from logprobe.monitor.diagnosis import Diagnosis
 from logprobe.monitor.diagnosis.expected import expected
+from logprobe.monitor.diagnosis.leading import in_reading_order
 from logprobe.monitor.metrics.catalog import metric as declared
 
 CHARTS: Final = (
@@ -29,7 +32,7 @@ class Incident:
     """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
 
     `current`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which one, None: none was
-    measured. `experiment`: the newest bisection; None: there is none.
+    measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction.
     """
 
     diagnosis: Diagnosis
@@ -42,6 +45,7 @@ class Incident:
     sequences: Sequence[Mapping[str, Any]] = ()
     step: int | None = None
     experiment: Mapping[str, Any] | None = None
+    standing: Standing = OFF
 
 
 def report(incident: Incident) -> str:
@@ -51,9 +55,11 @@ def report(incident: Incident) -> str:
         f"Incident report: {label}",
         badge(found.verdict.replace("_", " "), _TONES[found.verdict]),
         element("h1", incident.headline),
-        summary(found, incident.history, current=incident.current, actions=incident.actions),
+        summary(
+            found, incident.history, current=incident.current, actions=incident.actions, standing=incident.standing
+        ),
         section("What happened", timeline(found, alerts=incident.alerts, actions=incident.actions)),
-        section("Findings", *_findings(found.findings)),
+        section("Findings", *_findings(found, incident.standing)),
         *_experiment(incident.experiment),
         section("Not measured", *_not_measured(found)),
         section("Trend", element("div", *_charts(incident), class_="charts")),
@@ -84,19 +90,19 @@ def _worst(step: int | None) -> str:
     )
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[Markup]:
-    if not findings:
+def _findings(found: Diagnosis, standing: Standing) -> Iterator[Markup]:
+    """The leading one first."""
+    if not found.findings:
         yield element("p", "No cause was found.")
-    for finding in findings:
-        since = "" if finding.since_step is None else f", since step {finding.since_step}"
-        layer = finding.layer.replace("_", " ")
-        yield element("h3", f"{finding.cause.replace('_', ' ')} ({layer}, {finding.confidence:.0%} sure{since})")
-        yield element("p", finding.explanation)
-        yield element("p", element("strong", "Fix: "), finding.fix)
-        evidence = [_evidence(name, value) for name, value in finding.document()["evidence"].items()]
-        yield table(
-            f"Evidence for {finding.cause.replace('_', ' ')}", ["test", "value", "expected", "verdict"], evidence
-        )
+    for finding in in_reading_order(found.document()):
+        since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
+        name, layer = finding["cause"].replace("_", " "), finding["layer"].replace("_", " ")
+        stated = "".join(f"; {words}" for words in qualities(finding))
+        yield element("h3", f"{name} ({layer}, {finding['confidence']:.0%} sure{since}{stated})")
+        yield element("p", finding["explanation"])
+        yield element("p", element("strong", "Fix: "), remedy(finding, standing))
+        evidence = [_evidence(test, value) for test, value in finding["evidence"].items()]
+        yield table(f"Evidence for {name}", ["test", "value", "expected", "verdict"], evidence)
 
 
 def _evidence(name: str, value: Any) -> list[Any]:

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, element, table
-from logprobe.app.text.diagnosis import ADVICE, LAYERS
-from logprobe.app.text.numbers import duration, number
+from logprobe.app.text.correction import OFF, advised, remedy
+from logprobe.app.text.diagnosis import ADVICE, LAYERS, extent, share
+from logprobe.app.text.numbers import duration
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import Diagnosis
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE
+from logprobe.monitor.diagnosis.leading import leading
 
-_CREDIBLE: Final = 0.5  # as the verdict has it
 _FIRING: Final = frozenset({"firing", "recovering"})
 Rows = Sequence[Mapping[str, Any]]
 
 
-def summary(found: Diagnosis, history: History, *, current: Rows, actions: Rows) -> Markup:
+def summary(found: Diagnosis, history: History, *, current: Rows, actions: Rows, standing: Standing = OFF) -> Markup:
     """Names and values beside K3 over time. `current`: alerts as they are now; `actions`: of the correction, newest first."""
     pairs = [
         ("since", _since(found, history)),
-        ("how much", _extent(history)),
+        ("how much", _extent(found, history)),
         ("layer", LAYERS[found.layer]),
-        ("what to do", _remedy(found)),
-        ("correction", f"{ADVICE[found.correction.advice]}: {found.correction.why}"),
+        ("what to do", _remedy(found, standing)),
+        ("correction", _correction(found, standing)),
         ("done about it", _done(actions)),
         ("alerts", _alerts(current)),
         ("stands on", _span(history)),
@@ -44,18 +46,22 @@ def _since(found: Diagnosis, history: History) -> str:
     return f"step {since:,}{first}{after}"
 
 
-def _extent(history: History) -> str:
-    growth = history.growth
-    if growth.ratio is None or growth.baseline is None:
-        return ""
-    pace = "" if growth.doubling_steps is None else f"; it doubles every {growth.doubling_steps:.0f} steps"
-    return f"K3 is {number(growth.ratio)} times its baseline of {number(growth.baseline)}{pace}"
+def _extent(found: Diagnosis, history: History) -> str:
+    words = extent(found.document(), history.growth)
+    doubling = history.growth.doubling_steps
+    pace = "" if doubling is None else f"; it doubles every {doubling:.0f} steps"
+    return words and f"K3 is {words}{pace}"
 
 
-def _remedy(found: Diagnosis) -> str:
-    first = next((finding for finding in found.findings if finding.confidence >= _CREDIBLE), None)
+def _correction(found: Diagnosis, standing: Standing) -> str:
+    return advised(found.document(), standing) or f"{ADVICE[found.correction.advice]}: {found.correction.why}"
+
+
+def _remedy(found: Diagnosis, standing: Standing) -> str:
+    first = leading(found.document())
     if first is not None:
-        return f"{first.cause.replace('_', ' ')}: {first.fix}"
+        part = share(first)
+        return f"{first['cause'].replace('_', ' ')}{part and f' ({part})'}: {remedy(first, standing)}"
     if found.verdict in {"growing", "critical"}:
         return "no credible cause found: see what is not measured"
     return "nothing" if found.verdict == "healthy" else ""

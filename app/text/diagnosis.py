@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from logprobe.app.text.numbers import number
+from logprobe.monitor.diagnosis.growth.rule import RULE
+from logprobe.monitor.diagnosis.leading import share_of
+from logprobe.monitor.diagnosis.result import Growth
 
 LAYERS: Final = {
     "semantic": "semantic: the engine's log-probs do not mean what the trainer expects",
@@ -16,6 +19,8 @@ LAYERS: Final = {
 }
 ADVICE: Final = {"enable": "enable one", "do_not_enable": "do not enable one", "not_needed": "not needed"}
 _SURE: Final = ((0.9, "certain"), (0.7, "very likely"), (0.5, "likely"), (0.0, "possible"))
+_LEAST: Final = 0.005  # of a share that is written as a whole per cent
+_WRONG: Final = ("growing", "critical")
 HEAD: Final = ("knob", "setting", "K3", "removed", "95 %", "speed", "verdict")  # of a table of an experiment's arms
 
 
@@ -26,6 +31,55 @@ def sure(confidence: float) -> str:
     ('certain', 'likely', 'possible')
     """
     return next(word for least, word in _SURE if confidence >= least)
+
+
+def extent(document: Mapping[str, Any], growth: Growth) -> str:
+    """How large K3 is, in words; "": not known.
+
+    Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own normal says
+    nothing then, and K3 is measured by what such set-ups have.
+    """
+    level = document.get("level") or {}
+    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level.get("k3") is not None:
+        return _beside_setup(level["k3"], (level.get("expected") or {}).get("high"))
+    if growth.ratio is None or growth.baseline is None:
+        return ""
+    if growth.baseline <= RULE.floor and growth.ratio <= 1:
+        return f"below {_limit(RULE.floor)}, too small to matter"
+    return f"{number(growth.ratio)}× its baseline of {number(growth.baseline)}"
+
+
+def _beside_setup(k3: float, high: float | None) -> str:
+    if high is None:
+        return number(k3)
+    if k3 <= high:
+        return f"{number(k3)}, normal for this set-up: at most {_limit(high)}"
+    return f"{number(k3)}, {number(k3 / high)}× the most that is normal for this set-up ({_limit(high)})"
+
+
+def _limit(value: float) -> str:
+    """A round number as people write it: 1e-5, not 1e-05."""
+    return f"{value:g}".replace("e-0", "e-")
+
+
+def share(finding: Mapping[str, Any]) -> str:
+    """How much of today's gap a finding explains; "": not known."""
+    now = share_of(finding)
+    if now is None:
+        return ""
+    return f"{'under 1%' if 0 < now < _LEAST else f'{now:.0%}'} of the gap"
+
+
+def qualities(finding: Mapping[str, Any]) -> list[str]:
+    """How much of the gap it explains, and whether it is accepted, normal for the set-up, or forbids a correction."""
+    said = [share(finding)]
+    if finding.get("accepted") is not None:
+        said.append(f"accepted: {finding['accepted']['because']}")
+    elif finding.get("urgency") == "informational":
+        said.append("as expected")
+    if finding.get("vetoes"):
+        said.append("vetoes a correction")
+    return [words for words in said if words]
 
 
 def headline(document: Mapping[str, Any]) -> str:

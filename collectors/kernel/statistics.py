@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -39,17 +38,6 @@ from logprobe.collectors.recorder import torch_bridge
 
 Statistics = dict[str, NDArray[Any]]
 Reduction = Literal["sum", "min", "max"]
-
-# What every pair compares: columns of behaviour and policy.
-SIDES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "backend": ("rollout_logprobs", "trainer_logprobs"),
-        "update": ("trainer_logprobs", "current_logprobs"),
-        "total": ("rollout_logprobs", "current_logprobs"),
-        "reference": ("trainer_logprobs", "reference_logprobs"),
-    }
-)
-PAIRS: Final = tuple(SIDES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
-from logprobe.collectors.kernel.statistics import (
-    DEFAULT_BOUNDS,
-    SIDES,
-    ZERO_IS_PLACEHOLDER,
-    Statistics,
-    sequence_statistics,
-)
+from logprobe.collectors.kernel.pairs import SIDES
+from logprobe.collectors.kernel.statistics import DEFAULT_BOUNDS, ZERO_IS_PLACEHOLDER, Statistics, sequence_statistics
 from logprobe.collectors.recorder import arrays, torch_bridge
 from logprobe.collectors.recorder.arrays import Array, offsets_of
 from logprobe.collectors.recorder.batches import Batch, trainer_columns

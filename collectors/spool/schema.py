@@ -13,7 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from logprobe.collectors.kernel.statistics import COLUMN_SPECS, PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 
 SCHEMA_VERSION: Final = 1
 

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import QueryError
-from logprobe.collectors.kernel.statistics import PAIRS, SIDES, ZERO_IS_PLACEHOLDER
+from logprobe.collectors.kernel.pairs import PAIRS, SIDES
+from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
 from logprobe.monitor import ragged
 from logprobe.monitor.analysis.profiles import Accumulator, place
 from logprobe.monitor.ingest.alignment import align, source_logprobs

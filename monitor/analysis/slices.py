@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.kernel.statistics import COLUMN_SPECS, PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor.ingest.route_counts import ROUTE_COLUMNS
 from logprobe.monitor.metrics.catalog import KEYS, evaluate, metric
 from logprobe.monitor.metrics.lag import Versions, WeightRecord

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.correction.arithmetic import broken_kinds
 from logprobe.collectors.kernel.arithmetic import CLAMP, zero_of_unlikely
+from logprobe.collectors.kernel.pairs import Pair
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
 from logprobe.monitor.analysis.profiles import k3
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.columns import floats
-from logprobe.monitor.worst import Pair
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

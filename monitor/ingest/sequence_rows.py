@@ -12,13 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel.statistics import (
-    COLUMNS,
-    DEFAULT_BOUNDS,
-    SIDES,
-    ZERO_IS_PLACEHOLDER,
-    sequence_statistics,
-)
+from logprobe.collectors.kernel.pairs import SIDES
+from logprobe.collectors.kernel.statistics import COLUMNS, DEFAULT_BOUNDS, ZERO_IS_PLACEHOLDER, sequence_statistics
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.collectors.spool.schema import ROLLOUT, STATISTICS, TRAINING_FLOATS
 from logprobe.monitor import ragged

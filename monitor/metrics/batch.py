@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import InputError
+from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.kernel.statistics import (
     DEFAULT_BOUNDS,
-    SIDES,
     ZERO_IS_PLACEHOLDER,
     Bounds,
     Statistics,

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel.statistics import SIDES
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS, SIDES
 from logprobe.monitor.metrics.sums import PairSums, StepSums
 
 Floats = NDArray[np.float64]
 Worse = Literal["higher", "lower", "away from 0", "away from 1", "neither"]
 Grain = Literal["token", "sequence", "count"]
-
-RATIO_PAIRS: Final = ("backend", "update", "total")  # those whose ρ an objective may weigh tokens by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.collectors.kernel.statistics import BROKEN, PAIRS, Bounds
+from logprobe.collectors.kernel.pairs import ENGINE_PAIRS, PAIRS
+from logprobe.collectors.kernel.statistics import BROKEN, Bounds
 from logprobe.monitor.metrics import pair_values as values
 from logprobe.monitor.metrics.definition import PairMetric, means
 from logprobe.monitor.metrics.sums import exp_clamped
 
 GSPO_BOUNDS: Final = Bounds(1 - 3e-4, 1 + 4e-4)  # the clip range of GSPO's geometric ratio (PipelineRL's default)
-ENGINE_PAIRS: Final = ("backend", "total")  # those whose behaviour policy is the rollout engine
 NONFINITE: Final = tuple(name for name in BROKEN if name.startswith("n_nonfinite"))
 IMPOSSIBLE: Final = tuple(name for name in BROKEN if name not in NONFINITE)
 

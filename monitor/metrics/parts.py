@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.kernel.statistics import COLUMNS, PAIRS, Statistics, empty
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMNS, Statistics, empty
 from logprobe.monitor.metrics.catalog import evaluate
 from logprobe.monitor.metrics.sums import Groups, StepSums
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel.statistics import COLUMN_SPECS, PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor.columns import floats
 from logprobe.monitor.ingest.route_counts import ROUTE_COLUMNS
 from logprobe.monitor.metrics.lag import Versions, WeightRecord

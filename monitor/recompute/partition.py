@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.spool.schema import TRAINING_FLOATS
 from logprobe.monitor import ragged
@@ -34,7 +35,6 @@ from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 from logprobe.monitor.store.raw_places import PREFIX
 
 KEY: Final = ("run", "step", "segment_id", "row", "rollout_source", "rollout_segment", "rollout_row")
-_JOINED: Final = ("backend", "total")  # pairs that need r
 _PROBE: Final = 4096  # tokens
 _NAMES: Final = {"training": ("token_ids", "mask", *TRAINING_FLOATS), "rollout": ("token_ids", "logprobs")}
 
@@ -104,7 +104,7 @@ def _measured(partition: Partition, training: pa.Table) -> dict[str, Any]:
         joined = _joined(partition, training, joined_S)
         place_S = np.arange(training.num_rows)
         place_S[joined_S] = training.num_rows + np.arange(len(joined_S))
-        for pair in _JOINED:
+        for pair in ENGINE_PAIRS:
             columns[pair] = pa.concat_arrays([columns[pair], joined[pair]]).take(pa.array(place_S))
     return columns
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import open_no_follow, replace_file
-from logprobe.collectors.kernel.statistics import PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home

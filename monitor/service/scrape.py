@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, get_args
 
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor.diagnosis.result import Verdict
 from logprobe.monitor.metrics.catalog import metric
-from logprobe.monitor.metrics.definition import RATIO_PAIRS
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.openmetrics import Family, render, states
 from logprobe.monitor.service.pipeline import backlog

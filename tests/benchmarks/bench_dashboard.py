@@ -29,7 +29,7 @@ from timed_page import TimedPage, cpu_seconds, server_of
 VISITS = 7
 STEPS = 15
 TOGETHER = 4
-FIRST_CHART_S, REFRESH_S, CPU_S = 3.0, 0.4, 0.15
+FIRST_CHART_S, REFRESH_S, CPU_S = 2.0, 0.2, 0.15
 POLL_S = 2.0  # how often a page of a live run asks for news
 WIDE = f"{wide_run.STEPS:,} steps × {wide_run.SERIES:,} series"
 

@@ -23,7 +23,8 @@ from training_calls import call
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
-from logprobe.collectors.kernel.statistics import COLUMN_SPECS, PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 
 FLOATS = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
 PER_TOKEN = (*FLOATS, "token_ids", "mask")

@@ -15,7 +15,8 @@ from training_calls import call
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.kernel.statistics import COLUMNS, PAIRS, sequence_statistics
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.recorder.sampling import sample_hash
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor.ingest.sequence_rows import reduce_training

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.kernel.statistics import PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.monitor import metrics
 from logprobe.monitor.metrics.definition import PairMetric
 

@@ -8,9 +8,8 @@ from typing import Final, Literal
 
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.theme import DASHES
-from logprobe.collectors.kernel.statistics import SIDES
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS, SIDES
 from logprobe.monitor.metrics.catalog import metric
-from logprobe.monitor.metrics.definition import RATIO_PAIRS
 
 PAIR_WORDS: Final = {
     "backend": "trainer − rollout: do engine and trainer agree about the same tokens?",

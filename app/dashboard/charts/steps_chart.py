@@ -30,7 +30,7 @@ from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.text.numbers import number, quantity
-from logprobe.collectors.kernel.statistics import SIDES
+from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 

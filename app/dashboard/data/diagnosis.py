@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.monitor.diagnosis.growth.judging import growth_of
 from logprobe.monitor.diagnosis.growth.rule import K3
@@ -25,6 +26,7 @@ class LatestDiagnosis:
         at: when it was made.
         growth: K3 over time up to then; its baseline is the run's own normal.
         firing: alerts that fire, the worst first, by rule.
+        standing: of the run's correction.
     """
 
     document: Mapping[str, Any]
@@ -32,6 +34,7 @@ class LatestDiagnosis:
     at: datetime
     growth: Growth
     firing: tuple[str, ...] = ()
+    standing: Standing = field(default_factory=Standing)
 
 
 def read_latest_diagnosis(reader: Reader, series: RunSeries) -> LatestDiagnosis | None:
@@ -48,6 +51,7 @@ def read_latest_diagnosis(reader: Reader, series: RunSeries) -> LatestDiagnosis 
         at=row["diagnosed_at"],
         growth=Growth.of(document["growth"]) if "growth" in document else _judged(reader, series, row["step"]),
         firing=tuple(alert["rule"] for alert in alerts if alert["phase"] in {"firing", "recovering"}),
+        standing=Standing.read(reader, series.run),
     )
 
 

@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.text.diagnosis import ADVICE, LAYERS
+from logprobe.app.text.correction import advised, remedy
+from logprobe.app.text.diagnosis import LAYERS, extent, share
 from logprobe.app.text.numbers import number
-from logprobe.monitor.diagnosis.result import LAYERS as ORDER
+from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.leading import foremost, leading
 
 Block = dict[str, Any]
 
@@ -25,7 +27,6 @@ VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "calibrating": ("…", "Calibrating", "Too few steps for a baseline."),
     "no_data": ("?", "No data", "There is nothing to compare."),
 }
-CREDIBLE: Final = 0.5  # confidence of a finding that counts
 _LATE: Final = 5  # steps; a diagnosis is always a little behind
 
 
@@ -46,7 +47,7 @@ def banner(view: RunView) -> Block:
         "word": word,
         "words": words,
         "facts": _facts(view, diagnosis),
-        "do": _remedies(document),
+        "do": _remedies(diagnosis),
         "note": _age(view, diagnosis),
     }
 
@@ -60,59 +61,32 @@ def sentence(view: RunView) -> str:
 
 
 def _facts(view: RunView, diagnosis: LatestDiagnosis) -> list[list[str]]:
-    """Since which step, how much, how fast, which layer; then what is expected or accepted, which alarms nobody."""
+    """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which alarms nobody."""
     document, growth = diagnosis.document, diagnosis.growth
     wrong = document["verdict"] in {"growing", "critical"}
-    since, layer = _since(document), _layer(document)
+    since, layer, cause = _since(document), _layer(document), _cause(document)
     facts = []
     if since is not None:
         facts.append(["since step", f"{since:,}{', its first' if since <= int(view.series.steps[0]) else ''}"])
-    if growth.ratio is not None and growth.baseline is not None:
-        facts.append(["KL (k3)", f"{number(growth.ratio)}× its baseline of {number(growth.baseline)}"])
+    if how_much := extent(document, growth):
+        facts.append(["KL (k3)", how_much])
     elif wrong:
         facts.append(["KL (k3)", "no baseline yet"])
     if document["doubling_steps"] is not None:
         facts.append(["doubles every", f"{number(document['doubling_steps'])} steps"])
     if layer != "none":
         facts.append(["layer", LAYERS[layer]])
+    if cause:
+        facts.append(["cause", cause])
     facts += [[word, ", ".join(causes)] for word, causes in _beside(document).items() if causes]
     if diagnosis.firing:
         facts.append(["alerts firing", ", ".join(diagnosis.firing)])
     return facts
 
 
-def leading(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The finding that verdict, layer, remedy and advice are about; None: none alarms or forbids a correction.
-
-    What forbids a correction comes first, semantic before inference path; then, where a correction is advised, the objective's; then
-    the most credible.
-    """
-    if document["verdict"] == "healthy":
-        return None
-    forbidding = [each for each in document["findings"] if each["confidence"] >= CREDIBLE and _forbids(each)]
-    if forbidding:
-        worst: Mapping[str, Any] = min(forbidding, key=lambda each: ORDER.index(each["layer"]))
-        return worst
-    alarming = [each for each in document["findings"] if alarms(each)]
-    advised = document["correction"]["advice"] == "enable"
-    first: Mapping[str, Any] | None = next(iter(alarming), None)
-    return next((each for each in alarming if advised and each["layer"] == "objective"), first)
-
-
-def _forbids(finding: Mapping[str, Any]) -> bool:
-    """Whether it forbids a correction; a diagnosis of an earlier version did not say, and went by layers."""
-    return bool(finding.get("vetoes", finding["layer"] in ORDER[:2]))
-
-
-def alarms(finding: Mapping[str, Any]) -> bool:
-    """Whether a finding is credible, and neither as expected of the set-up nor accepted."""
-    urgent = finding.get("urgency", "act") != "informational" and finding.get("accepted") is None
-    return bool(urgent and finding["confidence"] >= CREDIBLE)
-
-
 def _since(document: Mapping[str, Any]) -> int | None:
-    """Of the leading finding; where that does not say, of the growth."""
-    first = leading(document)
+    """Of the finding that the verdict is about; where that does not say, of the growth."""
+    first = foremost(document)
     step: int | None = None if first is None else first["since_step"]
     if step is not None or document["verdict"] == "healthy":
         return step
@@ -121,11 +95,22 @@ def _since(document: Mapping[str, Any]) -> int | None:
 
 
 def _layer(document: Mapping[str, Any]) -> str:
-    """Of the leading finding; without one nothing is at fault, or it is not known what."""
-    first = leading(document)
+    """Of the finding that the verdict is about; without one nothing is at fault, or it is not known what."""
+    first = foremost(document)
     if first is not None:
         return str(first["layer"])
     return "unknown" if document["verdict"] in {"growing", "critical"} or document["layer"] == "unknown" else "none"
+
+
+def _cause(document: Mapping[str, Any]) -> str:
+    """What explains the gap, and how much of it; "": no share is known."""
+    first = leading(document)
+    part = "" if first is None else share(first)
+    return part and f"{_named(first)}, {part}"
+
+
+def _named(finding: Mapping[str, Any] | None) -> str:
+    return "" if finding is None else str(finding["cause"]).replace("_", " ")
 
 
 def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -133,22 +118,25 @@ def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {"as expected": [], "accepted": [], "also found": []}
     first = leading(document)
     for each in document["findings"]:
-        name = each["cause"].replace("_", " ")
+        name = _named(each)
         if each["confidence"] < CREDIBLE or (first is not None and each["cause"] == first["cause"]):
             continue
         if each.get("accepted") is not None:
             said["accepted"].append(f"{name} ({each['accepted']['because']})")
         else:
-            said["as expected" if each.get("urgency") == "informational" else "also found"].append(name)
+            normal, part = each.get("urgency") == "informational", share(each)
+            said["as expected" if normal else "also found"].append(name if normal or not part else f"{name} ({part})")
     return said
 
 
-def _remedies(document: Mapping[str, Any]) -> list[list[str]]:
-    """What to do about the leading finding; then whether a correction is the right medicine for it."""
-    first, correction = leading(document), document["correction"]
-    lines = [] if first is None else [[first["cause"].replace("_", " "), first["fix"]]]
-    if correction["advice"] != "not_needed" and document["verdict"] != "healthy":
-        lines.append(["correction", f"{ADVICE[correction['advice']]}: {correction['why']}"])
+def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
+    """What to do about the leading finding; then what is said of a correction: to switch it on or not, or what came of it."""
+    document, standing = diagnosis.document, diagnosis.standing
+    first = leading(document)
+    lines = [] if first is None else [[_named(first), remedy(first, standing)]]
+    said = advised(document, standing)
+    if said and (document["verdict"] != "healthy" or standing.on):
+        lines.append(["correction", said])
     return lines
 
 

@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
-from logprobe.app.dashboard.elements.verdict import alarms, banner
-from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, headline, sure
+from logprobe.app.dashboard.elements.verdict import banner
+from logprobe.app.text.correction import advised, remedy
+from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, headline, qualities, sure
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import Expectation, explained
 from logprobe.monitor.diagnosis.expected import expected
+from logprobe.monitor.diagnosis.leading import alarms
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
@@ -54,9 +58,9 @@ def diagnosis_blocks(view: RunView, acceptances: Acceptances | None = None) -> l
     return [
         banner(view),
         *_trend(view),
-        *_layers(document, known),
+        *_layers(view.diagnosis, known),
         *_accepted(document, known),
-        *_correction(document),
+        *_correction(view.diagnosis),
         *_not_measured(document),
     ]
 
@@ -70,13 +74,14 @@ def _trend(view: RunView) -> Iterator[Block]:
         yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
 
 
-def _layers(document: Mapping[str, Any], known: Acceptances) -> Iterator[Block]:
+def _layers(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
     """Layer by layer, in the order in which they are ruled out."""
+    document, standing = diagnosis.document, diagnosis.standing
     for layer in ORDER:
         name, _, question = LAYERS[layer].partition(": ")
         findings = [finding for finding in document["findings"] if finding["layer"] == layer]
         yield heading(f"{name[:1].upper()}{name[1:]}", question)
-        rows = [line for finding in findings for line in _finding(finding, _offer(document, finding, known))]
+        rows = [line for finding in findings for line in _finding(finding, standing, _offer(document, finding, known))]
         yield table(name, _HEAD, rows, empty=_nothing(document))
         yield from (text(finding["explanation"]) for finding in findings)
         yield from _ruled_out(layer, {finding["cause"] for finding in findings}, document)
@@ -95,15 +100,16 @@ def _ruled_out(layer: str, found: set[str], document: Mapping[str, Any]) -> Iter
         yield text(f"No sign of: {', '.join(others)}.")
 
 
-def _finding(finding: Mapping[str, Any], offer: Sequence[Block]) -> Iterator[Block]:
+def _finding(finding: Mapping[str, Any], standing: Standing, offer: Sequence[Block]) -> Iterator[Block]:
     """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by number."""
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
-    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{_exempt(finding)}"
+    stated = "".join(f"; {words}" for words in qualities(finding))
+    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
     evidence = finding["evidence"]
     seen = ", ".join(
         _stated(name, value) for name, value in evidence.items() if not expected(name) and value is not None
     )
-    cells = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, finding["fix"]]
+    cells = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, remedy(finding, standing)]
     yield row(cells, tone=_tone(finding), actions=offer)
     for name, value in evidence.items():
         should = expected(name)
@@ -117,21 +123,6 @@ def _tone(finding: Mapping[str, Any]) -> str:
     if finding.get("urgency") == "informational" or finding.get("accepted") is not None:
         return ""
     return "critical" if alarms(finding) else "warning"
-
-
-def _exempt(finding: Mapping[str, Any]) -> str:
-    """How much of the gap it explains, and whether it is accepted or forbids a correction."""
-    said = []
-    share = (finding.get("share") or {}).get("now")
-    if share is not None:
-        said.append(f"{share:.0%} of the gap")
-    if finding.get("accepted") is not None:
-        said.append(f"accepted: {finding['accepted']['because']}")
-    elif finding.get("urgency") == "informational":
-        said.append("as expected")
-    if finding.get("vetoes"):
-        said.append("vetoes a correction")
-    return "".join(f"; {words}" for words in said)
 
 
 def _offer(document: Mapping[str, Any], finding: Mapping[str, Any], known: Acceptances) -> list[Block]:
@@ -208,11 +199,11 @@ def _value(value: object) -> str:
     return number(value)
 
 
-def _correction(document: Mapping[str, Any]) -> Iterator[Block]:
-    advice = document["correction"]
+def _correction(diagnosis: LatestDiagnosis) -> Iterator[Block]:
+    advice = diagnosis.document["correction"]
     yield heading("Correction", "whether importance sampling is the right remedy")
-    words = ADVICE[advice["advice"]]
-    yield text(f"{words[:1].upper()}{words[1:]}: {advice['why']}")
+    words = advised(diagnosis.document, diagnosis.standing) or f"{ADVICE[advice['advice']]}: {advice['why']}"
+    yield text(f"{words[:1].upper()}{words[1:]}")
 
 
 def _not_measured(document: Mapping[str, Any]) -> Iterator[Block]:

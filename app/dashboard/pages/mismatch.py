@@ -16,7 +16,7 @@ from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, text
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.text.numbers import number, quantity
-from logprobe.collectors.kernel.statistics import SIDES
+from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.monitor.metrics.definition import Metric, PairMetric, StepMetric
 
 USUAL: Final = "k3_kl"

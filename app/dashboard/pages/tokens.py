@@ -15,6 +15,7 @@ from logprobe.app.dashboard.pages import token_text as words
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor.analysis.token_correction import DROPPED, Effect, Rule
 from logprobe.monitor.analysis.token_view import (
     FIRST_BROKEN,
@@ -25,7 +26,6 @@ from logprobe.monitor.analysis.token_view import (
     turn_starts,
     version_switches,
 )
-from logprobe.monitor.metrics.definition import RATIO_PAIRS
 
 _NAME: Final = 120  # characters of a name that are shown
 

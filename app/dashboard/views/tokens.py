@@ -20,9 +20,9 @@ from logprobe.app.dashboard.views.session import asked, feed, guarded, home, put
 from logprobe.app.runs import Run
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.collectors.kernel.pairs import Pair
 from logprobe.monitor.analysis.token_correction import Stated, effect
 from logprobe.monitor.analysis.token_view import Tokens, pair_tokens, read_tokens
-from logprobe.monitor.worst import Pair
 
 T = TypeVar("T")
 

@@ -250,6 +250,7 @@ _OBJECTIVE: Final = (
         looks_at="K3 against its own frozen baseline; ramp rather than jump",
         fix="Masked importance sampling now; then a lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
         rule=policy.late_growth,
+        fix_corrected="A lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
     ),
     Cause(
         name="step_jump",
@@ -267,6 +268,7 @@ _OBJECTIVE: Final = (
         fix="Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps), and correct by importance sampling (TIS or MIS).",
         rule=policy.staleness,
         explain=policy.without_lag,
+        fix_corrected="Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps).",
     ),
 )
 

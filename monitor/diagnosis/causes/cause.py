@@ -56,6 +56,7 @@ class Cause:
         fix: the remedy: flag, setting or code.
         rule: pure; None when nothing speaks for the cause.
         explain: takes the part of the gap that the cause explains out of the evidence; None: nothing can be taken out.
+        fix_corrected: the remedy that is left where a correction is on; "": the same one.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Cause:
     fix: str
     rule: Rule
     explain: Explain | None = None
+    fix_corrected: str = ""
 
     def find(self, evidence: Evidence) -> Finding | None:
         """The cause's finding, if its rule has one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from recorded_home import ingest_recorded
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.steps_chart import chart_of
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis, read_latest_diagnosis
@@ -22,6 +24,7 @@ from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.elements.verdict import VERDICTS, banner
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.theme import LIGHT
+from logprobe.app.text.diagnosis import extent
 from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.job import DiagnosisJob
@@ -88,6 +91,10 @@ def finding(cause: str, layer: str, **parts: Any) -> dict[str, Any]:
             "explanation": cause, "urgency": "act", "vetoes": False, "accepted": None, **parts}  # fmt: skip
 
 
+def part(now: float) -> dict[str, Any]:
+    return {"now": now, "interval": None, "growth": None}
+
+
 GREW = finding("late_growth", "objective", since_step=300)
 ROUNDING = finding("low_precision", "inference_path", urgency="informational")
 LIVED_WITH = {**ROUNDING, "accepted": {"because": "bf16 by choice"}}
@@ -95,6 +102,10 @@ CACHE = finding("stale_prefix_cache", "inference_path", vetoes=True, since_step=
 LESSER = finding("batch_variance", "inference_path", urgency="watch")
 RAW = finding("raw_logprobs", "semantic", vetoes=True, since_step=0)
 RAW_LIVED_WITH = {**RAW, "accepted": {"because": "ablation"}, "urgency": "informational"}
+SHAPE = {**GREW, "share": part(0.0)}
+LAG = finding("staleness", "objective", since_step=310, share=part(1.0))
+MOST, SOME = {**LAG, "share": part(0.7)}, {**LAG, "share": part(0.2)}
+OWN = {**GREW, "share": part(0.3)}
 ENABLE = {"advice": "enable", "why": "the policies differ"}
 NOT_NEEDED = {"advice": "not_needed", "why": "within what is expected"}
 
@@ -118,6 +129,13 @@ BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, s
     ("critical", "inference_path", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "enable one"), {"accepted": "low precision (bf16 by choice)"}),
     ("critical", "semantic", [GREW, CACHE, RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
     ("critical", "objective", [GREW, RAW_LIVED_WITH], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth"}),
+    # What explains the gap leads growth that explains none of it; onset and layer stay those of the growth.
+    ("critical", "objective", [SHAPE, LAG], ENABLE, ("staleness", "objective", "enable one"), {"also found": "late growth (0% of the gap)"}),
+    ("critical", "objective", [GREW, MOST], ENABLE, ("staleness", "objective", "enable one"), {"also found": "late growth"}),
+    ("growing", "objective", [OWN, MOST], ENABLE, ("late growth", "objective", "enable one"), {"also found": "staleness (70% of the gap)"}),
+    ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "enable one"), {"also found": "staleness (20% of the gap)"}),
+    ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "enable one"), {"as expected": "staleness"}),
+    ("critical", "semantic", [RAW, SHAPE, LAG], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth (0% of the gap), staleness (100% of the gap)"}),
     ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"as expected": "low precision"}),
     ("calibrating", "semantic", [RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {}),
     ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"as expected": "low precision"}),
@@ -140,8 +158,57 @@ def test_the_banner_never_contradicts_itself(
     assert {name: facts[name] for name in ("as expected", "accepted", "also found") if name in facts} == beside
     if "do not enable one: fix" in remedies.get("correction", "") and cause:
         assert f"fix {cause.replace(' ', '_')} first" in remedies["correction"]  # advice and remedy are of one finding
-    began = next((each["since_step"] for each in findings if each["cause"] == cause.replace(" ", "_")), None)
+    dated = "late_growth" if cause == "staleness" else cause.replace(" ", "_")
+    began = next((each["since_step"] for each in findings if each["cause"] == dated), None)
     assert facts.get("since step", "").removesuffix(", its first") == ("" if began is None else str(began))
+
+
+def test_the_cause_is_named_with_its_share() -> None:
+    facts = dict(banner(judged("critical", findings=[SHAPE, LAG], correction=ENABLE))["facts"])
+    assert facts["cause"] == "staleness, 100% of the gap"
+    assert facts["since step"] == "300"
+
+
+def with_correction(view: RunView, standing: Standing) -> RunView:
+    assert view.diagnosis is not None
+    return replace(view, diagnosis=replace(view.diagnosis, standing=standing))
+
+
+def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> None:
+    effect = {"judgement": "still_growing", "after": {"steps": 50, "doubling_steps": 21.8}, "worse": ["reward"]}
+    on = Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}, effect=effect, judged_at=398)
+    view = with_correction(judged("critical", findings=[SHAPE, LAG], correction=ENABLE), on)
+    (_, remedy), (_, said) = banner(view)["do"]
+    assert said == (
+        "on since step 351 (MIS); after 50 steps, as of step 398, K3 still doubled every 21.8 steps; reward got worse: "
+        "bound the weight lag, lower the learning rate, or return to a checkpoint from before the onset"
+    )
+    assert remedy.startswith("Bound the lag")
+    page = json.dumps(diagnosis_blocks(view))
+    assert f"O{said[1:]}" in page
+    assert "importance sampling now" not in json.dumps(banner(view)) + page
+    assert "enable one" not in json.dumps(banner(view)) + page
+
+
+# What the verdict is about, what has grown, and the level of the set-up → how large K3 is said to be.
+EXTENTS: list[tuple[str, Growth, dict[str, Any] | None, str]] = [
+    ("critical", Growth("critical", baseline=6.1e-4, ratio=238.0), {"k3": 0.145, "expected": {"high": 2e-3}}, "238× its baseline of 6.10e-4"),
+    ("critical", Growth("healthy", baseline=0.016, ratio=0.752), {"k3": 0.014, "expected": {"high": 1e-5}}, "0.014, 1,400× the most that is normal for this set-up (1e-5)"),
+    ("critical", Growth("calibrating"), {"k3": 0.014, "expected": {"high": None}}, "0.014"),
+    ("critical", Growth("healthy", baseline=1e-3, ratio=1.0), {"k3": 1e-3, "expected": {"high": 2e-3}}, "0.001, normal for this set-up: at most 0.002"),
+    ("critical", Growth("healthy", baseline=0.016, ratio=0.752), None, "0.752× its baseline of 0.016"),  # of an earlier version
+    ("healthy", Growth("healthy", baseline=1e-5, ratio=1.0), {"k3": 8e-13, "expected": {"high": 1e-5}}, "below 1e-5, too small to matter"),
+    ("healthy", Growth("healthy", baseline=1e-3, ratio=1.1), {"k3": 1e-3, "expected": {"high": 2e-3}}, "1.1× its baseline of 0.001"),
+    ("growing", Growth("growing", baseline=1e-5, ratio=4.0), {"k3": 4e-5, "expected": {"high": 1e-5}}, "4× its baseline of 1.00e-5"),
+    ("calibrating", Growth("calibrating"), {"k3": 1e-3, "expected": {"high": 2e-3}}, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdict", "growth", "level", "words"), EXTENTS)
+def test_a_gap_is_measured_by_what_says_something(
+    verdict: str, growth: Growth, level: dict[str, Any] | None, words: str
+) -> None:
+    assert extent({"verdict": verdict, "level": level}, growth) == words
 
 
 def test_the_chart_marks_normal_and_onset() -> None:

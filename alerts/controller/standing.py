@@ -1,0 +1,64 @@
+"""Where the correction of a run stands, for whoever gives advice about it: on or off, since which step, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from logprobe.monitor.analysis.slices import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the controller has said of one run.
+
+    Attributes:
+        phase: as `logprobe.alerts.controller.situation.Phase` names it.
+        from_step: first corrected step of the newest directive; None: there was none.
+        config: of that directive, as `CorrectionConfig.to_dict` gives it.
+        stopped: whether the kill switch is set.
+        effect: what `effect.judge` found since `from_step`; None: not judged yet.
+        judged_at: step as of which it was judged.
+    """
+
+    phase: str = "idle"
+    from_step: int | None = None
+    config: Mapping[str, Any] | None = None
+    stopped: bool = False
+    effect: Mapping[str, Any] | None = None
+    judged_at: int | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether the trainer was told to correct, and no kill switch is set."""
+        return self.phase in {"issued", "applied"} and not self.stopped
+
+    @property
+    def applied(self) -> bool:
+        """Whether the trainer says that it corrects."""
+        return self.on and self.phase == "applied"
+
+    @classmethod
+    def read(cls, source: Source, run: str) -> Self:
+        """From a service, a store or a file. Raises `QueryError` as the source does."""
+        rows = source.read("controller_read", runs=[run]).to_pylist()
+        if not rows:
+            return cls()
+        control = json.loads(rows[0]["control"])
+        actions = source.read("controller_actions", run=run).to_pylist()
+        judged = [each for each in actions if each["name"] == "effect" and _since(each, control.get("from_step"))]
+        return cls(
+            phase=control["phase"],
+            from_step=control.get("from_step"),
+            config=control.get("config"),
+            stopped=bool(control.get("stopped")),
+            effect=json.loads(judged[-1]["details"]) if judged else None,
+            judged_at=judged[-1]["step"] if judged else None,
+        )
+
+
+def _since(action: Mapping[str, Any], first: int | None) -> bool:
+    """Whether an action is about the correction that began at step `first`, not an earlier one."""
+    return first is not None and action["step"] is not None and action["step"] >= first

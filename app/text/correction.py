@@ -1,0 +1,90 @@
+"""What is said of a correction beside a diagnosis: switch one on, or what came of the one that is on. Pure.
+
+The banner, the Diagnosis page, `logprobe diagnose` and the incident report all say it in these words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from logprobe.alerts.controller.effect import ADVICE as AGAINST_GROWTH
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.text.diagnosis import ADVICE
+from logprobe.app.text.numbers import number
+from logprobe.monitor.diagnosis.causes import BY_NAME
+from logprobe.monitor.diagnosis.leading import alarms
+
+OFF: Final = Standing()
+_BOUND: Final = "bound the weight lag"
+
+
+def advised(document: Mapping[str, Any], standing: Standing = OFF) -> str:
+    """Advice about the correction of a run, given its diagnosis and where its correction stands; "": nothing to say."""
+    correction = document["correction"]
+    if not standing.on:
+        return _off(document, standing)
+    said = _on(standing)
+    if correction["advice"] == "do_not_enable":
+        return f"{said}, but switch it off: {correction['why']}"
+    outcome = _outcome(document, standing) if standing.applied else ""
+    return f"{said}{outcome and f'; {outcome}'}"
+
+
+def _off(document: Mapping[str, Any], standing: Standing) -> str:
+    correction = document["correction"]
+    if correction["advice"] == "not_needed":
+        return ""
+    advice = f"{ADVICE[correction['advice']]}: {correction['why']}"
+    if correction["advice"] == "enable" and standing.stopped:
+        return f"{advice}; the kill switch is set, so none applies until it is released"
+    if correction["advice"] == "enable" and standing.phase == "withdrawn" and standing.from_step is not None:
+        return f"off: the one from step {standing.from_step:,} was rolled back; {advice}"
+    return advice
+
+
+def _on(standing: Standing) -> str:
+    since = f"step {standing.from_step:,}" if standing.from_step is not None else "an unknown step"
+    if not standing.applied:
+        return f"switched on from {since} ({method(standing.config)}), not acknowledged by the trainer yet"
+    return f"on since {since} ({method(standing.config)})"
+
+
+def _outcome(document: Mapping[str, Any], standing: Standing) -> str:
+    """What came of it, as of the step where that was judged, and what is left to do."""
+    effect = standing.effect
+    if effect is None:
+        return "its effect has not been evaluated yet"
+    after = f"after {effect['after']['steps']} steps, as of step {standing.judged_at:,}, K3"
+    worse = "".join(f"; {name.replace('_', ' ')} got worse" for name in effect.get("worse") or ())
+    if effect["judgement"] == "still_growing":
+        doubling = number(effect["after"]["doubling_steps"])
+        return f"{after} still doubled every {doubling} steps{worse}: {_left_to_do(document)}"
+    stayed = "no longer grew" if effect["judgement"] == "halted" else "grew neither before nor since"
+    return f"{after} {stayed}{worse}"
+
+
+def _left_to_do(document: Mapping[str, Any]) -> str:
+    """Against growth that a correction did not stop; first the remedy of tokens that come from old weights."""
+    stale = any(each["cause"] == "staleness" and alarms(each) for each in document["findings"])
+    return f"{_BOUND}, {AGAINST_GROWTH}" if stale else AGAINST_GROWTH
+
+
+def method(config: Mapping[str, Any] | None) -> str:
+    """A correction's name in the field.
+
+    >>> method({"is_level": "token", "is_mode": "mask"}), method({"is_level": None, "rs_level": "sequence"})
+    ('MIS', 'rejection sampling')
+    """
+    if config is None:
+        return "unknown correction"
+    if config.get("is_level") is None:
+        return "rejection sampling" if config.get("rs_level") is not None else "masks only"
+    return {"mask": "MIS", "truncate": "TIS"}.get(str(config.get("is_mode")), "clipped importance weights")
+
+
+def remedy(finding: Mapping[str, Any], standing: Standing = OFF) -> str:
+    """What to do about a finding; where a correction is on, without the advice to switch one on."""
+    cause = BY_NAME.get(finding["cause"])
+    fix: str = finding["fix"]
+    return cause.fix_corrected if standing.on and cause is not None and cause.fix_corrected else fix

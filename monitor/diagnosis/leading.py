@@ -1,0 +1,75 @@
+"""Which finding people read first: the one that verdict, layer and advice are about, or the cause that explains it. Pure.
+
+Works on `Diagnosis.document`, also of earlier versions, whose findings have no share, urgency or veto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.result import LAYERS
+from logprobe.monitor.diagnosis.shares import GROWTH
+from logprobe.monitor.diagnosis.urgency import STANDARDS
+
+Found = Mapping[str, Any]  # a finding's document
+
+
+def foremost(document: Mapping[str, Any]) -> Found | None:
+    """The finding that verdict, layer, onset and advice are about; None: none alarms or forbids a correction.
+
+    What forbids a correction comes first, semantic before inference path; then, where a correction is advised, the objective's; then
+    the most credible.
+    """
+    if document["verdict"] == "healthy":
+        return None
+    forbidding = [each for each in document["findings"] if each["confidence"] >= CREDIBLE and _forbids(each)]
+    if forbidding:
+        worst: Found = min(forbidding, key=lambda each: LAYERS.index(each["layer"]))
+        return worst
+    alarming = [each for each in document["findings"] if alarms(each)]
+    advised = document["correction"]["advice"] == "enable"
+    first: Found | None = next(iter(alarming), None)
+    return next((each for each in alarming if advised and each["layer"] == "objective"), first)
+
+
+def leading(document: Mapping[str, Any]) -> Found | None:
+    """The finding whose name and remedy people read first: `foremost`, or the cause of the growth that it describes.
+
+    Growth that explains next to nothing of the gap by itself says how the gap behaves, not why. The finding of the same layer that
+    explains most of the gap leads then.
+    """
+    first = foremost(document)
+    if first is None or first["cause"] not in GROWTH or (share_of(first) or 0.0) >= STANDARDS.material:
+        return first
+    causes = [
+        each
+        for each in document["findings"]
+        if alarms(each) and each["layer"] == first["layer"] and each["cause"] not in GROWTH
+    ]
+    most = max(causes, key=lambda each: share_of(each) or 0.0, default=first)
+    return most if (share_of(most) or 0.0) >= STANDARDS.material else first
+
+
+def in_reading_order(document: Mapping[str, Any]) -> list[Found]:
+    """All findings, the leading one first, the others in the order of the document."""
+    first = leading(document)
+    return sorted(document["findings"], key=lambda each: each is not first)
+
+
+def alarms(finding: Found) -> bool:
+    """Whether a finding is credible, and neither as expected of the set-up nor accepted."""
+    urgent = finding.get("urgency", "act") != "informational" and finding.get("accepted") is None
+    return bool(urgent and finding["confidence"] >= CREDIBLE)
+
+
+def share_of(finding: Found) -> float | None:
+    """The share of today's gap that it explains; None: not known."""
+    share: float | None = (finding.get("share") or {}).get("now")
+    return share
+
+
+def _forbids(finding: Found) -> bool:
+    """Whether it forbids a correction; a diagnosis of an earlier version did not say, and went by layers."""
+    return bool(finding.get("vetoes", finding["layer"] in LAYERS[:2]))

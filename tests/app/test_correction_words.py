@@ -1,0 +1,83 @@
+"""What is said of a correction: case by case, of its state, its effect and the diagnosis."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logprobe.alerts.controller.effect import ADVICE
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.text.correction import advised, remedy
+
+MIS = {"is_level": "token", "is_mode": "mask"}
+LAG = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "fix": "Bound the lag, and correct."}
+NORMAL_LAG = {**LAG, "urgency": "informational"}
+
+
+def effect(judgement: str, doubling: float | None = None, worse: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"judgement": judgement, "after": {"steps": 50, "doubling_steps": doubling}, "worse": worse}
+
+
+def on(found: dict[str, Any] | None = None, phase: str = "applied", **parts: Any) -> Standing:
+    return Standing(phase, 531, MIS, effect=found, judged_at=581, **parts)
+
+
+AFTER = "on since step 531 (MIS); after 50 steps, as of step 581, K3"
+CASES: list[tuple[str, list[dict[str, Any]], Standing, str]] = [
+    ("enable", [], Standing(), "{advice}: because"),
+    ("enable", [], Standing("suggested"), "{advice}: because"),
+    ("not_needed", [], Standing(), ""),
+    ("do_not_enable", [], Standing(), "{advice}: because"),
+    ("enable", [], on(phase="issued"), "switched on from step 531 (MIS), not acknowledged by the trainer yet"),
+    ("enable", [], on(), "on since step 531 (MIS); its effect has not been evaluated yet"),
+    ("enable", [], on(effect("still_growing", 22.0)), f"{AFTER} still doubled every 22 steps: {ADVICE}"),
+    ("enable", [LAG], on(effect("still_growing", 22.0)), f"{AFTER} still doubled every 22 steps: bound the weight lag, {ADVICE}"),
+    ("enable", [NORMAL_LAG], on(effect("still_growing", 22.0)), f"{AFTER} still doubled every 22 steps: {ADVICE}"),
+    ("enable", [], on(effect("halted", worse=("grad_norm",))), f"{AFTER} no longer grew; grad norm got worse"),
+    ("not_needed", [], on(effect("steady")), f"{AFTER} grew neither before nor since"),
+    ("do_not_enable", [], on(effect("halted")), "on since step 531 (MIS), but switch it off: because"),
+    ("enable", [], on(stopped=True), "{advice}: because; the kill switch is set, so none applies until it is released"),
+    ("enable", [], on(phase="withdrawn"), "off: the one from step 531 was rolled back; {advice}: because"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("advice", "findings", "standing", "words"), CASES)
+def test_advice_knows_the_state_of_the_correction(
+    advice: str, findings: list[dict[str, Any]], standing: Standing, words: str
+) -> None:
+    document = {"verdict": "critical", "findings": findings, "correction": {"advice": advice, "why": "because"}}
+    shown = {"enable": "enable one", "do_not_enable": "do not enable one"}.get(advice, "")
+    assert advised(document, standing) == words.format(advice=shown)
+
+
+def test_a_remedy_does_not_ask_for_the_correction_that_is_on() -> None:
+    assert remedy(LAG) == "Bound the lag, and correct."
+    assert remedy(LAG, on()) == (
+        "Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps)."
+    )
+    other = {"cause": "raw_logprobs", "fix": "Set the mode."}
+    assert remedy(other, on()) == "Set the mode."
+
+
+class Recorded:
+    """What the controller wrote of a run."""
+
+    def __init__(self, control: dict[str, Any], *judged: tuple[int, str]) -> None:
+        actions = [
+            {"name": "effect", "step": step, "details": json.dumps({"judgement": word})} for step, word in judged
+        ]
+        self.rows = {"controller_read": [{"control": json.dumps(control)}], "controller_actions": actions}
+
+    def read(self, name: str, /, **_asked: Any) -> pa.Table:
+        return pa.Table.from_pylist(self.rows[name])
+
+
+@pytest.mark.parametrize(("first", "seen"), [(100, "halted"), (300, "halted"), (500, None)])
+def test_an_effect_belongs_to_the_correction_that_is_on(first: int, seen: str | None) -> None:
+    control = {"phase": "applied", "from_step": first, "config": MIS, "stopped": False}
+    standing = Standing.read(Recorded(control, (200, "still_growing"), (400, "halted")), "r")
+    assert (standing.effect or {}).get("judgement") == seen
+    assert (standing.on, standing.applied, standing.judged_at is None) == (True, True, seen is None)
