@@ -12,7 +12,7 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.text.correction import advised, remedy
-from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, headline, qualities, sure
+from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.acceptance import MARGIN
@@ -22,16 +22,6 @@ from logprobe.monitor.diagnosis.leading import alarms
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
-_EVIDENCE: Final = {
-    "z": "difference, in standard errors",
-    "k3_kl": "KL (k3)",
-    "or": "fits almost as well",
-    "effect": "size of the effect (0 to 1)",
-    "engine_on_grid_share": "engine logits on the bfloat16 grid",
-    "trainer_on_grid_share": "trainer logits on the bfloat16 grid",
-    "engine_spread": "engine's spread of a repeated token",
-    "trainer_spread": "trainer's spread of a repeated token",
-}
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 
 
@@ -115,7 +105,7 @@ def _finding(finding: Mapping[str, Any], standing: Standing, offer: Sequence[Blo
         should = expected(name)
         if should is not None:
             held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
-            yield row([_named(name), _value(value), should.words, held, ""])
+            yield row([evidence_name(name), _value(value), should.words, held, ""])
 
 
 def _tone(finding: Mapping[str, Any]) -> str:
@@ -182,15 +172,10 @@ def _acceptance(
     return row(cells, tone="warning" if back else "", actions=[withdraw])
 
 
-def _named(evidence: str) -> str:
-    """A piece of evidence in words."""
-    return _EVIDENCE.get(evidence, evidence.replace("_", " "))
-
-
 def _stated(evidence: str, value: object) -> str:
     """A piece of evidence with its value, of a list."""
     between = ": " if isinstance(value, str) else " "
-    return f"{_named(evidence)}{between}{_value(value).replace('_', ' ') if evidence == 'or' else _value(value)}"
+    return f"{evidence_name(evidence)}{between}{_value(value).replace('_', ' ') if evidence == 'or' else _value(value)}"
 
 
 def _value(value: object) -> str:
