@@ -45,6 +45,7 @@ help:
 	@echo "make test-frameworks   trains with TRL, ms-swift, verl and PipelineRL and compares every number they log"
 	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of docs/recording.md"
 	@echo "make test-s3           raw tokens in a real S3 server: the same digits, and everything killed"
+	@echo "make test-objects      the same on emulators of Azure's and Google's object stores"
 	@echo "make test-agents       multi-turn agents against a real vllm serve, with a weight update in flight"
 	@echo "make test-proof        faults planted on real engines, found by logprobe score and bisect; writes the tables of docs/proof.md"
 	@echo "make dev     the development environment only"
@@ -311,10 +312,19 @@ bench-trl bench-ms_swift: bench-%: .venv-%/.logprobe-ready
 test-probe: dev
 	@$(BIN)/python -m pytest tests/e2e/probe_cases.py $(ARGS)
 
-# Raw tokens in a real S3 server: the same digits as on the disk; server, service and connection killed.
-.PHONY: test-s3
+# Raw tokens in a real S3 server: the same digits as on the disk; server, service and connection killed. The same on emulators of Azure
+# (npm) and Google.
+.PHONY: test-s3 test-objects
 test-s3: dev
-	@$(BIN)/python -m pytest tests/monitor/objects tests/objects/s3_cases.py --timeout=900 $(ARGS)
+	@$(BIN)/python -m pytest tests/monitor/objects tests/objects/store_cases.py --timeout=900 $(ARGS)
+
+AZURITE := tests/objects/node_modules/.ready
+$(AZURITE): tests/objects/package.json | node
+	@cd $(dir $(<)) && npm install --no-save --no-audit --no-fund --loglevel=error
+	@touch $@
+
+test-objects: dev $(AZURITE)
+	@OBJECT_STORES=azure,google $(BIN)/python -m pytest tests/monitor/objects tests/objects/store_cases.py --timeout=900 $(ARGS)
 
 # Multi-turn agents through the OpenAI client against a real `vllm serve`, with a weight update in flight.
 .PHONY: test-agents

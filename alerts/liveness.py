@@ -93,9 +93,8 @@ def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late:
     failed = next((writer for writer in writers if writer.failed and not _resumed(writer, writers, late)), None)
     if failed is not None:
         return Liveness(State.FAILED, f"{failed.failed}; last record {_ago(now, last_record)}")
-    return Liveness(
-        State.ENDED, f"all {_count(len(writers), 'collector')} closed; last record {_ago(now, last_record)}"
-    )
+    who = "its collector" if len(writers) == 1 else f"all {len(writers)} collectors"
+    return Liveness(State.ENDED, f"{who} closed; last record {_ago(now, last_record)}")
 
 
 def _limits(median_step_seconds: float | None) -> tuple[timedelta, timedelta]:

@@ -50,7 +50,7 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
         *finished, live = runs
         start = first_live_step(live)
         say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {place.path}")
-        replay = Replay(live, place.path)
+        replay = Replay(live, place.path, say)
         began = replay.lay_down(start, datetime.now(UTC))
         for recorded in reversed(finished):  # one after the other, as they were recorded
             began = Replay(recorded, place.path).lay_down(len(recorded.steps), began)

@@ -80,10 +80,11 @@ _LOOK_SECONDS: Final = 0.2
 class Replay:
     """One recorded run on its way into the spool of `home`, under the name it was recorded with."""
 
-    def __init__(self, recorded: RecordedRun, home: Path) -> None:
-        """Records nothing before `play`."""
+    def __init__(self, recorded: RecordedRun, home: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+        """Records nothing before `play`. `tell`: is handed a line whenever the replay stands still, and why."""
         self._recorded = recorded
         self._home = home
+        self._tell = tell
         self._recorders: dict[tuple[str, int | None], Recorder] = {}
         self._documents: dict[str, Any] = {}  # configuration documents by recorded fingerprint
         self._fingerprints: dict[str, str] = {}  # recorded → recorded again
@@ -147,6 +148,9 @@ class Replay:
         self._corrected = steps["correction"].null_count < len(steps)
         begun = time.monotonic()
         if self._corrected:
+            self._tell(
+                f"step {frame.step}: waiting for the service to switch the correction on, at most {_DIRECTIVE_SECONDS:g} s"
+            )
             with CorrectionSwitch(self._home, self._recorded.run, poll_seconds=_LOOK_SECONDS) as switch:
                 while not switch.version and time.monotonic() < begun + _DIRECTIVE_SECONDS:
                     if stop.wait(_LOOK_SECONDS):

@@ -20,7 +20,7 @@ from logprobe.alerts.controller.standing import Standing
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advised, remedy
-from logprobe.app.text.diagnosis import ADVICE, LAYERS, extent, qualities, sure
+from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import in_reading_order
@@ -100,5 +100,6 @@ def _finding(number: int, finding: Mapping[str, Any], standing: Standing) -> Ite
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
-    for number, (name, value) in enumerate(finding["evidence"].items()):
-        yield ("" if number else finding["cause"], name.replace("_", " "), value)
+    known = {name: value for name, value in finding["evidence"].items() if value is not None}
+    for number, (name, value) in enumerate(known.items()):
+        yield ("" if number else finding["cause"], evidence_name(name), value)

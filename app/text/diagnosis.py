@@ -13,12 +13,22 @@ from logprobe.monitor.diagnosis.result import Growth
 LAYERS: Final = {
     "semantic": "semantic: the engine's log-probs do not mean what the trainer expects",
     "inference_path": "inference path: the engine computes a different function from the trainer",
-    "objective": "objective: the policies themselves differ",
+    "objective": "objective: sampling policy and trained policy have drifted apart",
     "none": "none",
     "unknown": "unknown: the measurements do not show it",
 }
-ADVICE: Final = {"enable": "enable one", "do_not_enable": "do not enable one", "not_needed": "not needed"}
+ADVICE: Final = {"enable": "switch one on", "do_not_enable": "do not switch one on", "not_needed": "not needed"}
 _SURE: Final = ((0.9, "certain"), (0.7, "very likely"), (0.5, "likely"), (0.0, "possible"))
+_EVIDENCE: Final = {
+    "z": "difference, in standard errors",
+    "k3_kl": "KL (k3)",
+    "or": "fits almost as well",
+    "effect": "size of the effect (0 to 1)",
+    "engine_on_grid_share": "engine logits on the bfloat16 grid",
+    "trainer_on_grid_share": "trainer logits on the bfloat16 grid",
+    "engine_spread": "engine's spread of a repeated token",
+    "trainer_spread": "trainer's spread of a repeated token",
+}
 _LEAST: Final = 0.005  # of a share that is written as a whole per cent
 _WRONG: Final = ("growing", "critical")
 HEAD: Final = ("knob", "setting", "K3", "removed", "95 %", "speed", "verdict")  # of a table of an experiment's arms
@@ -31,6 +41,15 @@ def sure(confidence: float) -> str:
     ('certain', 'likely', 'possible')
     """
     return next(word for least, word in _SURE if confidence >= least)
+
+
+def evidence_name(evidence: str) -> str:
+    """A piece of evidence in words.
+
+    >>> evidence_name("k3_kl"), evidence_name("mean_lag")
+    ('KL (k3)', 'mean lag')
+    """
+    return _EVIDENCE.get(evidence, evidence.replace("_", " "))
 
 
 def extent(document: Mapping[str, Any], growth: Growth) -> str:
@@ -76,7 +95,7 @@ def qualities(finding: Mapping[str, Any]) -> list[str]:
     if finding.get("accepted") is not None:
         said.append(f"accepted: {finding['accepted']['because']}")
     elif finding.get("urgency") == "informational":
-        said.append("as expected")
+        said.append("normal for this set-up")
     if finding.get("vetoes"):
         said.append("vetoes a correction")
     return [words for words in said if words]

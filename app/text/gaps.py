@@ -187,14 +187,14 @@ def sent(row: Mapping[str, Any]) -> str | None:
     if not row["collectors"]:
         return None
     by = "1 collector" if row["collectors"] == 1 else f"{row['collectors']:,} collectors"
-    said = f"{row['sent']:,} sequences with both sides, as reported by {by}"
+    said = f"{row['sent']:,} sequence records of engine and trainer together, as reported by {by}"
     faults = [
         f"{row['missing']:,} of them are not stored: quarantined, lost, or still in the spool"
         if row["missing"]
         else "",
         f"{row['surplus']:,} more than that are stored" if row["surplus"] else "",
     ]
-    return f"{said}; {' and '.join(filter(None, faults)) or 'each of them stored once'}"
+    return f"{said}; {' and '.join(filter(None, faults)) or 'all stored, each once'}"
 
 
 def _blank(row: Mapping[str, Any]) -> bool:

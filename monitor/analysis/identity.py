@@ -63,7 +63,9 @@ def judge(steps: Sequence[StepFacts]) -> Identity:
     if newest.differs:
         since = _stretch(steps, "differs")[-1].step
         return Identity(
-            "different", f"{newest.n - newest.zero} of {newest.n} tokens differ in step {newest.step}", since
+            "different",
+            f"{newest.n - newest.zero} of {newest.n} tokens differ in step {newest.step}; normal unless both sides were set up to be identical",
+            since,
         )
     if newest.identical:
         return _same(_stretch(steps, "identical"))

@@ -169,7 +169,11 @@ def _reason(band: Band, found: Level | None, trajectory: Trajectory, width: floa
     left = _departure(trajectory, width, axis)
     if not found.factor:
         return f"{_figure(found.difference, '+')} [{_figure(found.low, '+')}, {_figure(found.high, '+')}]{left}"
-    floor = f", what is below {band.floor:g} counted as that" if min(found.value, found.reference) < band.floor else ""
+    floor = (
+        f" (values below {_plain(band.floor)} count as {_plain(band.floor)})"
+        if min(found.value, found.reference) < band.floor
+        else ""
+    )
     times, low, high = (_figure(value + 1) for value in (found.difference, found.low, found.high))
     return f"{times} [{low}, {high}] times the baseline{floor}{left}"
 
@@ -185,6 +189,11 @@ def _departure(trajectory: Trajectory, width: float, axis: Axis) -> str:
 def _figure(value: float, sign: str = "") -> str:
     """Three digits, and no exponent where people would count zeros without it."""
     return f"{value:{sign},.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:{sign}.3g}"
+
+
+def _plain(value: float) -> str:
+    """A round number as people write it: 1e-5, not 1e-05."""
+    return f"{value:g}".replace("e-0", "e-")
 
 
 def _final(trend: Trend, common: AbstractSet[int]) -> float | None:

@@ -178,7 +178,7 @@ def _correction(findings: Sequence[Finding], layer: str, verdict: Verdict) -> Co
         return Correction("do_not_enable", f"fix {first.cause} first: a correction would hide it. {first.fix}")
     if any(finding.layer == "objective" and finding.urgency == "act" for finding in _deciding(findings)):
         return Correction(
-            "enable", "engine and trainer compute the same and the policies differ: what importance sampling corrects"
+            "enable", "engine and trainer agree and the policies differ, which importance sampling corrects"
         )
     if layer == "unknown":
         return Correction(

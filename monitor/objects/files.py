@@ -29,7 +29,7 @@ class ObjectFile:
     def __init__(self, store: ObjectStore, url: str) -> None:
         """Raises `ObjectStoreError`."""
         self._store, self._url = store, url
-        self.size = store.opened(url).size()
+        self.size = store.size(url)
         self._place = threading.local()
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -76,7 +76,7 @@ class ObjectFiles(AbstractFileSystem):  # type: ignore[misc]
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Size and type of an object."""
-        size = self._store().opened(self._strip_protocol(path)).size()
+        size = self._store().size(self._strip_protocol(path))
         return {"name": path, "size": size, "type": "file", "mtime": _UNCHANGED}
 
     def modified(self, path: str) -> datetime:  # noqa: ARG002

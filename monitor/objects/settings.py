@@ -1,7 +1,7 @@
 """``storage.yaml`` of a home: where raw tokens go when they are too many for its disk.
 
 raw: s3://bucket/prefix            # or gs://, abfs://container@account.dfs.core.windows.net/, file:///mnt/share
-endpoint: https://minio.example.org:9000   # of a store that speaks S3; without it, Amazon's
+endpoint: https://minio.example.org:9000   # of a store that speaks the same; without it, Amazon's, Google's, Azure's
 region: eu-central-1
 after: 3600                        # seconds that a file stays on the disk
 

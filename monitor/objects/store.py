@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,16 +24,24 @@ _CONNECT_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 3
 _CHUNK: Final = 8 << 20
 _OPEN_FILES: Final = 256
+_RETRY_SECONDS: Final = 5.0
+AZURE: Final = ("abfs", "abfss")
+KEY_VARIABLE: Final = "AZURE_STORAGE_KEY"  # as Azure's own command line has it
+_SERVICES: Final = ("blob", "dfs")
+_OWN_FOLDERS: Final = 2  # of <prefix>/<run>/<kind>/<file>
 _DETAIL: Final = 160  # characters of what a library says
 # Amazon's SDK adds checksums to uploads in a form that many stores which speak S3 refuse.
 _CHECKSUMS: Final = "AWS_REQUEST_CHECKSUM_CALCULATION"
 _CAUSES: Final = (
-    (r"NO_?SUCH_?BUCKET", "has no such bucket"),
+    (r"NO_?SUCH_?BUCKET|CONTAINER_?NOT_?FOUND", "has no such bucket"),
     (
-        r"ACCESS_?DENIED|INVALID_?ACCESS|SIGNATURE|EXPIRED|HTTP status 40[013]\b|credentials|Unauthenticated|Permission ?denied",
+        r"ACCESS_?DENIED|INVALID_?ACCESS|SIGNATURE|EXPIRED|HTTP status 40[013]\b|credentials|AUTHORIZATION_?FAILURE|AUTHENTICATION_?FAILED|OAuth2 access token|Unauthenticated|Permission ?denied",
         "refuses the credentials of this environment",
     ),
-    (r"NETWORK_CONNECTION|curlCode|Connection|timed? ?out|UNAVAILABLE|Could not connect|SLOW_DOWN", "does not answer"),
+    (
+        r"NETWORK_CONNECTION|curlCode|CURLE code|network socket|from the peer|operation on closed file|Connection|timed? ?out|UNAVAILABLE|Could not connect|SLOW_DOWN",
+        "does not answer",
+    ),
 )
 
 
@@ -49,20 +57,30 @@ class ObjectStore:
     def opened(self, url: str) -> pa.NativeFile:
         """The object, to be read by `read_at` only. Raises `ObjectStoreError`."""
         with _explained(url):
-            return self._opened(url)
+            return self._opened(url)[0]
+
+    def size(self, url: str) -> int:
+        """Bytes of an object. Raises `ObjectStoreError`."""
+        with _explained(url):
+            return self._opened(url)[1]
 
     def read(self, url: str, begin: int, length: int) -> bytes:
         """A part of an object. Raises `ObjectStoreError`."""
         with _explained(url):
-            return bytes(self._opened(url).read_at(length, begin))
+            try:
+                return bytes(self._opened(url)[0].read_at(length, begin))
+            except (OSError, ValueError, pa.ArrowException):
+                self._opened.cache_clear()  # a file at Google that could not be read once counts as closed
+                raise
 
     def put(self, path: Path, url: str) -> None:
         """Copies a Parquet file to an object, and reads size and footer back. Raises `ObjectStoreError`."""
-        with _explained(url):
+        nowhere = f"{store_of(url)} has no such bucket"
+        with _explained(url), path.open("rb") as source, _explained(url, missing=nowhere):
             files, key = _file_system(url, self.settings.endpoint, self.settings.region)
             if isinstance(files, fs.LocalFileSystem):
                 Path(key).parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as source, files.open_output_stream(key) as target:
+            with files.open_output_stream(key) as target:
                 while chunk := source.read(_CHUNK):
                     target.write(chunk)
             if isinstance(files, fs.LocalFileSystem):
@@ -75,18 +93,29 @@ class ObjectStore:
             files, key = _file_system(url, self.settings.endpoint, self.settings.region)
             if isinstance(files, fs.S3FileSystem):
                 amazon.remove(key, self.settings.endpoint, self.settings.region)
-            elif files.get_file_info(key).type != fs.FileType.NotFound:
+                return
+            if files.get_file_info(key).type != fs.FileType.NotFound:
                 files.delete_file(key)
+            if urlsplit(url).scheme in AZURE:
+                _remove_empty(files, key)
 
-    def _open(self, url: str) -> pa.NativeFile:
+    def _open(self, url: str) -> tuple[pa.NativeFile, int]:
+        """The object and its size."""
         files, key = _file_system(url, self.settings.endpoint, self.settings.region)
-        return files.open_input_file(key)
+        file = files.open_input_file(key)
+        return file, _size(files, key, file)
 
     def _compare(self, path: Path, files: fs.FileSystem, key: str, url: str) -> None:
         with files.open_input_file(key) as stored:
-            same = stored.size() == path.stat().st_size and pq.read_metadata(stored).equals(pq.read_metadata(path))
+            size = _size(files, key, stored)
+            same = size == path.stat().st_size and pq.read_metadata(stored).equals(pq.read_metadata(path))
         if not same:
             raise ObjectStoreError(f"{url} differs from what was sent; it is sent again")
+
+
+def _size(files: fs.FileSystem, key: str, file: pa.NativeFile) -> int:
+    # A file at Google asks for its size there, and all threads of this process would wait with it.
+    return int(files.get_file_info(key).size if isinstance(files, fs.GcsFileSystem) else file.size())
 
 
 @lru_cache(maxsize=16)
@@ -102,8 +131,47 @@ def _connected(scheme: str, authority: str, endpoint: str | None, region: str | 
         )
     if scheme == "file":
         return fs.LocalFileSystem()
-    found, _ = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+    return _azure(scheme, authority, endpoint) if scheme in AZURE else _google(authority, endpoint)
+
+
+def _google(authority: str, endpoint: str | None) -> fs.FileSystem:
+    options = {"retry_limit_seconds": f"{_RETRY_SECONDS:g}"}  # without it, 15 minutes
+    if endpoint is not None:
+        parts = urlsplit(endpoint)
+        options |= {"scheme": parts.scheme, "endpoint_override": parts.netloc}
+    found, _ = fs.FileSystem.from_uri(f"gs://{authority}/?{urlencode(options)}")
     return found
+
+
+def _azure(scheme: str, authority: str, endpoint: str | None) -> fs.FileSystem:
+    key = os.environ.get(KEY_VARIABLE)
+    if endpoint is None and key is None:
+        found, _ = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+        return found
+    account, _, domain = authority.rpartition("@")[2].partition(".")
+    if endpoint is None:
+        where = {f"{kind}_storage_authority": f".{kind}.{domain.partition('.')[2]}" for kind in _SERVICES}
+        return fs.AzureFileSystem(account, account_key=key, **where)
+    parts = urlsplit(endpoint)
+    if key is None and parts.scheme == "http":  # Arrow would end this process
+        raise ObjectStoreError(f"{scheme}://{authority} needs a key where there is no TLS; set {KEY_VARIABLE}")
+    where = {f"{kind}_storage_authority": parts.netloc for kind in _SERVICES}
+    where |= {f"{kind}_storage_scheme": parts.scheme for kind in _SERVICES}
+    return fs.AzureFileSystem(account, account_key=key, **where)
+
+
+def _remove_empty(files: fs.FileSystem, key: str) -> None:
+    """Removes the folders of an object, of its kind and of its run, when it was the last in them.
+
+    Arrow leaves an empty object with the name of the folder behind. Whoever calls is the only one that writes to them.
+    """
+    for folder in list(PurePosixPath(key).parents)[:_OWN_FOLDERS]:
+        place = str(folder)
+        if files.get_file_info(place).type != fs.FileType.Directory:
+            continue
+        if files.get_file_info(fs.FileSelector(place)):
+            return
+        files.delete_dir(place)
 
 
 def _file_system(url: str, endpoint: str | None, region: str | None) -> tuple[fs.FileSystem, str]:
@@ -112,19 +180,19 @@ def _file_system(url: str, endpoint: str | None, region: str | None) -> tuple[fs
     files = _connected(parts.scheme, parts.netloc, endpoint, region)
     if parts.scheme == "file":
         return files, parts.path  # as it is: a run's name is quoted in it
-    container = parts.username or parts.netloc  # abfs://container@account/…
-    return files, f"{container}{parts.path}"
+    first, _, last = parts.netloc.rpartition("@")  # abfs://container@account/…, gs://anonymous@bucket/…
+    return files, f"{first if first and parts.scheme in AZURE else last}{parts.path}"
 
 
 @contextmanager
-def _explained(url: str) -> Iterator[None]:
+def _explained(url: str, missing: str | None = None) -> Iterator[None]:
     try:
         yield
     except ObjectStoreError:
         raise
     except FileNotFoundError as error:
-        raise ObjectStoreError(f"{url}: no such object, or no such bucket") from error
-    except (OSError, pa.ArrowException, amazon.RefusedError) as error:
+        raise ObjectStoreError(missing or f"{url}: no such object, or no such bucket") from error
+    except (OSError, ValueError, pa.ArrowException, amazon.RefusedError) as error:
         raise ObjectStoreError(f"{store_of(url)} {_cause(str(error))}") from error
 
 

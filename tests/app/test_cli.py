@@ -375,7 +375,7 @@ def test_status_without_a_service(ingested) -> None:
     assert document["service"] == {"running": False, "backlog": None, "jobs": {}}
     assert [collector["closed"] for collector in document["collectors"]] == [True]
     text = logprobe("status", "toy-run", "--home", ingested).stdout
-    assert "state        ended: all 1 collector closed" in text
+    assert "state        ended: its collector closed" in text
     assert "no service is running" in text
 
 

@@ -49,7 +49,7 @@ def test_advice_knows_the_state_of_the_correction(
     advice: str, findings: list[dict[str, Any]], standing: Standing, words: str
 ) -> None:
     document = {"verdict": "critical", "findings": findings, "correction": {"advice": advice, "why": "because"}}
-    shown = {"enable": "enable one", "do_not_enable": "do not enable one"}.get(advice, "")
+    shown = {"enable": "switch one on", "do_not_enable": "do not switch one on"}.get(advice, "")
     assert advised(document, standing) == words.format(advice=shown)
 
 

@@ -33,7 +33,7 @@ def test_verdict_first_then_the_page_that_explains_it(seen: Watched, address: st
     banner = page.locator(".lp-verdict")
     expect(banner).to_contain_text("Critical", timeout=SLOW)
     expect(banner).to_contain_text("× its baseline of")
-    expect(banner).to_contain_text("objective: the policies themselves differ")
+    expect(banner).to_contain_text("objective: sampling policy and trained policy have drifted apart")
     expect(banner).to_contain_text("late growth")
     page.wait_for_selector(".lp-plot .trace", state="attached")
     top = page.evaluate(
@@ -153,7 +153,7 @@ def test_the_kill_switch_is_asked_for_twice_and_audited(seen: Watched, address: 
     expect(report).to_contain_text("phase", timeout=SLOW)
     page.get_by_role("button", name="Preview").click()
     page.locator(".lp-sure").click()
-    expect(report).to_contain_text("masked tokens", timeout=SLOW)
+    expect(report).to_contain_text("tokens masked", timeout=SLOW)
     page.get_by_role("button", name="Kill switch").click()
     expect(page.locator(".lp-form")).to_contain_text("No correction from the next step on")
     page.locator("input[name=by]").fill("Ada")

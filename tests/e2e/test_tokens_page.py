@@ -83,7 +83,7 @@ def test_from_a_step_to_a_broken_token_and_what_the_correction_did(
     token = told(page)
     assert token["state"].startswith("broken: the rollout log-prob is exactly 0")
     assert (token["rollout r"], token["trainer t"], token["ρ"]) == ("0", "−2.0596", "–")
-    assert token["applied in this step"] == token["MIS (preset mis)"] == "dropped: broken log-prob"
+    assert token["applied in this step"] == token["MIS (preset mis: 0.5 to 2)"] == "dropped: broken log-prob"
     expect(page.locator(".lp-tk-worst")).to_contain_text("Worst tokens, broken ones first")
     expect(page.locator(".lp-tk-facts")).to_contain_text("left out of every value1 broken")
     seen.shot(artifacts, "tokens", whole=True)

@@ -151,7 +151,7 @@ def training_segments(home: Path) -> list[SegmentPath]:
 def test_what_is_stored_is_compared_with_what_the_collectors_sent(home: Path, capsys: pytest.CaptureFixture[str]):
     record(home)
     assert sent_line(home, capsys).endswith(
-        "12 sequences with both sides, as reported by 1 collector; each of them stored once"
+        "12 sequence records of engine and trainer together, as reported by 1 collector; all stored, each once"
     )
 
 
@@ -159,8 +159,8 @@ def test_sampled_sequences_and_the_engines_count_among_those_sent(home: Path, ca
     with Recorder(home, "toy", raw_fraction=0.5, worst_sequences=0) as recorder:
         assert recorder.training(**call(1))
         assert recorder.rollout(sample_ids=["x", "y"], token_ids=[[1], [2]], logprobs=[[-1.0], [-2.0]])
-    assert sent_line(home, capsys).startswith("42 sequences with both sides")
-    assert sent_line(home, capsys).endswith("each of them stored once")
+    assert sent_line(home, capsys).startswith("42 sequence records")
+    assert sent_line(home, capsys).endswith("all stored, each once")
 
 
 def test_what_is_stored_more_often_than_it_was_sent_is_said(home: Path, capsys: pytest.CaptureFixture[str]):

@@ -99,7 +99,7 @@ def lines(found: Mapping[str, Document]) -> Iterator[str]:
 def short(found: Mapping[str, Document]) -> Iterator[str]:
     """What README shows: a line per setting, in the words of what to do."""
     document = found[INITIAL]["bisect"]
-    yield "| what to change | part of the gap, K3 | removes |"
+    yield "| what to change | part of the gap, K3 | removes of that part |"
     yield "|---|---|---|"
     for part, k3 in _parts(document):
         for arm in _arms(document, part):

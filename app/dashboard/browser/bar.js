@@ -81,6 +81,7 @@ function draw(root, view) {
   const { data } = view;
   const selected = data.runs.find((run) => run.name === data.selected);
   const focused = root.contains(document.activeElement) && document.activeElement.className;
+  const left = root.querySelector(".lp-tabs")?.scrollLeft;
   root.replaceChildren(
     node("header", { class: "lp lp-bar" },
       node("span", { class: "lp-brand", role: "heading", "aria-level": "1", text: "logprobe" }),
@@ -92,7 +93,22 @@ function draw(root, view) {
     introduction(opened(view), () => draw(root, view)) ?? "",
   );
   if (focused) root.querySelector(`button.${focused.split(" ")[0]}`)?.focus();
+  scrollTabs(root, view, left);
   ages(root, view);
+}
+
+// Brings the open page's tab into view where not all have room; from then on the strip stays as the reader scrolled it.
+function scrollTabs(root, view, left) {
+  const tabs = root.querySelector(".lp-tabs");
+  const open = tabs?.querySelector("[aria-current]");
+  if (!open) return;
+  if (view.tab === open.textContent && left !== undefined) {
+    tabs.scrollLeft = left;
+    return;
+  }
+  const [inner, outer] = [open.getBoundingClientRect(), tabs.getBoundingClientRect()];
+  tabs.scrollLeft = inner.left - outer.left - (outer.width - inner.width) / 2;
+  view.tab = open.textContent;
 }
 
 const tab = ({ path, href, title, open }, view) =>

@@ -121,7 +121,7 @@ const title = (words, hint) => node("h2", { class: "lp-title" }, words, hint ? n
 function metrics(place, { matrix, looks, single, table }, view) {
   const tables = table.runs.map((run) => numbers(run, table.head, matrix, view));
   fill(place,
-    title("Verdicts", "intervals account for autocorrelation; click a metric's name to show or hide its chart"),
+    title("Verdicts", "intervals account for autocorrelation; final: the last steps of each run; area: the summed difference over common steps; click a metric to show or hide its chart"),
     single ? tables[0] : overview(matrix, looks, view),
     ...(single ? [] : table.runs.map((run, at) => fold(view, run.run, `numbers and reasons of ${run.run}`, tables[at]))));
 }
@@ -130,7 +130,7 @@ function overview(matrix, looks, view) {
   return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table lp-cmp-matrix", "aria-label": "verdicts" },
     node("thead", {}, node("tr", {}, node("th", { scope: "col", text: "metric" }), ...looks.slice(1).map((look) => node("th", { scope: "col" }, sample(look), look.name)))),
     node("tbody", {}, ...matrix.map((line) => node("tr", {}, node("th", { scope: "row" }, toggle(line, view)),
-      ...line.cells.map((cell) => node("td", { class: `lp-is-${cell.tone}`, title: cell.reason }, ...word(cell)))))) ));
+      ...line.cells.map((cell, at) => node("td", { class: `lp-is-${cell.tone}`, "data-label": looks[at + 1]?.name, title: cell.reason }, ...word(cell)))))) ));
 }
 
 const word = ({ verdict, change }) => [node("span", { class: "lp-verdict-mark", "aria-hidden": "true", text: MARKS[verdict] }), node("b", { text: verdict }), change ? node("span", { class: "lp-hint", text: ` ${change}` }) : null];

@@ -147,7 +147,7 @@ function fill(view, form) {
   if (view.fields.contains(document.activeElement)) return;
   const comments = /(^|\s)#/.test(view.draft.text) && form;
   view.fields.replaceChildren(...(comments ? [node("p", { class: "lp-hint", text: "The form rewrites the text: comments in it are lost. Edit the text to keep them." })] : []), form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); number(view); })
-    : node("p", { class: "lp-hint", text: "This rule says more than a form has room for; its text is edited." }));
+    : node("p", { class: "lp-hint", text: "Too complex for the form: edit the YAML." }));
 }
 
 function number(view) {

@@ -14,6 +14,7 @@ from logprobe.app.dashboard.theme import Theme
 
 _MANY_UPDATES: Final = 12  # more than that, and full-height lines would be a barcode
 _MOST_LINES: Final = 100
+_MOST_TICKS: Final = 150  # more than that, and ticks would be a solid bar
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,11 @@ def event_color(kind: str, theme: Theme) -> str:
 
 
 def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:
-    """Short upright ticks as one line with gaps, thinned to what a screen can tell apart."""
+    """Short upright ticks as one line with gaps, thinned to what a screen can tell apart; where they touch, low ones: a thin line."""
     shown = sorted(set(steps))
     shown = shown[:: max(1, -(-len(shown) // (MAX_POINTS // 3)))]
-    return [x for step in shown for x in (float(step), float(step), None)], [0.15, 0.85, None] * len(shown)
+    low, high = (0.15, 0.85) if len(set(steps)) <= _MOST_TICKS else (0.42, 0.58)
+    return [x for step in shown for x in (float(step), float(step), None)], [low, high, None] * len(shown)
 
 
 def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:

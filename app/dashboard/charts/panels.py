@@ -118,6 +118,7 @@ def pairs_of(run: RunSeries) -> list[str]:
     return [pair for pair in PAIR_WORDS if pair in RATIO_PAIRS or run.measured(f"{pair}.coverage")]
 
 
+_RECORDED: Final = {"weights": "times of weight updates (weights.mark)"}
 COVERAGE: Final = tuple(f"{pair}.coverage" for pair in SIDES)
 
 
@@ -130,7 +131,7 @@ def why_missing(key: str) -> str:
     """What would have to be recorded for a metric that has no value, in a few words."""
     needs = metric(key).needs
     if needs:
-        return f"needs {', '.join(needs)}"
+        return f"needs {', '.join(_RECORDED.get(name, name) for name in needs)}"
     pair = key.partition(".")[0]
     return {
         "backend": "needs rollout and trainer log-probs of the same tokens",

@@ -12,7 +12,7 @@ from logprobe.app.dashboard.data.series import RunSeries
 
 HEADING: Final = 28  # pixels above each row
 STRIP: Final = 14  # height of the strip of marks on top
-LANE: Final = 10  # below it, for the words beside the onset
+LANE: Final = 16  # below it, for the words beside the onset
 
 
 @dataclass(frozen=True)

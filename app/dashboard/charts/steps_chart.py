@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.figures import WHOLE, Figure, steps_figure
@@ -157,11 +158,18 @@ def _joined(*notes: str) -> str:
 
 
 def _incomplete(view: RunView, panels: Sequence[Panel]) -> str:
-    """How often values rest on fewer tokens than they should; "" when they never do."""
-    run, how = view.series, "still loading" if view.awaited else "incomplete at"
+    """How often values rest on fewer tokens than they should; "" when they never do, or only where engine records are on their way."""
+    run = view.series
     drawn = {line.metric.partition(".")[0] for panel in panels for line in panel.lines}
-    partial = {pair: int(np.count_nonzero(run.column(f"{pair}.coverage") < 1)) for pair in SIDES if pair in drawn}
-    return " · ".join(f"{pair}: {how} {_steps(count)}" for pair, count in partial.items() if count)
+    short = {pair: run.column(f"{pair}.coverage") < 1 for pair in SIDES if pair in drawn}
+    partial = {pair: int(np.count_nonzero(_settled(each) if view.awaited else each)) for pair, each in short.items()}
+    return " · ".join(f"{pair}: incomplete at {_steps(count)}" for pair, count in partial.items() if count)
+
+
+def _settled(short: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """All but the newest steps, as far back as they are incomplete."""
+    whole = np.flatnonzero(~short)
+    return short[: whole[-1] if len(whole) else 0]
 
 
 def _steps(count: int) -> str:

@@ -114,8 +114,8 @@ def _named(finding: Mapping[str, Any] | None) -> str:
 
 
 def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What else is credible, in words: as expected, accepted, or worth a look; none of it decides anything here."""
-    said: dict[str, list[str]] = {"as expected": [], "accepted": [], "also found": []}
+    """What else is credible, in words: normal for the set-up, accepted, or worth a look; none of it decides anything here."""
+    said: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}
     first = leading(document)
     for each in document["findings"]:
         name = _named(each)
@@ -125,7 +125,9 @@ def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
             said["accepted"].append(f"{name} ({each['accepted']['because']})")
         else:
             normal, part = each.get("urgency") == "informational", share(each)
-            said["as expected" if normal else "also found"].append(name if normal or not part else f"{name} ({part})")
+            said["normal for this set-up" if normal else "also found"].append(
+                name if normal or not part else f"{name} ({part})"
+            )
     return said
 
 

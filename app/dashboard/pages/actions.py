@@ -19,10 +19,16 @@ _PHASES: Final = {
     "withdrawn": "was on, and was rolled back",
 }
 _OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is none of without one
+_WITHIN_ONE: Final = frozenset({"masked", "ess", "weight_ess"})
 _BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "someone", "released": "someone"}
 _EFFECT_TONES: Final = {"info": "info", "warning": "warning", "critical": "critical"}
 _ACKNOWLEDGED: Final = frozenset({"acknowledged", "not_acknowledged", "ranks_disagree"})
-_SHARES: Final = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
+_SHARES: Final = {
+    "masked_tokens": "tokens masked",
+    "masked_sequences": "sequences masked in full",
+    "masked_advantage": "share of |advantage| masked",
+    "weight_ess": "ESS of the weights",
+}
 
 
 def actions_blocks(document: Mapping[str, Any], foreseen: Mapping[str, Any] | None, *, blocked: str) -> list[Block]:
@@ -98,15 +104,21 @@ def _chart(run: str, steps: str) -> Block:
 def _changed(figure: Mapping[str, Any]) -> Block:
     unit = figure["unit"]
     new = figure["name"] in _OF_CORRECTION
-    before = "no correction" if new and figure["before"] is None else _estimate(figure["before"], unit)
+    before = "no correction" if new and figure["before"] is None else _estimate(figure["name"], figure["before"], unit)
     change = "–" if new and figure["before"] is None else _change(figure)
-    return row([figure["words"], before, _estimate(figure["after"], unit), change])
+    return row([figure["words"], before, _estimate(figure["name"], figure["after"], unit), change])
 
 
-def _estimate(found: Mapping[str, Any] | None, unit: str) -> str:
+def _estimate(name: str, found: Mapping[str, Any] | None, unit: str) -> str:
     if found is None:
         return "–"
-    return f"{quantity(found['value'], unit)} ({number(found['low'])} to {number(found['high'])})"
+    low, high = (_possible(name, found[end]) for end in ("low", "high"))
+    return f"{quantity(found['value'], unit)} ({number(low)} to {number(high)})"
+
+
+def _possible(name: str, end: float) -> float:
+    """An interval of a share ends where shares do."""
+    return min(max(end, 0.0), 1.0) if name in _WITHIN_ONE else end
 
 
 def _change(figure: Mapping[str, Any]) -> str:
@@ -137,7 +149,7 @@ def _waiting(document: Mapping[str, Any]) -> Iterator[Block]:
 
 def _state(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     stated = [
-        f"{name} {value}" for name, value in document["config"].items() if value is not None and value is not False
+        f"{name}={value}" for name, value in document["config"].items() if value is not None and value is not False
     ]
     first = document["from_step"]
     return [
@@ -189,7 +201,7 @@ def _preview(foreseen: Mapping[str, Any] | None) -> Iterator[Block]:
         yield text("No recorded tokens with both log-probs to preview it on.")
     else:
         first, last = preview["steps"]
-        shares = [(name.replace("_", " "), _share(preview[name])) for name in _SHARES]
+        shares = [(words, _share(preview[name])) for name, words in _SHARES.items()]
         yield facts([("tried on", f"steps {first:,} to {last:,}, {preview['tokens']:,} tokens"), *shares])
     if refusal is not None:
         yield text(f"It would be refused: {refusal['words']}", "warning")

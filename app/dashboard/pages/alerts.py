@@ -19,6 +19,7 @@ RECENT: Final = 30
 TOMORROW: Final = "tomorrow"
 _MORNING: Final = 9  # o'clock, where whoever snoozes is
 _FIRING: Final = frozenset({"firing", "recovering"})
+_CALM: Final = frozenset({"normal", "no_data"})
 _HEAD: Final = ("alert", "severity", "since", "value", "observation", "acknowledged by")
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _REASON: Final = {"name": "reason", "label": "reason", "required": True}
@@ -28,27 +29,28 @@ _SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
 
 @dataclass(frozen=True)
 class Alerts:
-    """Rows of `alert_list`, `alert_history` and `alert_silences` about one run."""
+    """Rows of `alert_list`, `alert_history` and `alert_silences` about one run; `channels`: whether there is anywhere to send them."""
 
     current: Sequence[Row]
     history: Sequence[Row]
     silences: Sequence[Row]
+    channels: bool = True
 
 
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
     """Blocks of `browser/report.js`. `blocked`: why nothing can be done from this page; "": it can."""
     firing = [each for each in alerts.current if each["phase"] in _FIRING]
     pending = [each for each in alerts.current if each["phase"] == "pending"]
-    recent = [each for each in reversed(alerts.history) if each["before"] != each["after"]][:RECENT]
+    recent = [each for each in reversed(alerts.history) if _tells(each)][:RECENT]
     return [
-        heading("Firing", _count(firing)),
+        heading("Firing", _count(firing, channels=alerts.channels)),
         table("firing", _HEAD, [_alert(each, run, blocked) for each in firing], empty="No alerts firing."),
         heading("Pending", "condition met, but not yet for long enough"),
         table("pending", _HEAD, [_alert(each, run, blocked) for each in pending], empty="None."),
         heading("Silenced", "matching alerts send no notifications, in any run of this home"),
         table("silences", ("what", "until", "by", "reason"), _silences(alerts.silences, blocked), empty="Nothing."),
         {"type": "actions", "actions": [_new_silence(run, blocked)]},
-        heading("Recent", f"the last {RECENT} transitions"),
+        heading("Recent", f"the last {RECENT} transitions, without those between “no data” and “normal”"),
         table(
             "recent",
             ("alert", "step", "change", "value", "observation"),
@@ -79,9 +81,17 @@ def snooze(choice: str, now: datetime) -> str:
     return f"{(morning - now).total_seconds():.0f}s"
 
 
-def _count(rows: Sequence[Row]) -> str:
+def _tells(each: Row) -> bool:
+    """Whether a transition is of interest: that a rule has data for the first time, or again, is not."""
+    before, after = each["before"], each["after"]
+    return before != after and not {before, after} <= _CALM
+
+
+def _count(rows: Sequence[Row], *, channels: bool) -> str:
+    if not channels:
+        return f"{len(rows)}; no channel is configured, so no notifications are sent" if rows else "0"
     unsent = sum(each["muted"] is not None for each in rows)
-    return f"{len(rows)}, {unsent} not notified" if unsent else str(len(rows))
+    return f"{len(rows)}, {unsent} of them without notification" if unsent else str(len(rows))
 
 
 def _name(each: Row) -> str:

@@ -12,7 +12,7 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.text.correction import advised, remedy
-from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, headline, qualities, sure
+from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.acceptance import MARGIN
@@ -58,7 +58,9 @@ def diagnosis_blocks(view: RunView, acceptances: Acceptances | None = None) -> l
 def _trend(view: RunView) -> Iterator[Block]:
     reasons = view.diagnosis.growth.reasons if view.diagnosis else ()
     if reasons:
-        yield heading("Trend of the gap", "KL (k3) of engine and trainer, compared with the run's own baseline")
+        yield heading(
+            "Trend of the gap", "KL (k3) of engine and trainer against the run's own baseline; the onset is an estimate"
+        )
         yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
 
 
@@ -94,14 +96,16 @@ def _finding(finding: Mapping[str, Any], standing: Standing, offer: Sequence[Blo
     stated = "".join(f"; {words}" for words in qualities(finding))
     sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
     evidence = finding["evidence"]
-    seen = ", ".join(f"{_named(name)} {_value(value)}" for name, value in evidence.items() if not expected(name))
-    cells = [finding["cause"].replace("_", " "), seen, "no sign of it", sureness, remedy(finding, standing)]
+    seen = ", ".join(
+        _stated(name, value) for name, value in evidence.items() if not expected(name) and value is not None
+    )
+    cells = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, remedy(finding, standing)]
     yield row(cells, tone=_tone(finding), actions=offer)
     for name, value in evidence.items():
         should = expected(name)
         if should is not None:
             held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
-            yield row([_named(name), _value(value), should.words, held, ""])
+            yield row([evidence_name(name), _value(value), should.words, held, ""])
 
 
 def _tone(finding: Mapping[str, Any]) -> str:
@@ -168,9 +172,10 @@ def _acceptance(
     return row(cells, tone="warning" if back else "", actions=[withdraw])
 
 
-def _named(evidence: str) -> str:
-    """A piece of evidence in words."""
-    return {"z": "difference, in standard errors", "k3_kl": "KL (k3)"}.get(evidence, evidence.replace("_", " "))
+def _stated(evidence: str, value: object) -> str:
+    """A piece of evidence with its value, of a list."""
+    between = ": " if isinstance(value, str) else " "
+    return f"{evidence_name(evidence)}{between}{_value(value).replace('_', ' ') if evidence == 'or' else _value(value)}"
 
 
 def _value(value: object) -> str:

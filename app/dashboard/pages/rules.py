@@ -99,8 +99,13 @@ def _elsewhere(others: Sequence[Row]) -> list[str]:
         return []
     total = sum(each["fired"] for each in others)
     often = _times(total) if total else "never"
+    which = "the other run" if len(others) == 1 else f"the {len(others)} other newest runs"
     named = ", ".join(f"`{each['run']}` {each['fired']:,}{_cut(each)}" for each in others)
-    return [f"In the last {len(others)} other run{'' if len(others) == 1 else 's'} of this home {often}: {named}."]
+    return [
+        f"Fired {often} in {which}: {named}."
+        if total or any(each["cut"] for each in others)
+        else f"Never fired in {which}."
+    ]
 
 
 def _cut(other: Row) -> str:

@@ -58,6 +58,7 @@ def _read(run: str) -> Alerts:
         current=rows_of("alert_list", run=run),
         history=rows_of("alert_history", run=run),
         silences=[{**each, "matchers": json.loads(each["matchers"])} for each in silences],
+        channels=bool(consult(CHANNELS, {})["channels"]),
     )
 
 

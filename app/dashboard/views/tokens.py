@@ -142,7 +142,7 @@ def _corrections(step: StepTokens, found: Tokens) -> list[Corrected]:
     applied = [] if step.correction is None else [_applied(step.correction, found)]
     config = preset("mis")
     done = effect(config, found)
-    return [*applied, Corrected("MIS (preset mis)", config, done, _unknown(done))]
+    return [*applied, Corrected("MIS (preset mis: 0.5 to 2)", config, done, _unknown(done))]
 
 
 def _applied(known: Stated, found: Tokens) -> Corrected:

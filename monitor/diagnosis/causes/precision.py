@@ -79,7 +79,8 @@ def _declared_dtype(evidence: Evidence) -> Sign | None:
 
 def _range(evidence: Evidence, k3: float) -> str:
     low, high, _ = expected(known_of(evidence))
-    return f"{'within' if k3 <= high else 'above'} what is reported of such set-ups ({low:.0e} to {high:.0e})"
+    usual = " to ".join(f"{end:.0e}".replace("e-0", "e-") for end in (low, high))
+    return f"{'normal' if k3 <= high else 'above what is normal'} for this set-up: {usual}"
 
 
 def _engine_grid(evidence: Evidence) -> Sign | None:

@@ -22,6 +22,7 @@ from logprobe.monitor.diagnosis.growth.rule import RULE, GrowthRule, Threshold
 from logprobe.monitor.diagnosis.growth.trend import bend, theil_sen
 from logprobe.monitor.diagnosis.result import Growth, Verdict
 
+_HUNDRED: Final = 100
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
 _FEWEST_BLOCKS: Final = 4  # for a trend
@@ -273,10 +274,15 @@ class Tracker:
         if state == "calibrating":
             return (f"{memory.count} of the {rule.calibrate_to} measured steps that set the baseline",)
         ratio = self._ratio(rule.growing.short)
-        words = f"median K3 of the last {rule.growing.short} steps is {ratio:.2g} times the run's baseline"
+        words = f"median K3 of the last {rule.growing.short} steps is {_times(ratio)} times the run's baseline"
         if state == "healthy":
             return (words,)
         return (words, f"growth began at about step {memory.since}", _pace(interval))
+
+
+def _times(ratio: float | None) -> str:
+    """Two digits at least, and no exponent."""
+    return "?" if ratio is None else f"{ratio:.2g}" if ratio < _HUNDRED else f"{ratio:,.0f}"
 
 
 def _pace(interval: tuple[float, float | None] | None) -> str:

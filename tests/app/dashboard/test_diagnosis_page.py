@@ -42,7 +42,7 @@ def rows(document: dict[str, Any], name: str) -> list[list[str]]:
 def test_each_row_has_test_value_expected_verdict_and_the_cause_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logprobe.app.dashboard.pages.diagnosis.banner", lambda _: {"type": "verdict"})
     assert rows(DOCUMENT, "semantic") == [
-        ["raw logprobs", "temperature 0.85, KL (k3) –", "no sign of it", "certain, 99%, since step 3", "the flag"],
+        ["raw logprobs", "temperature 0.85", "should be absent", "certain, 99%, since step 3", "the flag"],
         ["logprobs mode", "raw_logprobs", "processed_logprobs", "off", ""],
         ["calibration z", "61", "within ±5", "off", ""],
     ]

@@ -114,8 +114,8 @@ def test_a_preview_says_what_speaks_against_it() -> None:
     }
     foreseen = {"step": 5, "preview": preview, "refusal": {"reason": "upstream", "words": "fix raw_logprobs first"}}
     shown = str(actions_blocks(CONTROL, foreseen, blocked=""))
-    assert "['masked tokens', '8.3%']" in shown
-    assert "['masked advantage', '–']" in shown
+    assert "['tokens masked', '8.3%']" in shown
+    assert "['share of |advantage| masked', '–']" in shown
     assert "fix raw_logprobs first" in shown
 
 
@@ -153,7 +153,7 @@ def test_what_would_have_fired_is_said_in_numbers() -> None:
     others = [{"run": "a", "steps": 9, "fired": 2, "cut": False}, {"run": "b", "steps": 5000, "fired": 0, "cut": True}]
     assert trial_data(found(trial=fired, others=others), 1)["words"] == [
         "It would have fired 2 times in the first 800 steps of this run: steps 533–600, 640.",
-        "In the last 2 other runs of this home 2 times: `a` 2, `b` 0 in its first 5,000 steps.",
+        "Fired 2 times in the 2 other newest runs: `a` 2, `b` 0 in its first 5,000 steps.",
     ]
     assert trial_data(found(), 1)["words"] == ["It would not have fired in the 800 steps of this run."]
     assert trial_data(found(problems=["line 2: no"]), 1)["words"] == []

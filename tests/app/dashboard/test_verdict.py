@@ -58,7 +58,7 @@ def test_the_banner_answers_in_order() -> None:
     assert float(shown["facts"][1][1].split("×")[0]) == pytest.approx(2 ** (94.5 / 40), rel=0.01)
     assert shown["do"] == [
         ["late growth", "Lower the learning rate."],
-        ["correction", "enable one: the policies differ"],
+        ["correction", "switch one on: the policies differ"],
     ]
 
 
@@ -117,28 +117,28 @@ def first(cause: str) -> dict[str, str]:
 # verdict, layer and findings of a diagnosis and its advice → cause, layer and advice in the banner; what is shown beside it.
 BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, str, str], dict[str, str]]] = [
     ("healthy", "none", [], NOT_NEEDED, ("", "", ""), {}),
-    ("healthy", "inference_path", [ROUNDING], NOT_NEEDED, ("", "", ""), {"as expected": "low precision"}),
+    ("healthy", "inference_path", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this set-up": "low precision"}),
     ("healthy", "none", [LIVED_WITH], NOT_NEEDED, ("", "", ""), {"accepted": "low precision (bf16 by choice)"}),
     ("healthy", "inference_path", [LESSER], first("batch_variance"), ("", "", ""), {"also found": "batch variance"}),
-    ("growing", "objective", [GREW], ENABLE, ("late growth", "objective", "enable one"), {}),
+    ("growing", "objective", [GREW], ENABLE, ("late growth", "objective", "switch one on"), {}),
     ("growing", "inference_path", [CACHE, GREW], first("stale_prefix_cache"), ("stale prefix cache", "inference path", "do not"), {"also found": "late growth"}),
     ("growing", "unknown", [], first("what is unknown"), ("", "unknown", "do not"), {}),
-    ("critical", "objective", [GREW, ROUNDING], ENABLE, ("late growth", "objective", "enable one"), {"as expected": "low precision"}),
-    ("critical", "inference_path", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "enable one"), {"as expected": "low precision"}),
-    ("critical", "inference_path", [LESSER, GREW], ENABLE, ("late growth", "objective", "enable one"), {"also found": "batch variance"}),
-    ("critical", "inference_path", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "enable one"), {"accepted": "low precision (bf16 by choice)"}),
+    ("critical", "objective", [GREW, ROUNDING], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this set-up": "low precision"}),
+    ("critical", "inference_path", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this set-up": "low precision"}),
+    ("critical", "inference_path", [LESSER, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "batch variance"}),
+    ("critical", "inference_path", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"accepted": "low precision (bf16 by choice)"}),
     ("critical", "semantic", [GREW, CACHE, RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
     ("critical", "objective", [GREW, RAW_LIVED_WITH], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth"}),
     # What explains the gap leads growth that explains none of it; onset and layer stay those of the growth.
-    ("critical", "objective", [SHAPE, LAG], ENABLE, ("staleness", "objective", "enable one"), {"also found": "late growth (0% of the gap)"}),
-    ("critical", "objective", [GREW, MOST], ENABLE, ("staleness", "objective", "enable one"), {"also found": "late growth"}),
-    ("growing", "objective", [OWN, MOST], ENABLE, ("late growth", "objective", "enable one"), {"also found": "staleness (70% of the gap)"}),
-    ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "enable one"), {"also found": "staleness (20% of the gap)"}),
-    ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "enable one"), {"as expected": "staleness"}),
+    ("critical", "objective", [SHAPE, LAG], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth (0% of the gap)"}),
+    ("critical", "objective", [GREW, MOST], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth"}),
+    ("growing", "objective", [OWN, MOST], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (70% of the gap)"}),
+    ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (20% of the gap)"}),
+    ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this set-up": "staleness"}),
     ("critical", "semantic", [RAW, SHAPE, LAG], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth (0% of the gap), staleness (100% of the gap)"}),
-    ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"as expected": "low precision"}),
+    ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"normal for this set-up": "low precision"}),
     ("calibrating", "semantic", [RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {}),
-    ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"as expected": "low precision"}),
+    ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this set-up": "low precision"}),
     ("no_data", "semantic", [finding("missing_logprobs", "semantic", vetoes=True)], first("missing_logprobs"), ("missing logprobs", "semantic", "do not"), {}),
 ]  # fmt: skip
 
@@ -155,8 +155,10 @@ def test_the_banner_never_contradicts_itself(
     assert (cause, facts.get("layer", "").partition(":")[0]) == expected[:2]
     assert remedies.get("correction", "").startswith(expected[2])
     assert bool(remedies.get("correction")) == bool(expected[2])
-    assert {name: facts[name] for name in ("as expected", "accepted", "also found") if name in facts} == beside
-    if "do not enable one: fix" in remedies.get("correction", "") and cause:
+    assert {
+        name: facts[name] for name in ("normal for this set-up", "accepted", "also found") if name in facts
+    } == beside
+    if "do not switch one on: fix" in remedies.get("correction", "") and cause:
         assert f"fix {cause.replace(' ', '_')} first" in remedies["correction"]  # advice and remedy are of one finding
     dated = "late_growth" if cause == "staleness" else cause.replace(" ", "_")
     began = next((each["since_step"] for each in findings if each["cause"] == dated), None)
@@ -187,7 +189,7 @@ def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> No
     page = json.dumps(diagnosis_blocks(view))
     assert f"O{said[1:]}" in page
     assert "importance sampling now" not in json.dumps(banner(view)) + page
-    assert "enable one" not in json.dumps(banner(view)) + page
+    assert "switch one on" not in json.dumps(banner(view)) + page
 
 
 # What the verdict is about, what has grown, and the level of the set-up → how large K3 is said to be.

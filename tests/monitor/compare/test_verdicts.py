@@ -68,7 +68,7 @@ def test_differences_of_rounding_are_none() -> None:
         "backend.logprob_abs_diff_mean", dict.fromkeys(range(99), 3e-7), dict.fromkeys(range(99), 1e-7), recipe=RECIPE
     )
     assert found.verdict == "same"
-    assert "below 0.001 counted as that" in found.reason
+    assert "(values below 0.001 count as 0.001)" in found.reason
 
 
 def test_what_is_compared_stands_in_the_catalog() -> None:

@@ -1,4 +1,7 @@
-"""A recorded run served from the disk and from a real S3 server: the same digits everywhere, whatever is killed (`make test-s3`)."""
+"""A recorded run served from the disk and from a real object store: the same digits everywhere, whatever is killed.
+
+`make test-s3` on a real S3 server, `make test-objects` on emulators of Azure and Google.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from object_server import ObjectServer, serving
+from object_server import KINDS, ObjectServer, serving
 from processes import connected, eventually, start_service
 from recorded_home import ingest_recorded
 
@@ -39,9 +42,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    with serving(tmp_path / "server", monkeypatch) as running:
+@pytest.fixture(params=KINDS)
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
+    with serving(tmp_path / "server", monkeypatch, request.param) as running:
         yield running
 
 
@@ -118,7 +121,7 @@ def test_server_and_service_killed_again_and_again_lose_nothing(recorded, server
             stored = reader.query("SELECT location FROM raw_files ORDER BY location")["location"].to_pylist()
     finally:
         end(process)
-    assert [f"s3://tokens/{name}" for name in server.objects()] == stored
+    assert [f"{server.place}/{name}" for name in server.objects()] == stored
 
 
 def test_a_server_that_goes_while_a_query_reads(recorded, server, tmp_path):
@@ -129,10 +132,10 @@ def test_a_server_that_goes_while_a_query_reads(recorded, server, tmp_path):
     try:
         eventually(lambda: moved(home), "everything is in the object store", 300)
         with connected(home) as reader:
-            server.proxy.cut_after = 5_000
+            server.proxy.cut_after = 200
             server.proxy.cut()
             with pytest.raises(
-                LogprobeError, match=r"^raw tokens in the object store cannot be read: s3://tokens [^\n]*$"
+                LogprobeError, match=rf"^raw tokens in the object store cannot be read: {server.place} [^\n]*$"
             ):
                 reader.read("export_tokens", run=RUN, step=30)
             assert reader.query(QUESTIONS[0]).num_rows == BEFORE, "what the store holds itself can be read"
