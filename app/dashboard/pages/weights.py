@@ -95,7 +95,7 @@ class Age:
     @property
     def words(self) -> str:
         """What it is, and what is usual where it grew."""
-        before = f"; usual in this run: {number(self.usual)}" if self.grew else ""
+        before = f"; usual in this run: up to {number(self.usual)}" if self.grew else ""
         plural = "" if self.oldest == 1 else "s"
         return f"up to {number(self.oldest)} version{plural} old, {number(self.mean)} on average{before}"
 
