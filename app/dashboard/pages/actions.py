@@ -144,7 +144,7 @@ def _stopped(document: Mapping[str, Any]) -> Iterator[Block]:
 def _waiting(document: Mapping[str, Any]) -> Iterator[Block]:
     """Why a bad verdict has led to no correction, as of the controller's last look."""
     if document["waiting"]:
-        yield text(f"No correction: {document['waiting']}.", "warning")
+        yield text(f"No correction: {document['waiting'].rstrip('.')}.", "warning")
 
 
 def _state(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from logprobe.app.dashboard.charts.tiles import change, tiles_of
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme, theme_for
 
 
@@ -222,6 +223,16 @@ def test_a_tile_says_that_engine_records_are_on_their_way() -> None:
     waiting, missing = (tiles_of(RunView(series, awaited=awaited), OVERVIEW, LIGHT)[0] for awaited in (True, False))
     assert (waiting["value"], waiting["note"]) == ("1.00e-4", "step 2: engine records on their way")
     assert missing["note"] == "0 % of tokens measured"
+    notes = [chart_of(RunView(series, awaited=awaited), OVERVIEW, LIGHT)["note"] for awaited in (True, False)]
+    assert notes == ["", "backend: incomplete at 1 step"]
+
+
+def test_sparklines_cover_the_steps_in_view_and_end_with_the_last() -> None:
+    view = RunView(run_of(300, backend__kl=[*np.zeros(100), *np.linspace(0, 1, 200)]))
+    whole, part = (tiles_of(view, OVERVIEW, LIGHT, seen) for seen in (None, Visible(0, 99, whole=False)))
+    sparks = [next(tile["spark"] for tile in tiles if tile["key"] == "backend.kl") for tiles in (whole, part)]
+    assert (len(sparks[0]), sparks[0][0], sparks[0][-1]) == (60, 0.0, 1.0)
+    assert set(sparks[1]) == {0.5}
 
 
 @pytest.mark.parametrize(

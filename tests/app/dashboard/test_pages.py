@@ -61,6 +61,32 @@ def test_only_what_fires_and_is_nobodys_can_be_acknowledged() -> None:
     assert offered(STANDING | {"phase": "pending", "episode": None}) == ["silence"]
 
 
+def test_without_a_channel_nothing_counts_as_notified() -> None:
+    notes = [
+        alerts_blocks(Alerts([STANDING | {"muted": "inhibited"}], [], [], channels), run="r", blocked="")[0]["note"]
+        for channels in (True, False)
+    ]
+    assert notes == ["1, 1 of them without notification", "1; no channel is configured, so no notifications are sent"]
+
+
+def test_a_rule_that_has_data_again_is_no_news() -> None:
+    history = [
+        {
+            "rule": "r",
+            "slice": "",
+            "severity": "warning",
+            "step": 1,
+            "before": before,
+            "after": after,
+            "value": 1.0,
+            "words": "",
+        }
+        for before, after in (("no_data", "normal"), ("normal", "firing"), ("firing", "no_data"))
+    ]
+    shown = table(alerts_blocks(Alerts([], history, []), run="r", blocked=""), "recent")
+    assert [row["cells"][2] for row in shown] == ["firing → no data", "normal → firing"]
+
+
 def test_unknown_values_are_no_zeros() -> None:
     (row,) = table(alerts_blocks(Alerts([STANDING], [], []), run="r", blocked=""), "firing")
     name, severity, since, *rest = row["cells"]
