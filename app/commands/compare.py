@@ -4,7 +4,7 @@ A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bun
 are. The JSON form is public API, one document, unknown is null:
 
     {"baseline": {"run", "steps", "growth": {"verdict", "since_step", …}}, "align",
-     "runs": [{"run", "steps", "common", "leaves_at", "growth", "cell",
+     "runs": [{"run", "steps", "common", "beyond", "leaves_at", "growth", "cell",
                "metrics": [{"metric", "label", "unit", "verdict": "same|better|worse|differs|unknown", "reason",
                             "level": {"value", "reference", "difference", "low", "high", "side"}, "ratio", "area", "final",
                             "reference_final", "trajectory": {…, "blocks": [{"first_step", "last_step", "value", …}]}}],

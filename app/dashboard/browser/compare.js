@@ -121,7 +121,7 @@ const title = (words, hint) => node("h2", { class: "lp-title" }, words, hint ? n
 function metrics(place, { matrix, looks, single, table }, view) {
   const tables = table.runs.map((run) => numbers(run, table.head, matrix, view));
   fill(place,
-    title("Verdicts", "intervals account for autocorrelation; final: the last steps of each run; area: the summed difference over common steps; click a metric to show or hide its chart"),
+    title("Verdicts", "intervals account for autocorrelation; final: the last tenth of the common steps; area: the summed difference over common steps; click a metric to show or hide its chart"),
     single ? tables[0] : overview(matrix, looks, view),
     ...(single ? [] : table.runs.map((run, at) => fold(view, run.run, `numbers and reasons of ${run.run}`, tables[at]))));
 }

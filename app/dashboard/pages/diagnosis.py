@@ -56,11 +56,9 @@ def diagnosis_blocks(view: RunView, acceptances: Acceptances | None = None) -> l
 
 
 def _trend(view: RunView) -> Iterator[Block]:
-    reasons = view.diagnosis.growth.reasons if view.diagnosis else ()
-    if reasons:
-        yield heading(
-            "Trend of the gap", "KL (k3) of engine and trainer against the run's own baseline; the onset is an estimate"
-        )
+    if view.diagnosis is not None and (reasons := view.diagnosis.growth.reasons):
+        measured = "KL (k3) of engine and trainer against the run's own baseline"
+        yield heading("Trend of the gap", f"{measured}, as of step {view.diagnosis.step:,}; the onset is an estimate")
         yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
 
 
