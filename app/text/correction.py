@@ -11,7 +11,6 @@ from typing import Any, Final
 from logprobe.alerts.controller.effect import ADVICE as AGAINST_GROWTH
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
-from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.leading import alarms
 
@@ -58,8 +57,8 @@ def _outcome(document: Mapping[str, Any], standing: Standing) -> str:
     after = f"after {effect['after']['steps']} steps, as of step {standing.judged_at:,}, K3"
     worse = "".join(f"; {name.replace('_', ' ')} got worse" for name in effect.get("worse") or ())
     if effect["judgement"] == "still_growing":
-        doubling = number(effect["after"]["doubling_steps"])
-        return f"{after} still doubled every {doubling} steps{worse}: {_left_to_do(document)}"
+        doubling = effect["after"]["doubling_steps"]
+        return f"{after} still doubled every {doubling:.0f} steps{worse}: {_left_to_do(document)}"
     stayed = "no longer grew" if effect["judgement"] == "halted" else "grew neither before nor since"
     return f"{after} {stayed}{worse}"
 

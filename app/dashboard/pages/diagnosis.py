@@ -18,7 +18,7 @@ from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import Expectation, explained
 from logprobe.monitor.diagnosis.expected import expected
-from logprobe.monitor.diagnosis.leading import alarms
+from logprobe.monitor.diagnosis.leading import alarms, in_reading_order
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
@@ -67,7 +67,7 @@ def _layers(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
     document, standing = diagnosis.document, diagnosis.standing
     for layer in ORDER:
         name, _, question = LAYERS[layer].partition(": ")
-        findings = [finding for finding in document["findings"] if finding["layer"] == layer]
+        findings = [finding for finding in in_reading_order(document) if finding["layer"] == layer]
         yield heading(f"{name[:1].upper()}{name[1:]}", question)
         rows = [line for finding in findings for line in _finding(finding, standing, _offer(document, finding, known))]
         yield table(name, _HEAD, rows, empty=_nothing(document))

@@ -182,11 +182,13 @@ def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> No
     view = with_correction(judged("critical", findings=[SHAPE, LAG], correction=ENABLE), on)
     (_, remedy), (_, said) = banner(view)["do"]
     assert said == (
-        "on since step 351 (MIS); after 50 steps, as of step 398, K3 still doubled every 21.8 steps; reward got worse: "
+        "on since step 351 (MIS); after 50 steps, as of step 398, K3 still doubled every 22 steps; reward got worse: "
         "bound the weight lag, lower the learning rate, or return to a checkpoint from before the onset"
     )
     assert remedy.startswith("Bound the lag")
     page = json.dumps(diagnosis_blocks(view))
+    (objective,) = [block for block in diagnosis_blocks(view) if block.get("name") == "objective"]
+    assert [each["cells"][0] for each in objective["rows"]] == ["staleness", "late growth"]  # the leading one first
     assert f"O{said[1:]}" in page
     assert "importance sampling now" not in json.dumps(banner(view)) + page
     assert "switch one on" not in json.dumps(banner(view)) + page
