@@ -240,16 +240,16 @@ def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Deci
     measured, counted = measured_share(control, situation), situation.recount
     if measured is None or measured <= _limit(control.previewed, policy):
         return control, ()
-    agrees = counted is not None and measured <= _limit(counted, policy)
-    if agrees and measured <= policy.max_masked_share:
-        return replace(control, previewed=counted), ()
-    if agrees:
-        reason, why = "masks_too_much", f"more than {policy.max_masked_share:.0%}: the gap has outgrown the correction"
+    most = f"more than {policy.max_masked_share:.0%}"
+    if counted is not None and measured > _limit(counted, policy):
+        recomputed = f"where {counted:.1%} were recomputed from the records of these steps"
+        reason, why = "masked_share", f"{recomputed}: its log-probs or mask differ from those recorded"
+    elif measured <= policy.max_masked_share:  # as the records say; or they were not kept, or are on their way
+        return (control if counted is None else replace(control, previewed=counted)), ()
+    elif counted is None:
+        reason, why = "masked_share", f"{most}, the limit while these steps cannot be recomputed"
     else:
-        reason, why = (
-            "masked_share",
-            f"{_foreseen(counted, control.previewed, policy)}: its log-probs or mask differ from those recorded",
-        )
+        reason, why = "masks_too_much", f"{most}: the gap has outgrown the correction"
     words = f"rolled back: over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens, {why}"
     done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
     details = {"measured": measured, "previewed": control.previewed, "counted": counted}
@@ -307,16 +307,6 @@ def _others(control: Control, situation: Situation) -> list[Acknowledgement]:
 
 def _wanted(control: Control) -> str | None:
     return None if control.config is None else control.config.fingerprint()
-
-
-def _foreseen(counted: float | None, previewed: float | None, policy: Policy) -> str:
-    if counted is not None:
-        return f"where {counted:.1%} were recomputed from the records of these steps"
-    return (
-        f"and {policy.max_masked_share:.0%} is the limit"
-        if previewed is None
-        else f"and {previewed:.1%} were previewed"
-    )
 
 
 def since(control: Control) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from logprobe.alerts.controller.situation import Phase
 from logprobe.monitor.analysis.slices import Source
+
+_ENDS: Final = frozenset({"rolled_back", "switched_off"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Standing:
         stopped: whether the kill switch is set.
         effect: what `effect.judge` found since `from_step`; None: not judged yet.
         judged_at: step as of which it was judged.
+        ended: how the newest correction ended, as the audit says it; None: it is on, or there was none.
     """
 
     phase: str = "idle"
@@ -29,6 +33,7 @@ class Standing:
     stopped: bool = False
     effect: Mapping[str, Any] | None = None
     judged_at: int | None = None
+    ended: str | None = None
 
     @property
     def on(self) -> bool:
@@ -48,7 +53,9 @@ class Standing:
             return cls()
         control = json.loads(rows[0]["control"])
         actions = source.read("controller_actions", run=run).to_pylist()
-        judged = [each for each in actions if each["name"] == "effect" and _since(each, control.get("from_step"))]
+        since = [each for each in actions if _since(each, control.get("from_step"))]
+        judged = [each for each in since if each["name"] == "effect"]
+        ended = [each for each in since if each["name"] in _ENDS]
         return cls(
             phase=control["phase"],
             from_step=control.get("from_step"),
@@ -56,6 +63,7 @@ class Standing:
             stopped=bool(control.get("stopped")),
             effect=json.loads(judged[-1]["details"]) if judged else None,
             judged_at=judged[-1]["step"] if judged else None,
+            ended=ended[-1]["words"] if ended and control["phase"] == Phase.WITHDRAWN else None,
         )
 
 

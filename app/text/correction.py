@@ -37,8 +37,8 @@ def _off(document: Mapping[str, Any], standing: Standing) -> str:
     advice = f"{ADVICE[correction['advice']]}: {correction['why']}"
     if correction["advice"] == "enable" and standing.stopped:
         return f"{advice}; the kill switch is set, so none applies until it is released"
-    if correction["advice"] == "enable" and standing.phase == "withdrawn" and standing.from_step is not None:
-        return f"off: the one from step {standing.from_step:,} was rolled back; {advice}"
+    if correction["advice"] == "enable" and standing.ended is not None:
+        return f"off: the one from step {standing.from_step:,} was {standing.ended}"
     return advice
 
 
@@ -83,7 +83,8 @@ def method(config: Mapping[str, Any] | None) -> str:
 
 
 def remedy(finding: Mapping[str, Any], standing: Standing = OFF) -> str:
-    """What to do about a finding; where a correction is on, without the advice to switch one on."""
+    """What to do about a finding; where a correction is on or has ended, without the advice to switch one on."""
     cause = BY_NAME.get(finding["cause"])
     fix: str = finding["fix"]
-    return cause.fix_corrected if standing.on and cause is not None and cause.fix_corrected else fix
+    tried = standing.on or standing.ended is not None
+    return cause.fix_corrected if tried and cause is not None and cause.fix_corrected else fix

@@ -40,7 +40,8 @@ CASES: list[tuple[str, list[dict[str, Any]], Standing, str]] = [
     ("not_needed", [], on(effect("steady")), f"{AFTER} grew neither before nor since"),
     ("do_not_enable", [], on(effect("halted")), "on since step 531 (MIS), but switch it off: because"),
     ("enable", [], on(stopped=True), "{advice}: because; the kill switch is set, so none applies until it is released"),
-    ("enable", [], on(phase="withdrawn"), "off: the one from step 531 was rolled back; {advice}: because"),
+    ("enable", [], on(phase="withdrawn", ended="rolled back: it masked"), "off: the one from step 531 was rolled back: it masked"),
+    ("enable", [], on(phase="withdrawn"), "{advice}: because"),
 ]  # fmt: skip
 
 
@@ -58,6 +59,7 @@ def test_a_remedy_does_not_ask_for_the_correction_that_is_on() -> None:
     assert remedy(LAG, on()) == (
         "Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps)."
     )
+    assert remedy(LAG, Standing("withdrawn", ended="rolled back")) == remedy(LAG, on())
     other = {"cause": "raw_logprobs", "fix": "Set the mode."}
     assert remedy(other, on()) == "Set the mode."
 
@@ -67,7 +69,8 @@ class Recorded:
 
     def __init__(self, control: dict[str, Any], *judged: tuple[int, str]) -> None:
         actions = [
-            {"name": "effect", "step": step, "details": json.dumps({"judgement": word})} for step, word in judged
+            {"name": "effect", "step": step, "words": "", "details": json.dumps({"judgement": word})}
+            for step, word in judged
         ]
         self.rows = {"controller_read": [{"control": json.dumps(control)}], "controller_actions": actions}
 
@@ -81,3 +84,12 @@ def test_an_effect_belongs_to_the_correction_that_is_on(first: int, seen: str | 
     standing = Standing.read(Recorded(control, (200, "still_growing"), (400, "halted")), "r")
     assert (standing.effect or {}).get("judgement") == seen
     assert (standing.on, standing.applied, standing.judged_at is None) == (True, True, seen is None)
+
+
+@pytest.mark.parametrize(("phase", "words"), [("withdrawn", "rolled back: it masked"), ("issued", None)])
+def test_how_a_correction_ended_is_said_until_the_next_one(phase: str, words: str | None) -> None:
+    control = {"phase": phase, "from_step": 100, "config": MIS, "stopped": False}
+    found = Recorded(control, (150, "still_growing"))
+    ended = {"name": "rolled_back", "step": 160, "words": "rolled back: it masked", "details": "{}"}
+    found.rows["controller_actions"].append(ended)
+    assert Standing.read(found, "run").ended == words

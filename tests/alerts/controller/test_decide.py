@@ -293,7 +293,8 @@ def test_ranks_that_apply_different_corrections_are_said_aloud() -> None:
 def test_more_masking_than_previewed_is_taken_back(measured: float, action: list[str]) -> None:
     applied = replace(on(), phase=Phase.APPLIED)
     acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
-    control, actions = decide.advance(applied, replace(CRITICAL, step=112, acknowledgements=acks), POLICY)
+    situation = replace(CRITICAL, step=112, acknowledgements=acks, recount=applied.previewed)
+    control, actions = decide.advance(applied, situation, POLICY)
     assert names(actions) == action
     assert control.phase is (Phase.WITHDRAWN if action else Phase.APPLIED)
 
@@ -303,7 +304,8 @@ def test_more_masking_than_previewed_is_taken_back(measured: float, action: list
     [
         (0.15, 0.14, []),  # the gap has grown, and the trainer does what the records say
         (0.15, 0.05, ["rolled_back/masked_share"]),
-        (0.15, None, ["rolled_back/masked_share"]),  # nothing is recorded to count in
+        (0.15, None, []),  # nothing to count in: raw tokens are not kept, or the engine's records are on their way
+        (0.25, None, ["rolled_back/masked_share"]),
         (0.25, 0.24, ["rolled_back/masks_too_much"]),
     ],
 )
@@ -316,8 +318,8 @@ def test_growth_alone_is_no_ground_to_take_it_back(measured: float, recount: flo
     control, actions = decide.advance(applied, situation, POLICY)
     assert names(actions) == action
     if not action:
-        assert control.previewed == recount
-        assert not decide.wants_recount(control, situation, POLICY)
+        assert control.previewed == (applied.previewed if recount is None else recount)
+        assert decide.wants_recount(control, situation, POLICY) is (recount is None)
 
 
 def test_what_is_masked_now_is_not_lost_among_all_that_went_well() -> None:
