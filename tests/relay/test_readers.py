@@ -168,8 +168,8 @@ def test_strangers_and_curious_readers_get_nothing_and_are_audited(served: Serve
         for action in ("shutdown", "ingest", "stop_query", "alerts.acknowledge", "relay.note"):
             with pytest.raises(flight.FlightUnauthorizedError):
                 list(client.do_action(flight.Action(action, b"{}"), options))
-        writer, _ = client.do_put(flight.FlightDescriptor.for_path("segments"), pa.schema([]), options)
-        with pytest.raises(flight.FlightUnauthorizedError):
+        with pytest.raises(flight.FlightUnauthorizedError):  # from the call itself, if the refusal is there first
+            writer, _ = client.do_put(flight.FlightDescriptor.for_path("segments"), pa.schema([]), options)
             writer.close()
         for forged in (b"", b"[]", b"\xff", json.dumps({"sql": "SELECT 1", "name": "app_runs"}).encode()):
             with pytest.raises(flight.FlightError, match="request"):
