@@ -9,15 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -49,8 +48,7 @@ def recorded(home: Path) -> Path:
             )
         assert recorder.flush(120)
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
     return home
 
 

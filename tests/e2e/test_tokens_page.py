@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -15,12 +14,11 @@ import pytest
 from dashboard_process import Watched, dashboard
 from odd_tokens import LENGTH, REDUCED, RUN, make_home
 from playwright.sync_api import Page, Route, WebSocket, expect
-from recorded_home import SAMPLE_DATA
+from recorded_home import SAMPLE_DATA, take_in
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.browser
@@ -48,9 +46,7 @@ def ingest_steps(home: Path, name: str, steps: list[int]) -> None:
     writer.write("step", step.filter(pc.is_in(step["step"], pa.array(steps))))
     writer.write("rollout", rollout.filter(pc.is_in(rollout["sample_id"], training["sample_id"].combine_chunks())))
     with Store.open(Home(home)) as store:
-        pipeline = Pipeline(store, threading.Event())
-        pipeline.ingest(lambda _: None)
-        pipeline.compute_steps()
+        take_in(store)
 
 
 def opened(page: Page, address: str, run: str, **asked: object) -> None:

@@ -18,6 +18,7 @@ import deletion_program
 import pyarrow as pa
 import pytest
 from processes import connected, end, eventually, record, start_service
+from recorded_home import take_in
 from segments import records, trained
 from store_contents import rows, value
 
@@ -26,7 +27,6 @@ from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, perform
 from logprobe.monitor.deletion.tombstones import FOLDER, Tombstones
@@ -208,8 +208,7 @@ def test_what_is_asked_before_anything_is_removed(home: Path, capsys: pytest.Cap
     recorder = record(home, "live", close=False)
     try:
         with Store.open(Home(home)) as store:
-            Ingester(store).run_once()
-            StepJob(store).run_once()
+            take_in(store)
         assert "did you mean 'live'" in logprobe(capsys, "delete", "alive", "--yes", "--home", home, code=1).err
         assert "is being recorded" in logprobe(capsys, "delete", "live", "--yes", "--home", home, code=1).err
         assert "--yes" in logprobe(capsys, "delete", "live", "--force", "--home", home, code=1).err

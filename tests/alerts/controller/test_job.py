@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 
 from logprobe.alerts.controller import gather
 from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform
@@ -21,10 +22,7 @@ from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
 from logprobe.collectors.switch import CorrectionSwitch
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -73,15 +71,7 @@ class Trainer:
             self.recorder.step(self.step, grad_norm=1.0, correction=correction if says else None)
             self.step += 1
         assert self.recorder.flush(120)
-        Ingester(self.store).run_once()
-        Joiner(self.store).run_once()
-        StepJob(self.store).run_once()
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
+        take_in(self.store)
 
 
 @pytest.fixture

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from recorded_home import take_in
 from segments import records, trained
 
 from logprobe.alerts.liveness import Liveness, State
 from logprobe.app.runs import runs_of
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.home import Home
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home).create()) as opened:
-        yield opened
 
 
 def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...] = ("heartbeat",), data: bool = True):
@@ -36,9 +27,7 @@ def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...
         writer.write("training", records("training", *(trained(f"s{n}", n, time=theirs) for n in range(3))))
     health = [{"time": theirs, "event": event, "component": "trainer", "severity": "info"} for event in events]
     writer.write("health", records("health", *health))
-    pipeline = Pipeline(store, threading.Event())
-    pipeline.ingest(lambda _: None)
-    pipeline.compute_steps()
+    take_in(store)
     return began
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from recorded_home import take_in
 from segments import RUN, records, trained
 from served_engine import LONGEST, ServedEngine, served_engine
 
@@ -322,8 +323,7 @@ def prober_of(run: Recorded, engine: ServedEngine, clock: Clock, **settings: obj
 
 
 def written(store: Store) -> list[dict]:
-    Ingester(store).run_once()
-    StepJob(store).run_once()
+    take_in(store)
     query = (
         "SELECT step, metric, value FROM step_metrics WHERE metric LIKE 'probe.%' AND value IS NOT NULL ORDER BY ALL"
     )
