@@ -24,7 +24,7 @@ ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000)
 _TIME_IS_UP = ("took longer than", "no free slot within", "took too long to answer")
 
 
-def eventually(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+def eventually(condition: Callable[[], Any], what: str = "what was waited for", seconds: float = SECONDS) -> Any:
     """The first true value of `condition`; fails when there is none in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

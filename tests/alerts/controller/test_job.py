@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import eventually
 from recorded_home import take_in
 
 from logprobe.alerts.controller import gather
@@ -92,6 +92,15 @@ def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
         )  # fmt: skip
 
 
+def switched_on(store: Store, trainer: Trainer, steps: int = 15, **how: float) -> Controller:
+    """A controller that has just switched a correction on."""
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(steps, **how)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    return controller
+
+
 def audit(store: Store) -> list[str]:
     return [f"{row['name']}/{row['reason']}" for row in store.read("controller_actions", run=RUN).to_pylist()]
 
@@ -128,10 +137,7 @@ def test_from_growth_to_the_effect(home: Path, store: Store, trainer: Trainer) -
 
 
 def test_the_preview_is_what_the_trainer_then_measures(home: Path, store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15, spread=0.6)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer, spread=0.6)
     (action,) = store.read("controller_actions", run=RUN).to_pylist()
     previewed = json.loads(action["details"])["preview"]
     assert previewed["tokens"] == 5 * 8 * 50
@@ -152,26 +158,18 @@ def test_the_preview_is_what_the_trainer_then_measures(home: Path, store: Store,
 def test_a_trainer_that_masks_far_more_is_taken_off(
     home: Path, store: Store, trainer: Trainer, grown: dict[str, float], reason: str
 ) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
         trainer.train(12, switch=switch, **grown)
         controller.run_once()
         assert audit(store)[-1] == f"rolled_back/{reason}"
         off = trainer.step - 1 + ARMED.notice_steps
-        deadline = time.monotonic() + 120
-        while switch.current(off) is not None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert (switch.current(off - 1) is None, switch.current(off)) == (False, None)
+        eventually(lambda: switch.current(off) is None)
+        assert switch.current(off - 1) is not None
 
 
 def test_a_gap_that_grows_on_does_not_take_it_off(home: Path, store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
         trainer.train(12, spread=0.6, switch=switch)  # about 12 % are outside the bounds, and none were before
     controller.run_once()
@@ -198,10 +196,7 @@ def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: T
 
 
 def test_a_trainer_that_does_not_answer_is_noted(store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     trainer.train(6)
     controller.run_once()
     assert audit(store)[-1] == "not_acknowledged/no_record"
@@ -251,10 +246,7 @@ def test_one_run_that_fails_keeps_no_other_waiting(home: Path, store: Store, tra
 def test_after_a_return_to_a_checkpoint_it_counts_where_the_run_is_now(
     home: Path, store: Store, trainer: Trainer
 ) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(30)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer, 30)
     file = DirectiveFile(home, RUN)
     assert file.read(None).at(32) is not None
     trainer.step = 10  # 29 was the newest step
@@ -285,10 +277,7 @@ def test_previews_in_batches_are_previews(store: Store, trainer: Trainer, monkey
 
 
 def test_every_rank_is_heard(home: Path, store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     with CorrectionSwitch(home, RUN) as switch, Recorder(home, RUN, rank=1) as other:
         trainer.train(4, switch=switch)
         ones = np.zeros((1, 4), np.float32) - 1
