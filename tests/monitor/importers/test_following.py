@@ -53,7 +53,7 @@ class Heard:
             self.units = max(self.units, self.status["units"])
             self.lines += 1
 
-    def eventually(self, condition):
+    def until(self, condition):
         deadline = time.monotonic() + PATIENCE
         while not condition(self):
             assert time.monotonic() < deadline, self.status
