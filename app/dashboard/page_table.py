@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the dashboard. Its function and module in `views/` have the name of its path; those of "" are `overview`.
+    """A page of the dashboard, drawn by `draw` of the module in `views/` that has the name of its path; that of "" is `overview`.
 
     Attributes:
         path: in the address; "" for the first one.
@@ -17,6 +17,7 @@ class Page:
         about: what it answers and how to read it, for somebody who has never seen it: three sentences at most.
         panels: modules in `browser/` that it draws with; the browser fetches them together with the page.
         acts: whether something can be changed from it.
+        of_home: whether it has something to say without a run, or about one that has no step yet.
     """
 
     path: str
@@ -24,6 +25,7 @@ class Page:
     about: str
     panels: tuple[str, ...]
     acts: bool = False
+    of_home: bool = False
 
 
 PAGES: Final = (
@@ -100,6 +102,7 @@ PAGES: Final = (
         "Query it below in SQL, which can read but never write.",
         ("data", "report", "sql"),
         acts=True,
+        of_home=True,
     ),
 )
 BY_PATH: Final[Mapping[str, Page]] = {page.path: page for page in PAGES}
