@@ -24,7 +24,6 @@ from logprobe.monitor.reader import connect
 
 pytestmark = pytest.mark.browser
 
-SLOW = 180_000  # the service diagnoses on its own first
 LONG_STEPS = 2_100
 VIEW = "steps=300%3A500&x=tokens&smooth=11&linear=backend.k3_kl&log=backend.kl&hide=update"
 CHART = """() => { const plot = document.querySelector(".lp-plot"), full = plot._fullLayout;
@@ -68,7 +67,7 @@ def address(served: tuple[Path, str]) -> str:
 
 def opened(seen: Watched, address: str, query: str) -> Page:
     seen.page.goto(f"{address}/?{query}")
-    seen.page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
+    seen.page.wait_for_selector(".lp-plot .trace", state="attached")
     return seen.page
 
 
@@ -103,7 +102,7 @@ def test_a_link_restores_the_view(seen: Watched, served: tuple[Path, str], artif
 
 def test_over_steps_since_the_onset(seen: Watched, served: tuple[Path, str]) -> None:
     page = opened(seen, served[1], "run=late-growth")
-    expect(page.locator(".lp-verdict")).to_contain_text("since step", timeout=SLOW)
+    expect(page.locator(".lp-verdict")).to_contain_text("since step")
     page.wait_for_function("() => !document.querySelector('option[value=onset]').disabled")
     page.get_by_label("x axis").select_option("onset")
     in_address(page, "x=onset")
