@@ -48,9 +48,8 @@ def steerless_streams(*, raw: bool = False) -> Iterator[None]:
 
 class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = steerless(record.message).replace(
-            "\n", "\ufffd"
-        )  # a message is one line, and ends where it ends
+        # A message is one line, and ends where it ends
+        record.message = steerless(record.message).replace("\n", "\ufffd")
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:

@@ -207,10 +207,11 @@ def test_a_long_run_is_thinned_and_whole_where_one_looks(
     drag(page, ".lp-plot", 0.3, 0.6)
     first, last = (int(part) for part in page.evaluate("new URLSearchParams(location.search).get('steps')").split(":"))
     assert last - first > 500
+    # The ten steps without a value are one break
     page.wait_for_function(
         f"([first, last]) => ({CHART})().steps.filter((step) => step >= first && step <= last).length === last - first + 1 - (first < 1000 && last > 1009 ? 9 : 0)",
         arg=[first, last],
-    )  # the ten steps without a value are one break
+    )
     seen.shot(artifacts, "chart-long")
     page.get_by_label("smoothing").select_option("25")
     page.wait_for_function(f"() => ({CHART})().lines.some(([, smooth]) => smooth === 25)")

@@ -96,9 +96,8 @@ def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(seen: Watch
     expect(words).to_contain_text("It would have fired")
     low = words.inner_text()
     expect(editor.locator("rect.lp-rule-firing")).not_to_have_count(0)
-    text.fill(
-        "name: very-large\nmetric: k3_kl\nfor: 5\nwhen: {kind: threshold, above: 0.12}\n"
-    )  # and the text the form
+    # And the text the form
+    text.fill("name: very-large\nmetric: k3_kl\nfor: 5\nwhen: {kind: threshold, above: 0.12}\n")
     expect(words).not_to_have_text(low)
     expect(editor.locator("input[name=for]")).to_have_value("5")
 

@@ -66,9 +66,8 @@ def with_run(store: Store) -> list[str]:
     """Tables with a run, as the schema is now."""
     sql = "SELECT DISTINCT table_name AS name FROM duckdb_columns() WHERE column_name = 'run' AND NOT internal"
     tables = {row["name"] for row in rows(store, TABLES)}
-    return sorted(
-        tables & {row["name"] for row in rows(store, sql)} - {*MOVED.values(), JOINED}
-    )  # those are always empty
+    # Those are always empty
+    return sorted(tables & {row["name"] for row in rows(store, sql)} - {*MOVED.values(), JOINED})
 
 
 def fill(store: Store, run: str) -> None:

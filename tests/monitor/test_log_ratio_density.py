@@ -52,9 +52,8 @@ def test_quantiles_lie_in_the_row_of_the_tokens_own(recorded: Store) -> None:
     grid = read(recorded, 40)
     d = recorded.query("SELECT log_ratio AS d FROM tokens WHERE run = 'v1-initial' AND mask AND log_ratio IS NOT NULL")
     rows = np.array([grid.place(value) for value in np.quantile(d["d"].to_numpy(), Q, method="lower")])
-    assert np.abs(grid.quantiles(Q)[0] - rows) == pytest.approx(
-        0, abs=1.05
-    )  # a row, and the error of the profile's bins
+    # A row, and the error of the profile's bins
+    assert np.abs(grid.quantiles(Q)[0] - rows) == pytest.approx(0, abs=1.05)
 
 
 def test_a_place_says_the_row_and_edges_its_ends(recorded: Store) -> None:

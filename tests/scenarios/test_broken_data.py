@@ -161,9 +161,8 @@ def test_the_two_sides_disagree_about_the_tokens(home: Path) -> None:
         )
     metrics, _, doctor = told(home)
     found = metrics[step]
-    assert found["backend.coverage"] == pytest.approx(
-        (5 + TOKENS) / (SEQUENCES * TOKENS)
-    )  # "short" as far as it goes, "same"
+    # "short" as far as it goes, "same"
+    assert found["backend.coverage"] == pytest.approx((5 + TOKENS) / (SEQUENCES * TOKENS))
     assert found["token_mismatch_frac"] == pytest.approx(1 / 3)
     assert found["length_mismatch_frac"] == pytest.approx(1 / 3)
     assert found["weight_lag_mean"] is None  # the rest would be lag 0

@@ -190,9 +190,8 @@ def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: T
     trainer.recorder.training(step=20, **{**rest, "sample_ids": ["next"]})
     trainer.recorder.rollout(sample_ids=["next"], token_ids=[np.arange(3)], logprobs=[np.full(3, -1.0, np.float32)])
     trainer.train(0)
-    assert (
-        store.read("controller_coverage", runs=[RUN], first=[0], last=[20])["coverage"][0].as_py() == 0.0
-    )  # it never came
+    # It never came
+    assert store.read("controller_coverage", runs=[RUN], first=[0], last=[20])["coverage"][0].as_py() == 0.0
 
 
 def test_a_trainer_that_does_not_answer_is_noted(store: Store, trainer: Trainer) -> None:

@@ -47,9 +47,8 @@ def test_a_run_that_was_killed_is_missed_however_its_clock_went(store: Store, ho
 
 def test_a_clock_that_is_behind_does_not_declare_a_run_dead(store: Store, home: Path) -> None:
     began = arrive(store, home, ahead=-HOUR)
-    assert (
-        judged(store, began, later=timedelta(0)).state is State.IDLE
-    )  # late by its own clock, but it sent a heartbeat
+    # Late by its own clock, but it sent a heartbeat
+    assert judged(store, began, later=timedelta(0)).state is State.IDLE
 
 
 def test_a_run_that_ended_is_told_from_one_that_was_killed(store: Store, home: Path) -> None:
