@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import called
 from recorded_home import take_in
 
-from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import correct
 from logprobe.collectors.correction.presets import preset
@@ -53,11 +51,8 @@ def recorded(home: Path) -> Path:
 
 
 def mis(home: Path, *arguments: str, code: int = 0) -> str:
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        done = cli.main(["mis", RUN, *arguments, "--home", str(home)])
-    assert done == code, (arguments, out.getvalue(), err.getvalue())
-    return out.getvalue() + err.getvalue()
+    done = called("mis", RUN, *arguments, "--home", home, code=code)
+    return done.stdout + done.stderr
 
 
 def test_it_shows_and_switches(recorded: Path) -> None:
