@@ -41,8 +41,8 @@ a bad replica or old weights are left out.
 
 The tests behind them:
 
-- **Which side was sampled from?** E[ρ] = 1 if `r` is the distribution sampled from, however large the mismatch; E[1/ρ] = 1
-  if `t` is. A mean counts as off at {SIGNIFICANT:g} standard errors, clustered by sequence.
+- **Which side was sampled from?** E[ρ] = 1 if `r` is the distribution sampled from, however large the mismatch; E[1/ρ]
+  = 1 if `t` is. A mean counts as off at {SIGNIFICANT:g} standard errors, clustered by sequence.
 - **How do tokens of one context differ?** Answers to one prompt start alike; where they diverge, two tokens were drawn
   from one distribution, and its normaliser cancels in the difference of their log-probs. Two temperatures: Δt = β·Δr
   exactly. A truncation, grammar or padding: Δt = Δr exactly. bfloat16 logits: Δ is a multiple of 2⁻⁸, by chance one in
