@@ -87,7 +87,7 @@ function draw(root, view) {
   root.replaceChildren(
     node("header", { class: "lp lp-bar" },
       node("span", { class: "lp-brand", role: "heading", "aria-level": "1", text: "logprobe" }),
-      data.runs.length ? picker(root, view, selected) : null,
+      data.runs.length ? picker(root, view) : null,
       data.pages?.length ? node("nav", { class: "lp-tabs", "aria-label": "pages" }, ...data.pages.map((page) => tab(page, view))) : null,
       node("div", { class: "lp-facts" }, ...facts(data, selected), data.pages?.length ? asker(view) : null),
     ),
@@ -144,14 +144,13 @@ function notice({ kind, text, age, hint }) {
     node("span", {}, ...code(text), ...lasting), hint ? node("span", { class: "lp-hint" }, ...code(hint)) : null);
 }
 
-function picker(root, view, selected) {
+function picker(root, view) {
   const button = node("button", {
     class: "lp-pick", type: "button", "aria-haspopup": "listbox", "aria-expanded": "false", "aria-label": `run ${view.data.selected}, choose another`,
     onclick: () => toggle(root, view, !view.menuOpen),
     onkeydown: (event) => { if (event.key === "ArrowDown") { event.preventDefault(); toggle(root, view, true); } },
   }, node("span", { class: "lp-name", text: view.data.selected }), node("span", { class: "lp-caret", "aria-hidden": "true", text: "▾" }));
-  const menu = node("div", { class: "lp-menu", role: "listbox", "aria-label": "runs, newest first", hidden: true, onkeydown: (event) => keys(root, view, event) },
-    ...view.data.runs.map((run) => option(root, view, run, run === selected)));
+  const menu = node("div", { class: "lp-menu", role: "listbox", "aria-label": "runs, newest first", hidden: true, onkeydown: (event) => keys(root, view, event) });
   return node("div", { class: "lp-picker" }, button, menu);
 }
 
@@ -170,7 +169,10 @@ function choose(root, view, name) {
 
 function toggle(root, view, open) {
   view.menuOpen = open;
-  root.querySelector(".lp-menu").hidden = !open;
+  const menu = root.querySelector(".lp-menu");
+  const { runs, selected } = view.data;
+  menu.replaceChildren(...(open ? runs.map((run) => option(root, view, run, run.name === selected)) : [])); // a thousand of them take a while
+  menu.hidden = !open;
   root.querySelector(".lp-pick").setAttribute("aria-expanded", String(open));
   (open ? root.querySelector("[aria-selected=true]") ?? root.querySelector(".lp-option") : root.querySelector(".lp-pick"))?.focus();
 }

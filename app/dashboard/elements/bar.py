@@ -31,9 +31,10 @@ def bar_of(
     `pages`: of the dashboard, in the order of their tabs; `page`: path of the one that is open.
     """
     away = None if snapshot.away_since is None else _age(now, snapshot.away_since)
+    chosen = None if run is None else run.name
     return {
-        "runs": [_run(each, now) for each in snapshot.runs or ()],
-        "selected": None if run is None else run.name,
+        "runs": [_run(each) | (_facts(each, now) if each.name == chosen else {}) for each in snapshot.runs or ()],
+        "selected": chosen,
         "lag": ingest_lag(snapshot.status),
         "away": away,
         "notices": [*_away(snapshot, away), *_problem(snapshot), *_unknown(run, asked)],
@@ -56,12 +57,19 @@ def _explained(page: Page, run: Run | None) -> dict[str, Any]:
     return {"about": page.about, "next": further, "parts": [list(part) for part in page.parts.items()]}
 
 
-def _run(run: Run, now: datetime) -> dict[str, Any]:
+def _run(run: Run) -> dict[str, Any]:
+    """What the picker lists."""
     return {
         "name": run.name,
         "state": run.liveness.state.value,
         "reason": run.liveness.reason,
         "steps": run.steps,
+    }
+
+
+def _facts(run: Run, now: datetime) -> dict[str, Any]:
+    """What the bar says of the run that is looked at."""
+    return {
         "step": run.last_step,
         "age": None if run.last_record is None else _age(now, run.last_record),
         "tokens": run.tokens,
