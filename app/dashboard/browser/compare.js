@@ -119,7 +119,7 @@ const WIDE = "lp-cmp-wide-table";
 function metrics(place, { matrix, looks, single, table }, view) {
   const tables = table.runs.map((run) => numbers(run, table.head, matrix, view));
   fill(place,
-    title("Verdicts", "intervals account for autocorrelation; final: the last tenth of the common steps; area: the summed difference over common steps; click a metric to show or hide its chart"),
+    title("Verdicts", "intervals account for autocorrelation; final: the value in the last tenth of the common steps, not a distance; area: the summed difference of the values; click a metric to show or hide its chart"),
     single ? tables[0] : overview(matrix, looks, view),
     ...(single ? [] : table.runs.map((run, at) => fold(view, run.run, `numbers and reasons of ${run.run}`, tables[at]))));
 }
@@ -145,7 +145,7 @@ function cell(words, label, column, tone, line, view) {
 function toggle(line, view) {
   const shown = view.data.choice.shown;
   const next = line.shown ? shown.filter((key) => key !== line.key) : [...shown, line.key];
-  return node("button", { class: "lp-cmp-toggle", type: "button", "aria-pressed": String(line.shown), title: `${line.shown ? "hide" : "show"} its chart`, text: line.label,
+  return node("button", { class: "lp-cmp-toggle", type: "button", "aria-pressed": String(line.shown), title: `${line.help}\n${line.shown ? "Hide" : "Show"} its chart.`, text: line.label,
     onclick: () => next.length && view.send("set", { metric: next.join(",") }) });
 }
 

@@ -22,10 +22,14 @@ export function svg(tag, attributes = {}, ...children) {
 }
 
 // `words` between backticks are code.
-export const code = (words) => String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
+export const code = (words) =>
+  String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
+
+// The same where only text fits, such as a tooltip.
+export const uncoded = (words) => words?.replaceAll("`", "");
 
 // The title of a part of a page; beside it `hint` in small print, and tools.
-export const title = (words, hint, tools = null) => node("h2", { class: "lp-title" }, words, hint ? node("span", { class: "lp-hint", text: hint }) : null, tools);
+export const title = (words, hint, tools = null) => node("h2", { class: "lp-title" }, words, hint ? node("span", { class: "lp-hint" }, ...code(hint)) : null, tools);
 
 // A table in a frame of its own; `head`: words or header cells, `lines`: rows; `kinds`: further classes of the table and of the frame.
 export function table(name, head, lines, [kind, frame] = ["", ""]) {

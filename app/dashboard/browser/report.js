@@ -1,6 +1,6 @@
 // A page of words and tables: blocks of data in, elements out. Text goes in as text. What is to be done is asked twice: a button
 // opens a form that says what will happen, and only its own button sends it.
-import { code, follow, node, table as tableOf, title } from "./dom.js";
+import { code, follow, node, table as tableOf, title, uncoded } from "./dom.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -41,7 +41,7 @@ function facts({ items }) {
 }
 
 function table({ head, rows, empty, name, fold }, root, view) {
-  if (!rows.length) return node("p", { class: "lp-text lp-hint", text: empty });
+  if (!rows.length) return node("p", { class: "lp-text lp-hint" }, ...code(empty));
   const lines = rows.map((row) => line(row, head, root, view));
   const place = tableOf(name, head, lines);
   if (fold && rows.length > UNFOLDED + 2) folded(lines.slice(UNFOLDED), name, place, view);
@@ -69,7 +69,7 @@ function line({ cells, tone, actions }, head, root, view) {
 function buttons(actions, root, view) {
   const place = node("div", { class: "lp-actions" });
   const rest = () => place.replaceChildren(...actions.map((action) => action.href ? link(action, view) : node("button", {
-    class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: action.disabled || action.help,
+    class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: uncoded(action.disabled || action.help),
     text: action.label, onclick: () => ask(action, place, rest, root, view),
   })));
   rest();
