@@ -7,8 +7,8 @@
         ...                                          # loss × correction.weights, over correction.mask
     recorder.step(step, ..., correction=correction)  # this is the acknowledgement, with what was measured
 
-A daemon thread reads the directives, from the home's file or from the service's endpoint; `current` only looks at what the
-thread brought. When file and service are away, the last good directive stays in force.
+A daemon thread reads the directives, from the home's file, from the receiver of relays (TLS) or from the service's endpoint; `current`
+only looks at what the thread brought. When file and service are away, the last good directive stays in force.
 
 Directives begin at a step that lies ahead, so that all ranks change together. Ranks that can be further apart than the
 directive's notice should let one ask and broadcast the answer.
@@ -32,11 +32,13 @@ from logprobe.collectors.errors import ConfigurationError, DirectiveError, Servi
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
+from logprobe.collectors.relay.arguments import CA_VARIABLE, SERVICE_TOKEN_VARIABLE
 from logprobe.collectors.versions import home_and_run
 
 POLL_SECONDS: Final = 1.0
 _FIRST_SECONDS: Final = 2.0  # a hanging file system must not hold up the start of a trainer for longer
 _ENDPOINT: Final = "grpc://"
+_RECEIVER: Final = "grpc+tls://"
 _CALL_SECONDS: Final = 5.0
 _NO_STEP: Final = (
     TypeError,
@@ -57,14 +59,16 @@ class CorrectionSwitch:
     """Which correction applies now, for one run. Safe to share between threads, to fork and to pickle.
 
     Args:
-        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service; or the service's
-            endpoint, ``grpc://host:port``, with its token in ``LOGPROBE_TOKEN``.
+        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service or kept up to date by a
+            relay; or where the service receives relays, ``grpc+tls://host:port``, with the files of token and authority in
+            ``LOGPROBE_SERVICE_TOKEN`` and ``LOGPROBE_SERVICE_CA``; or the service's own endpoint, ``grpc://host:port`` (not
+            encrypted), with its token in ``LOGPROBE_TOKEN``.
         run: default: ``LOGPROBE_RUN``.
         recorder: problems become its `health` records; None: they are only logged and counted.
         poll_seconds: how often the thread looks.
 
     Raises:
-        ConfigurationError: home or run is missing, or the signing key is unusable.
+        ConfigurationError: home or run is missing, the signing key is unusable, or a file of token or authority is.
     """
 
     def __init__(
@@ -220,11 +224,12 @@ class _Problems:
 
 def _source(home: str | os.PathLike[str] | None, run: str | None) -> tuple[Source, str]:
     given = os.fspath(home) if home is not None else os.environ.get("LOGPROBE_HOME", "")
-    if given.startswith(_ENDPOINT):
+    if given.startswith((_ENDPOINT, _RECEIVER)):
         name = run or os.environ.get("LOGPROBE_RUN")
         if not name:
             raise ConfigurationError("which run? pass CorrectionSwitch(run=...) or set LOGPROBE_RUN")
-        return _Endpoint(given, name, os.environ), name
+        kind = _Receiver if given.startswith(_RECEIVER) else _Endpoint
+        return kind(given, name, os.environ), name
     folder, name = home_and_run(home, run)
     return _File(folder, name), name
 
@@ -272,3 +277,35 @@ class _Endpoint:
 
     def _request(self) -> bytes:
         return json.dumps({"run": self._run}).encode()
+
+
+class _Receiver:
+    """Where the service receives relays: TLS, and a token that may write the run. It answers as long as it can read the home's file."""
+
+    def __init__(self, address: str, run: str, environment: Mapping[str, str]) -> None:
+        """Raises `ConfigurationError`."""
+        token, ca = environment.get(SERVICE_TOKEN_VARIABLE), environment.get(CA_VARIABLE)
+        if not token:
+            raise ConfigurationError(
+                f"set {SERVICE_TOKEN_VARIABLE} to the file with the token; `logprobe relay-token` on the service makes one"
+            )
+        self._address = address
+        self._files = (Path(token).expanduser(), Path(ca).expanduser() if ca else None)
+        self._run = run
+        self._key = directive_key(None, environment)
+        self._connections: dict[int, Any] = {}  # by process, as above
+
+    def read(self) -> Directives:
+        from logprobe.collectors.relay import connection, protocol  # noqa: PLC0415 - as above
+
+        opened = self._connections.get(os.getpid())
+        if opened is None:
+            target = connection.Target(self._address, *self._files)
+            opened = self._connections[os.getpid()] = connection.Connection(target)
+        answer = opened.ask(protocol.DIRECTIVES, {"run": self._run}, _CALL_SECONDS)
+        if answer.get("stopped") is not False:
+            return Directives(self._run, stopped=True)
+        content = answer.get("directives")
+        if content is None:
+            return Directives(self._run)
+        return decode(str(content).encode("utf-8", "replace"), self._run, self._key)

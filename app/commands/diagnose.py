@@ -75,7 +75,7 @@ def headline(found: Diagnosis) -> str:
 def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
     document, advice = found.document(), found.correction
     yield "layer", LAYERS[found.layer]
-    yield "KL (k3)", extent(document, found.growth)
+    yield "K3", extent(document, found.growth)
     said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
     yield "correction", said
     if standing.on:

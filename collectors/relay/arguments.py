@@ -7,6 +7,7 @@ from typing import Final
 
 SERVICE_VARIABLE: Final = "LOGPROBE_SERVICE"
 CA_VARIABLE: Final = "LOGPROBE_SERVICE_CA"
+SERVICE_TOKEN_VARIABLE: Final = "LOGPROBE_SERVICE_TOKEN"  # noqa: S105 - the variable's name; it holds the path of a file
 _UNITS: Final = (("k", 1e3), ("m", 1e6), ("g", 1e9))
 
 

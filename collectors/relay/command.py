@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.collectors.relay.arguments import CA_VARIABLE, SERVICE_VARIABLE, declare
+from logprobe.collectors.relay.arguments import CA_VARIABLE, SERVICE_TOKEN_VARIABLE, SERVICE_VARIABLE, declare
 from logprobe.collectors.relay.connection import Target
 from logprobe.collectors.relay.relay import Options, Relay, default_runs
 
 _NICE: Final = 5
-TOKEN_VARIABLE: Final = "LOGPROBE_SERVICE_TOKEN"  # noqa: S105 - the variable's name; it holds the path of a file
 
 
 def options(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Options:
@@ -29,10 +28,10 @@ def options(arguments: argparse.Namespace, environment: Mapping[str, str] = os.e
     address = arguments.to or environment.get(SERVICE_VARIABLE)
     if not address:
         raise ConfigurationError(f"where to? pass --to grpc+tls://HOST:PORT, or set {SERVICE_VARIABLE}")
-    token = arguments.token or environment.get(TOKEN_VARIABLE)
+    token = arguments.token or environment.get(SERVICE_TOKEN_VARIABLE)
     if not token:
         raise ConfigurationError(
-            f"pass --token FILE, or set {TOKEN_VARIABLE}; `logprobe relay-token` on the service makes one"
+            f"pass --token FILE, or set {SERVICE_TOKEN_VARIABLE}; `logprobe relay-token` on the service makes one"
         )
     ca = arguments.ca or environment.get(CA_VARIABLE)
     target = Target(str(address), Path(token).expanduser(), Path(ca).expanduser() if ca else None)

@@ -1,4 +1,4 @@
-"""The relay's connection to the service: TLS always, the token read from its file at every call."""
+"""A node's connection to the service: TLS always, the token read from its file at every call."""
 
 from __future__ import annotations
 
@@ -57,12 +57,17 @@ class Connection:
             raise self.failed(error) from None
         return writer, answers
 
-    def sync(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one ``sync``. Raises `ServiceUnavailableError` or `ConfigurationError`."""
-        action = flight.Action(protocol.SYNC, json.dumps(document).encode())
+    def ask(self, action: str, document: Mapping[str, Any], seconds: float = _CALL_SECONDS) -> dict[str, Any]:
+        """The answer to one `protocol` action; the call ends after `seconds`.
+
+        Raises `ServiceUnavailableError` or `ConfigurationError`.
+        """
+        call = flight.Action(action, json.dumps(document).encode())
         try:
-            (answer,) = list(self._open().do_action(action, self._options(_CALL_SECONDS)))
+            (answer,) = list(self._open().do_action(call, self._options(seconds)))
             found = json.loads(answer.body.to_pybytes())
+        except ConfigurationError:  # a ValueError
+            raise
         except (pa.ArrowException, ValueError) as error:
             raise self.failed(error) from None
         if not isinstance(found, dict):

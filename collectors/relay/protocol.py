@@ -2,6 +2,7 @@
 
     do_put     chunks of segments (`CHUNKS`), then one JSON document: what became of each segment
     do_action  ``sync``: how long the node's queue is and the marks made there, against the service's marks and directives
+               ``directives``: those of one run, for a trainer that asks by itself
 
 Every call carries ``authorization: Bearer NAME.SECRET``. A segment is named by its place in the spool, ``RUN/WRITER/FILE``; its identity
 is in its content, so sending it twice is the same as sending it once.
@@ -18,6 +19,7 @@ PROTOCOL: Final = 1
 SCHEME: Final = "grpc+tls://"
 UPLOAD: Final = "segments"
 SYNC: Final = "sync"
+DIRECTIVES: Final = "directives"
 
 CHUNK_BYTES: Final = 1 << 20  # of a segment, before compression
 BATCH_BYTES: Final = 16 << 20  # of segments in one upload; the last one may exceed it

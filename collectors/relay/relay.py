@@ -21,6 +21,7 @@ from logprobe.collectors import locks
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, ServiceUnavailableError
 from logprobe.collectors.locks import FileLock
 from logprobe.collectors.recorder.runtime import new_writer_id
+from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
 from logprobe.collectors.relay.exchange import Exchange
 from logprobe.collectors.relay.notes import RunNotes
@@ -157,7 +158,7 @@ class Relay:
     def _sync(self, connection: Connection, backoff: Backoff) -> float:
         try:
             asked = self._exchange.document(self._queue.lengths(), self._problem, asdict(self._shipper.counts))
-            pause = self._exchange.follow(asked, connection.sync(asked))
+            pause = self._exchange.follow(asked, connection.ask(protocol.SYNC, asked))
         except (ServiceUnavailableError, ConfigurationError) as error:
             self._log("sync", f"marks and directives are not exchanged: {error}")
             return backoff.failed()

@@ -81,15 +81,16 @@ class Exchanges:
         if marks:
             of_run.add(marks)
         found, reached = read_lines(of_run.file, max(cursor, 0), _ANSWER_BYTES)
-        directives = DirectiveFile(self._home.path, run)
-        content = directives.content()
-        document = {
-            "marks": found,
-            "cursor": reached,
+        return {"marks": found, "cursor": reached, **self.directives(run)}, len(lines) - len(marks)
+
+    def directives(self, run: str) -> dict[str, Any]:
+        """The content of a run's file, and whether the kill switch is set. Raises `OSError`."""
+        file = DirectiveFile(self._home.path, run)
+        content = file.content()
+        return {
             "directives": None if content is None else content.decode("utf-8", "replace"),
-            "stopped": directives.stop_path.exists(),
+            "stopped": file.stop_path.exists(),
         }
-        return document, len(lines) - len(marks)
 
     def _of(self, run: str) -> _RunMarks:
         with self._lock:

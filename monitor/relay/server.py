@@ -1,4 +1,4 @@
-"""The receiver's Flight server: TLS only, a token on every call, nothing but uploads and ``sync``."""
+"""The receiver's Flight server: TLS only, a token on every call, nothing but uploads, ``sync`` and ``directives``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> _Token:
         if info.method not in {flight.FlightMethod.DO_PUT, flight.FlightMethod.DO_ACTION}:
             raise flight.FlightUnauthorizedError(
-                "relays upload segments and exchange marks; there is nothing else here"
+                "relays upload segments and exchange marks, trainers ask for directives; there is nothing else here"
             )
         given: Any = headers.get("authorization", [""])[0]
         text = given.decode("utf-8", "replace") if isinstance(given, bytes) else str(given)
@@ -118,23 +118,29 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
     # --- marks, directives, how far a node is behind ---
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
-        """``sync``."""
+        """``sync`` or ``directives``."""
         with self._call(context) as who:
-            if action.type != protocol.SYNC or action.body.size > _SYNC_BYTES:
+            answer = {protocol.SYNC: self._sync, protocol.DIRECTIVES: self._directives}.get(action.type)
+            if answer is None or action.body.size > _SYNC_BYTES:
                 raise self._refused(context, who.name, "action", f"{action.type!r} of {action.body.size:,} bytes")
             try:
-                asked = json.loads(action.body.to_pybytes())
-                answer = self._sync(context, who, asked)
+                document = answer(context, who, json.loads(action.body.to_pybytes()))
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                raise self._refused(context, who.name, "sync", f"not what a relay says ({error})") from error
-            return iter([json.dumps(answer).encode()])
+                raise self._refused(context, who.name, action.type, f"an invalid request ({error})") from error
+            return iter([json.dumps(document).encode()])
+
+    def _directives(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, Any]:
+        run = asked["run"]
+        if not _is_own(run, who):
+            raise self._refused(context, who.name, protocol.DIRECTIVES, f"run {run[:200]!r} is not one of its own")
+        return self._exchanges.directives(run)
 
     def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, Any]:
         now = time.time()
         node = str(asked["node"])[:_NAME]
         runs: dict[str, Any] = {}
         for run, said in list(asked["runs"].items())[: protocol.SYNC_RUNS]:
-            if len(run.encode()) > _RUN_BYTES or not who.may_write(run):
+            if not _is_own(run, who):
                 self._observations.refused(
                     who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
                 )
@@ -254,6 +260,10 @@ class _Upload:
         self._open = (name, None)
         self._verified.pop(name, None)
         self._outcomes[name] = outcome
+
+
+def _is_own(run: str, who: Writer) -> bool:
+    return len(run.encode()) <= _RUN_BYTES and who.may_write(run)
 
 
 def _report(who: Writer, asked: Mapping[str, Any], queue: Mapping[str, Any], now: float) -> dict[str, Any]:

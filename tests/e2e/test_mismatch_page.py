@@ -74,7 +74,7 @@ def test_everything_is_there_and_fits(
 def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.by=environment")
-    expect(page.locator(".lp-heading h3")).to_contain_text("KL (k3)", timeout=SLOW)
+    expect(page.locator(".lp-heading h3")).to_contain_text("K3", timeout=SLOW)
     page.locator("input[type=search]").fill("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
     page.get_by_role("button", name="Effective sample size (sequence)").click()

@@ -44,7 +44,7 @@ def test_a_switch_of_weights_is_seen_in_the_tokens_and_explained(seen: Watched, 
     page.keyboard.press("End")
     expect(switch.locator("p[aria-live]")).to_contain_text("16 after:")
     expect(page.locator("table[aria-label=cached] tbody tr")).to_have_count(4, timeout=SLOW)
-    expect(page.locator("section[aria-label='KL (k3) by weight version'] .lp-points-mark")).not_to_have_count(
+    expect(page.locator("section[aria-label='K3 by weight version'] .lp-points-mark")).not_to_have_count(
         0, timeout=SLOW
     )
     page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
@@ -88,7 +88,5 @@ def test_a_link_opens_the_same_steps(seen: Watched, address: str) -> None:
     expect(page.locator("section[aria-label=timeline] p[aria-live]")).to_contain_text(
         "engine left: version 4 · of step 3"
     )
-    expect(page.locator("section[aria-label='KL (k3) by weight version'] .lp-points-mark")).to_have_count(
-        4, timeout=SLOW
-    )
+    expect(page.locator("section[aria-label='K3 by weight version'] .lp-points-mark")).to_have_count(4, timeout=SLOW)
     assert "steps=3:6" in page.url.replace("%3A", ":")

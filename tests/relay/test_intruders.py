@@ -67,6 +67,13 @@ class Target:
             (answer,) = client.do_action(flight.Action("sync", body), self.options(self.own if key is None else key))
             return json.loads(answer.body.to_pybytes())
 
+    def directives(self, document: Any, key: str | None = None) -> dict:
+        with self.client() as client:
+            body = document if isinstance(document, bytes) else json.dumps(document).encode()
+            call = flight.Action("directives", body)
+            (answer,) = client.do_action(call, self.options(self.own if key is None else key))
+            return json.loads(answer.body.to_pybytes())
+
     def options(self, key: str) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=120, headers=[(b"authorization", f"Bearer {key}".encode())])
 
@@ -152,6 +159,8 @@ def test_without_a_valid_token_nothing_is_taken(target, key):
         target.send(chunk(name, data), key=key)
     with pytest.raises((flight.FlightUnauthenticatedError, flight.FlightError, pa.ArrowException)):
         target.sync({"node": "n", "runs": {}}, key=key)
+    with pytest.raises((flight.FlightUnauthenticatedError, flight.FlightError, pa.ArrowException)):
+        target.directives({"run": "mine-1"}, key=key)
     assert not target.files
     if len(key) < 1000 and key.isascii():  # others do not even get through HTTP/2
         assert "token that is missing, wrong" in target.refusals()
@@ -165,11 +174,15 @@ def test_another_writers_runs_are_denied_for_segments_marks_and_directives(targe
     said = {"queue": {}, "marks": [mark], "cursor": 0}
     answer = target.sync({"node": "n", "time": 1.0, "runs": {"mine-1": said}}, key=target.other)
     assert answer["runs"] == {}
+    with pytest.raises(flight.FlightError, match="refused: run 'mine-1' is not one of its own"):
+        target.directives({"run": "mine-1"}, key=target.other)
+    assert target.directives({"run": "mine-1"}) == {"directives": None, "stopped": False}
     assert not (target.home / "versions").exists()
     assert not target.files
     refusals = target.refusals()
     assert "other segment (denied) 127.0.0.1" in refusals
     assert "other marks 127.0.0.1" in refusals
+    assert "other directives 127.0.0.1" in refusals
 
 
 def test_revoked_expired_and_replaced_tokens(target):
@@ -343,7 +356,10 @@ def test_other_columns_other_calls_and_documents_that_are_none(target):
     ):
         with pytest.raises(flight.FlightError, match="refused"):
             target.sync(document)
-    assert "not what a relay says" in target.refusals()
+    for document in (b"", b"[]", deep, {}, {"run": 7}, {"run": ["mine-1"]}, {"run": "mine-1" + "1" * 2000}):
+        with pytest.raises(flight.FlightError, match="refused"):
+            target.directives(document)
+    assert "own sync 127.0.0.1 an invalid request" in target.refusals()
 
 
 def test_marks_that_are_none_and_numbers_that_are_none(target):
@@ -402,6 +418,7 @@ ATTACKS = {  # who, what and why, as the audit says it
     "another run's token": ("other", "segment (denied)", "may not write run 'mine-1'"),
     "forged": ("own", "segment (checksum)", "does not match the checksum"),
     "too large": ("own", "segment (too_large)", "at most"),
+    "another run's directives": ("other", "directives", "run 'mine-1' is not one of its own"),
     "a path": ("own", "segment (foreign)", "is not a segment's name"),
     "another call": ("own", "action", "'shutdown'"),
     "plain text": ("nobody known", "connection", "no TLS 1.2 or newer"),
@@ -426,6 +443,8 @@ def test_a_running_service_audits_each_attack_and_nothing_grows(tmp_path):
             with pytest.raises(flight.FlightError):
                 target.send(chunk(name, data), key="")
             target.send(chunk(name, data), key=other)
+            with pytest.raises(flight.FlightError):
+                target.directives({"run": "mine-1"}, key=other)
             target.send(chunk(name, data[:100] + b"forged" + data[106:]))
             target.send(chunk(PATHS[0], data))
             with target.client() as client, pytest.raises(flight.FlightError):

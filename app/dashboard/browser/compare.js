@@ -1,7 +1,7 @@
 // Runs against a baseline: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently.
 // A part is redrawn only when its data changed, so that an open menu, a selection or a place in a table is never lost.
 import { drawCharts } from "./compare_charts.js";
-import { download, node } from "./dom.js";
+import { code, download, node } from "./dom.js";
 import { closePlots, sample, savePng } from "./plots.js";
 
 const MARKS = { worse: "▼", better: "▲", same: "=", differs: "≠", unknown: "?" };
@@ -63,7 +63,7 @@ function choice(place, data, view) {
 }
 
 function elsewhere(place, words) {
-  fill(place, node("p", { class: "lp-text lp-hint" }, ...words.split("`").map((part, at) => (at % 2 ? node("code", { text: part }) : part))));
+  fill(place, node("p", { class: "lp-text lp-hint" }, ...code(words)));
 }
 
 const fill = (place, ...content) => place.replaceChildren(...content.filter(Boolean));
@@ -121,7 +121,7 @@ const title = (words, hint) => node("h2", { class: "lp-title" }, words, hint ? n
 function metrics(place, { matrix, looks, single, table }, view) {
   const tables = table.runs.map((run) => numbers(run, table.head, matrix, view));
   fill(place,
-    title("Verdicts", "intervals account for autocorrelation; final: the last tenth of the common steps; area: the summed difference over common steps; click a metric to show or hide its chart"),
+    title("Verdicts", "intervals account for autocorrelation; final: the value in the last tenth of the common steps, not a distance; area: the summed difference of the values; click a metric to show or hide its chart"),
     single ? tables[0] : overview(matrix, looks, view),
     ...(single ? [] : table.runs.map((run, at) => fold(view, run.run, `numbers and reasons of ${run.run}`, tables[at]))));
 }
@@ -149,7 +149,7 @@ function cell(words, label, column, tone, line, view) {
 function toggle(line, view) {
   const shown = view.data.choice.shown;
   const next = line.shown ? shown.filter((key) => key !== line.key) : [...shown, line.key];
-  return node("button", { class: "lp-cmp-toggle", type: "button", "aria-pressed": String(line.shown), title: `${line.shown ? "hide" : "show"} its chart`, text: line.label,
+  return node("button", { class: "lp-cmp-toggle", type: "button", "aria-pressed": String(line.shown), title: `${line.help}\n${line.shown ? "Hide" : "Show"} its chart.`, text: line.label,
     onclick: () => next.length && view.send("set", { metric: next.join(",") }) });
 }
 

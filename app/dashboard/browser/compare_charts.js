@@ -27,7 +27,7 @@ function chart(data, looks) {
   const looked = ({ run }) => ({ name: looks[run].name, color: looks[run].color, dash: looks[run].dash });
   const ratios = data.ratio.lines.filter(({ blocks }) => blocks.length);
   return {
-    title: data.title, unit: [data.unit, data.log ? "logarithmic" : ""].filter(Boolean).join(", "), alt: data.alt, height: HEIGHT,
+    title: data.title, help: data.help, unit: [data.unit, data.log ? "logarithmic" : ""].filter(Boolean).join(", "), alt: data.alt, height: HEIGHT,
     missing: data.lines.length ? "" : data.missing,
     lines: data.lines.map((line) => ({ ...looked(line), x: unpackArray(line.x), y: unpackArray(line.y) })),
     panes: [{ ...UPPER, log: data.log }, ratios.length ? below(data.ratio, ratios, looked) : { ...LOWER, bare: true, over: (_x, _y, { left }) => [label(data.ratio.missing, left, LOWER.top + 22)] }],

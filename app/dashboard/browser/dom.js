@@ -21,6 +21,13 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
+// `words` between backticks are code.
+export const code = (words) =>
+  String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
+
+// The same where only text fits, such as a tooltip.
+export const uncoded = (words) => words?.replaceAll("`", "");
+
 // A plain click stays within the session; any other opens the address as links do.
 export function follow(event, view, path) {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;

@@ -18,7 +18,7 @@ export function update(root, view) {
   const { data } = view;
   const kit = plots(view, groupOf(data));
   root.replaceChildren(node("section", { class: "lp lp-profiles", style: `--pair:${data.color}` },
-    node("h2", { class: "lp-title" }, "Profiles", node("span", { class: "lp-hint", text: "where in a sequence, at which probability, and from which weights the gap comes" })),
+    node("h2", { class: "lp-title" }, "Profiles", node("span", { class: "lp-hint", text: "where in a sequence, at which probability, and from which weights the mismatch comes" })),
     node("div", { class: "lp-tools-line" }, pairs(view), ranges(view), ...data.sides.map(key), ...[older(data)].filter(Boolean), kit.tools),
     node("div", { class: "lp-multiples" }, ...data.columns.map((column) => multiple(column, kit)))));
 }

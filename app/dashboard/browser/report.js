@@ -1,6 +1,6 @@
 // A page of words and tables: blocks of data in, elements out. Text goes in as text. What is to be done is asked twice: a button
 // opens a form that says what will happen, and only its own button sends it.
-import { follow, node } from "./dom.js";
+import { code, follow, node, uncoded } from "./dom.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -10,7 +10,7 @@ export function update(root, view) {
 }
 
 // How other panels draw the same buttons: `view.update` is then theirs.
-export { buttons, code };
+export { buttons };
 
 const UNFOLDED = 8; // rows of a long table
 
@@ -33,7 +33,7 @@ function anchor({ path, href, title, help }, view) {
 }
 
 function heading({ text: words, note }) {
-  return node("h2", { class: "lp-title" }, words, note ? node("span", { class: "lp-hint", text: note }) : null);
+  return node("h2", { class: "lp-title" }, words, note ? node("span", { class: "lp-hint" }, ...code(note)) : null);
 }
 
 function text({ text: words, tone }) {
@@ -44,13 +44,8 @@ function facts({ items }) {
   return pairs(items, "lp-facts-list");
 }
 
-// `words` between backticks are code.
-function code(words) {
-  return String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
-}
-
 function table({ head, rows, empty, name, fold }, root, view) {
-  if (!rows.length) return node("p", { class: "lp-text lp-hint", text: empty });
+  if (!rows.length) return node("p", { class: "lp-text lp-hint" }, ...code(empty));
   const lines = rows.map((row) => line(row, head, root, view));
   const place = node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
     node("thead", {}, node("tr", {}, ...head.map((word) => node("th", { scope: "col", text: word })))),
@@ -80,7 +75,7 @@ function line({ cells, tone, actions }, head, root, view) {
 function buttons(actions, root, view) {
   const place = node("div", { class: "lp-actions" });
   const rest = () => place.replaceChildren(...actions.map((action) => action.href ? link(action, view) : node("button", {
-    class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: action.disabled || action.help,
+    class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: uncoded(action.disabled || action.help),
     text: action.label, onclick: () => ask(action, place, rest, root, view),
   })));
   rest();

@@ -1,8 +1,8 @@
 // The rules of a home: a list, and an editor for one of them with what it would have said in the run that is open.
 // A draft is the reader's: news from the service never takes it away, and a file that changed meanwhile is said, not overwritten.
 import { asked, listen, put } from "./address.js";
-import { node } from "./dom.js";
-import { buttons, code } from "./report.js";
+import { code, node } from "./dom.js";
+import { buttons } from "./report.js";
 import { closePlots, plots, stepAxis } from "./plots.js";
 import { ruleChart, swatch } from "./rule_chart.js";
 import { BLANK, formOf, textOf } from "./rule_form.js";

@@ -1,7 +1,7 @@
 // The SQL box: text, Run, Stop, and the rows that came back. What is typed belongs to the reader: no news ever touches it, and a
 // statement that came with a link is only run by whoever reads it first. Values go in as text.
 import { asked, put } from "./address.js";
-import { download, node } from "./dom.js";
+import { code, download, node } from "./dom.js";
 
 const LOOK_MS = 700; // while a query runs
 
@@ -92,8 +92,8 @@ function changed(view, name, value) {
 
 function words(_view, answer) {
   if (answer.state === "none") return [];
-  if (answer.state === "refused") return [answer.words];
-  const save = answer.csv === null ? node("span", { class: "lp-hint", text: answer.large }) : node("button", { class: "lp-button", type: "button", text: "Download CSV", onclick: () => download(answer.csv, "text/csv;charset=utf-8", "logprobe.csv") });
+  if (answer.state === "refused") return code(answer.words);
+  const save = answer.csv === null ? node("span", { class: "lp-hint" }, ...code(answer.large)) : node("button", { class: "lp-button", type: "button", text: "Download CSV", onclick: () => download(answer.csv, "text/csv;charset=utf-8", "logprobe.csv") });
   return [`${answer.words}. `, answer.more ? `${answer.more} ` : "", save];
 }
 

@@ -12,6 +12,7 @@ import streamlit as st
 from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW
 from logprobe.app.dashboard.data.comparing import Paced, state_of
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.elements.verdict import links
 from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks, experiment_blocks
 from logprobe.app.dashboard.pages.parity import RECIPE, parity_data
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
@@ -85,7 +86,7 @@ def _run(run: Run, view: RunView) -> None:
         place = f"{_KEY} {run.name}"
         blocks = [
             *said(place),
-            *diagnosis_blocks(view, _acceptances(run, view)),
+            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis")),
             *experiment_blocks(_experiment(run, view), run.name),
         ]
         wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "diagnosis", "blocks": blocks})

@@ -154,7 +154,7 @@ _INFERENCE_PATH: Final = (
     _inference_path(
         name="replica_divergence",
         words="One engine replica computes something else than the others.",
-        looks_at="fingerprints of the weights; the gap by replica at the same declared version",
+        looks_at="fingerprints of the weights; K3 by replica at the same declared version",
         fix="Restart the replica with the others' configuration and weights; check that it is in the weight-transfer group (`logprobe parity`).",
         rule=updates.replica_divergence,
         explain=updates.without_replica,
@@ -170,7 +170,7 @@ _INFERENCE_PATH: Final = (
     _inference_path(
         name="missed_weight_sync",
         words="The engine samples from old weights, although its version label says otherwise.",
-        looks_at="fingerprints of the weights; a lasting rise of the gap at a step among tokens of the trainer's own version; labels without a load",
+        looks_at="fingerprints of the weights; a lasting rise of mean |d| at a step among tokens of the trainer's own version; labels without a load",
         fix="Check that the weight transfer returns before generation goes on and that its result is loaded: compare one tensor's checksum on both "
         "sides after an update.",
         rule=arrival.missed_weight_sync,
@@ -194,7 +194,7 @@ _INFERENCE_PATH: Final = (
     _inference_path(
         name="moe_routing",
         words="Rounding sends tokens to other experts in the engine than in the trainer.",
-        looks_at="architecture; share of the gap that 1 % of the tokens make",
+        looks_at="architecture; share of K3 that 1 % of the tokens make",
         fix="Replay the engine's routes in the trainer (`--enable-return-routed-experts`), or compute the router in float32 on both sides.",
         rule=precision.moe_routing,
     ),
@@ -225,7 +225,7 @@ _INFERENCE_PATH: Final = (
 _OBJECTIVE: Final = (
     _objective(
         name="late_growth",
-        words="The gap grew, step by step, after it had been steady.",
+        words="K3 grew, step by step, after it had been steady.",
         looks_at="K3 against its own frozen baseline; ramp rather than jump",
         fix="Masked importance sampling now; then a lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
         rule=policy.late_growth,
@@ -233,7 +233,7 @@ _OBJECTIVE: Final = (
     ),
     _objective(
         name="step_jump",
-        words="The gap jumped at one step and stayed up.",
+        words="K3 jumped at one step and stayed up.",
         looks_at="K3 before and after the step; jump rather than ramp",
         fix="Look at what changed at that step (learning rate, batch, reward scale); lower the learning rate or clip the gradient norm.",
         rule=policy.step_jump,
@@ -241,7 +241,7 @@ _OBJECTIVE: Final = (
     _objective(
         name="staleness",
         words="Tokens were sampled by weights older than the trainer's.",
-        looks_at="the gap by weight lag",
+        looks_at="K3 of tokens by their weight lag",
         fix="Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps), and correct by importance sampling (TIS or MIS).",
         rule=policy.staleness,
         explain=policy.without_lag,

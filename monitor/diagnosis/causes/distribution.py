@@ -258,7 +258,7 @@ def miscalibrated_logprobs(evidence: Evidence) -> Sign | None:
         min(abs(deviation) / gap.k3, 1.0),
         {"ratio_deviation": deviation, "calibration_z": gap.ratio.z, "k3_kl": gap.k3},
         f"Mean ρ − 1 is {deviation:+.3g} ({gap.ratio.z:.0f} standard errors) where K3 is {gap.k3:.2g}: log-probs of the distribution sampled from have "
-        "mean ρ = 1 however large the gap (inferred from the numbers).",
+        "mean ρ = 1 however large the mismatch (inferred from the numbers).",
         since_step=shifted_since(evidence.series, math.copysign(1.0, deviation)),
     )
 

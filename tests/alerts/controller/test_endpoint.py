@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 from processes import end, eventually, logprobe, record, start_service
+from relay_processes import port_of, prepare, receiver, token
 
 from logprobe.app.processes.stack import free_port
+from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
+from logprobe.monitor.relay import tokens
+from logprobe.monitor.relay.files import RelayFiles
 
 RUN = "toy"
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -70,6 +75,54 @@ def test_without_the_token_or_with_another_key_nothing_is_believed(home: Path, m
                     assert TOKEN not in switch.health["last_error"]
     finally:
         end(process)
+
+
+def test_over_tls_the_receiver_answers_also_without_a_service(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGPROBE_DIRECTIVE_KEY", "a key that both sides know")
+    files, elsewhere = RelayFiles.of(Home(home)), tmp_path / "elsewhere" / "home"
+    monkeypatch.setenv("LOGPROBE_SERVICE_TOKEN", str(prepare(home, runs=("to?",))))
+    monkeypatch.setenv("LOGPROBE_SERVICE_CA", str(files.authority))
+    prepare(elsewhere)
+    kill_switch = DirectiveFile(home, RUN)
+    record(home, RUN, steps=range(10))
+    service, receiving = start_service(home), receiver(home).start()
+    try:
+        address = f"grpc+tls://localhost:{port_of(receiving)}"
+        eventually(lambda: RUN in runs(home), "the run is known")
+        with CorrectionSwitch(address, RUN, poll_seconds=0.05) as switch:
+            assert switch.current(1000) is None
+            logprobe("mis", RUN, "on", "--force", "--home", home)
+            config = eventually(lambda: switch.current(1000), "the directive arrived")
+            assert (config.is_mode, switch.version) == ("mask", 1)
+            service.terminate()
+            service.wait(120)
+            kill_switch.stop("ann")
+            eventually(lambda: switch.current(1000) is None, "the kill switch arrived")
+            kill_switch.release()
+            eventually(lambda: switch.current(1000) == config, "it is released")
+
+            tokens.save(files.tokens, tokens.load(files.tokens).revoke("team"))
+            eventually(lambda: "not valid any more" in str(switch.health["last_error"]), "the token was revoked")
+            assert switch.current(1000) == config  # the last good one
+            kill_switch.stop("ann")
+            token(home, "team", (RUN,))  # in the same file
+            eventually(lambda: switch.current(1000) is None, "another token is read without a restart")
+        kill_switch.release()
+        for variable, value, words in (
+            ("LOGPROBE_SERVICE_CA", RelayFiles.of(Home(elsewhere)).authority, "certificate verify failed"),
+            ("LOGPROBE_SERVICE_TOKEN", token(home, "other", ("theirs",)), "not one of its own"),
+            ("LOGPROBE_DIRECTIVE_KEY", "a key only the trainer has", "signature is missing or wrong"),
+        ):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(variable, str(value))
+                with CorrectionSwitch(address, RUN, poll_seconds=0.05) as switch:
+                    eventually(lambda switch=switch, words=words: words in str(switch.health["last_error"]), words)
+                    assert switch.current(1000) is None
+    finally:
+        receiving.end()
+        end(service)
 
 
 def runs(home: Path) -> list[str]:

@@ -270,7 +270,7 @@ def test_a_notification_carries_what_people_need(store: Store) -> None:
     (document,) = (
         json.loads(text) for text in store.query("SELECT document FROM notifications")["document"].to_pylist()
     )
-    assert document["summary"] == "Too large. backend.k3_kl is 2; it should be at most 1."
+    assert document["summary"] == "Too large. K3 is 2; it should be at most 1."
     assert (document["metric"], document["pair"], document["unit"]) == ("k3_kl", "backend", "nats")
     assert (document["step"], document["since_step"], document["value"]) == (6, 5, 2.0)
     assert document["series"] == [[0, 0.1], [1, 0.1], [2, 0.1], [3, 0.1], [4, 0.1], [5, 2.0], [6, 2.0]]

@@ -138,6 +138,15 @@ def test_what_comes_after_the_common_steps_is_told(steps: int, growth: Growth, t
     assert verdict["words"] == f"the same in 3 of 3 metrics{ending}"
 
 
+def test_k3_that_was_high_from_the_first_step_is_not_just_steady() -> None:
+    runs = [replace(history(name, k3, 0.8), growth=Growth("healthy")) for name, k3 in (("high", 1e-1), ("fine", 1e-3))]
+    first, *rows = compare_data(comparison(*runs), Choice("base", ("high", "fine"), shown=METRICS), LIGHT)["onsets"][
+        "rows"
+    ]
+    assert first[1] == "is the baseline"
+    assert [row[1:3] for row in rows] == [["at step 0", "steady, but high from the first step"], ["does not", "steady"]]
+
+
 def test_charts_have_every_run_and_the_ratio_within_its_band() -> None:
     found = comparison(history("worse", 1e-1, 0.2), history("fine", 1e-3, 0.8))
     k3, _, lag = compare_data(found, Choice("base", ("worse", "fine"), shown=METRICS), LIGHT)["charts"]

@@ -139,6 +139,7 @@ def test_runs_are_newest_first_and_judged(home: Path, store: Store) -> None:
     assert later.runs[0].liveness.state is State.STALE
     wrong = bar_of(snapshot, snapshot.runs[0], asked="no-such-run", now=datetime.now(UTC), interval=2.0)
     assert wrong["notices"][0]["text"] == "There is no run called no-such-run here"
+    assert [run.get("step") for run in wrong["runs"]] == [1, None]  # of the others no more than the picker lists
     assert snapshot.runs[0].steps == 2
     assert snapshot.runs[0].last_step == 1
 
