@@ -65,7 +65,7 @@ def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> 
         recompute(store)
         third = job.run_once()
         (latest,) = store.read("diagnosis_latest", run=None).to_pylist()
-        history = store.read("diagnosis_history", run="v0-reference").to_pylist()
+        history = store.query("SELECT * FROM diagnosis_changes ORDER BY diagnosed_at").to_pylist()
         # Of nine digits the last one may differ.
         assert same(json.loads(latest["document"]), diagnose(store, "v0-reference").document(), rel=1e-7)
     assert (second.runs, second.changes) == (1, 1)
