@@ -252,7 +252,8 @@ test-proof: dev
 test-ray: .venv-ray/.logprobe-ready
 	@.venv-ray/bin/python -m pytest --timeout=900 tests/ray/*_cases.py $(ARGS)
 
-# `logprobe recompute` and `import` on Ray over this machine, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000").
+# `logprobe recompute` and `import` on Ray over this machine, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000
+# --kill-node": at that size, and once more with one of the two nodes removed in the middle).
 .PHONY: bench-ray
 bench-ray: .venv-ray/.logprobe-ready
 	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
@@ -302,6 +303,11 @@ test-frameworks: test-patterns
 test-patterns: .venv-trl/.logprobe-ready
 	@.venv-trl/bin/python -m pip install $(PIP_FLAGS) 'lightning>=2.5,<3'
 	@.venv-trl/bin/python -m pytest --timeout=900 tests/frameworks/patterns_cases.py $(ARGS)
+
+# The statistics beside verl's own, in turns on the same tokens.
+.PHONY: bench-verl
+bench-verl: .venv-verl/.logprobe-ready
+	@.venv-verl/bin/python tests/benchmarks/run.py statistics $(ARGS)
 
 # What an adapter costs the training thread, in processor time; exit code 1 above 1 %.
 .PHONY: bench-trl bench-ms_swift

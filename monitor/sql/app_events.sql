@@ -2,11 +2,16 @@
 -- Grain: event. Inputs: weight_records, config_records, health_records, step_summaries. Parameters: $run.
 -- An event that does not say its step is put at the first step that finished after it; null: no step has, yet.
 -- The first document of a kind and replica is where the run began, not a change.
+-- Of more than 2,000 updates the newest 2,000, and of all as many evenly: a chart cannot tell more apart, and a long run has one per step.
 -- A restart is a collector that started again after the one before it (same component, rank and replica) had seen a step finish.
 WITH updates AS (
     SELECT 'weights' AS kind, min(coalesce(applied_at, resumed_at, started_at, requested_at, time)) AS happened_at,
            min(step) AS own_step, version AS label, bool_and(cache_cleared) AS cache_cleared, min(pause_mode) AS pause_mode
     FROM weight_records WHERE run = $run GROUP BY version
+), shown AS (
+    SELECT * EXCLUDE (place, of) FROM (
+        SELECT *, row_number() OVER (ORDER BY happened_at, label) AS place, count(*) OVER () AS of FROM updates
+    ) WHERE place > of - 2000 OR place % (1 + of // 2000) = 0
 ), documents AS (
     SELECT kind, replica, fingerprint, min(time) AS happened_at
     FROM config_records WHERE run = $run AND kind <> 'weight_layout' GROUP BY ALL
@@ -23,7 +28,7 @@ WITH updates AS (
     SELECT 'restart' AS kind, time AS happened_at, component AS label FROM starts
     WHERE EXISTS (SELECT 1 FROM finished WHERE finished.time BETWEEN starts.earlier AND starts.time)
 ), events AS (
-    SELECT * FROM updates UNION ALL BY NAME SELECT * FROM changes UNION ALL BY NAME SELECT * FROM restarts
+    SELECT * FROM shown UNION ALL BY NAME SELECT * FROM changes UNION ALL BY NAME SELECT * FROM restarts
 )
 SELECT kind, label, happened_at, cache_cleared, pause_mode, coalesce(own_step, finished.step) AS step
 FROM events ASOF LEFT JOIN finished ON events.happened_at <= finished.time

@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 from figure import Figure
@@ -17,6 +19,8 @@ from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
+Seconds = npt.NDArray[np.float64]
+
 SEQUENCES, TIME = 4882, 4096  # one step's batch of 1e7 valid tokens, and as many of padding
 ROUNDS = 5
 THREADS = 2
@@ -24,8 +28,8 @@ RUN_SEQUENCES, RUN_STEPS, RUN_LENGTH = 200_000, 400, 500  # a run of 1e8 tokens
 
 
 def measure() -> list[Figure]:
-    """All figures of this module."""
-    return [*statistics_figures(), *step_job_figures()]
+    """All figures of this module; those beside verl only where it is installed (`make bench-verl`)."""
+    return [*statistics_figures(), *verl_figures(), *step_job_figures()]
 
 
 def batch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -44,9 +48,10 @@ def statistics_figures() -> list[Figure]:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     padded = torch.from_numpy(rollout), torch.from_numpy(trainer), torch.from_numpy(mask.astype(np.float32))
     torch.set_num_threads(THREADS)
-    ours, usual = interleaved(
+    rounds = interleaved(
         lambda: sequence_statistics(*flat, None, offsets, threads=THREADS), lambda: usual_formulas(*padded)
     )
+    ours, usual = rounds.min(axis=0).tolist()
     tokens = int(mask.sum())
     speed, baseline = tokens / ours / 1e6, tokens / usual / 1e6
     note = f"{ROUNDS} × {tokens:,} valid tokens, {THREADS} threads each; {len(COLUMNS)} columns in float64"
@@ -56,10 +61,47 @@ def statistics_figures() -> list[Figure]:
     ]
 
 
-def interleaved(*calls: Callable[[], object]) -> list[float]:
-    """Fewest seconds of each call in rounds that take turns: what a machine can do when nobody else uses it."""
-    seconds = np.array([[clock(call) for call in calls] for _ in range(ROUNDS)])
-    return seconds.min(axis=0).tolist()
+def verl_figures() -> list[Figure]:
+    """Beside verl's own function, which is given the same tokens as its trainer has them: padded float32, an int64 mask."""
+    if find_spec("verl") is None:
+        return []
+    from verl.trainer.ppo.rollout_corr_helper import (
+        compute_offpolicy_metrics,
+        compute_rollout_correction_and_rejection_mask,
+    )
+
+    rollout, trainer, lengths = batch()
+    mask = np.arange(TIME) < lengths[:, None]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    flat = rollout[mask], trainer[mask]
+    old, sampled, valid = (torch.from_numpy(each) for each in (trainer, rollout, mask.astype(np.int64)))
+    torch.set_num_threads(THREADS)
+    rounds = interleaved(
+        lambda: sequence_statistics(*flat, None, offsets, threads=THREADS),
+        lambda: sequence_statistics(rollout[mask], trainer[mask], None, offsets, threads=THREADS),
+        lambda: compute_offpolicy_metrics(old, sampled, valid),
+        lambda: compute_rollout_correction_and_rejection_mask(old, sampled, valid, rollout_is="token"),
+    )
+    return [
+        beside_verl("verl's metrics", rounds[:, 2], rounds, 6),
+        beside_verl("verl's metrics and importance weights", rounds[:, 3], rounds, 18),
+    ]
+
+
+def beside_verl(what: str, verl: Seconds, rounds: Seconds, goal: float) -> Figure:
+    """How many times as fast, by the best round of each; by the median, and with unpadding counted as ours, in the note."""
+    flat, padded = rounds[:, 0], rounds[:, 1]
+    ratio = verl.min() / flat.min()
+    note = (
+        f"{ROUNDS} rounds in turns, {THREADS} threads each: best {verl.min():.2f} s and {flat.min():.2f} s; medians "
+        f"{np.median(verl) / np.median(flat):.1f} ×; {verl.min() / padded.min():.1f} × with the padding removed in our time"
+    )
+    return Figure(f"statistics over {what}", float(ratio), "×", f"≥ {goal:g}", bool(ratio >= goal), note=note)
+
+
+def interleaved(*calls: Callable[[], object]) -> Seconds:
+    """Seconds of each call in rounds that take turns, shape [rounds, calls]."""
+    return np.array([[clock(call) for call in calls] for _ in range(ROUNDS)])
 
 
 def clock(call: Callable[[], object]) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS, Indices, Window, envelope, thin
-from logprobe.app.dashboard.charts.packing import packed, transparent
+from logprobe.app.dashboard.charts.packing import packed, packed_steps, transparent
 from logprobe.app.dashboard.charts.rows import Row
 from logprobe.app.dashboard.charts.smoothing import centred_median
 from logprobe.app.dashboard.data.series import Floats, RunSeries
@@ -50,14 +50,14 @@ def row_traces(runs: Sequence[RunSeries], row: Row, theme: Theme, detail: Detail
         yield from _band(x, y, detail.window, base | {"meta": meta | {"of": number}}, theme.color(line.role))
         pen = {"color": theme.color(line.role), "width": 1.5 if number == 0 else 1.1, "dash": line.dash}
         drawn = base | {"mode": "lines", "name": f"{row.panel.title}, {line.name}", "line": pen}
-        yield drawn | _points(*thin(x, y, detail.window)) | {"meta": meta | {"line": number}}
+        yield drawn | _line(*thin(x, y, detail.window)) | {"meta": meta | {"line": number}}
         if detail.smooth and too_long(run):
-            points = _points(*thin(x, centred_median(y, detail.smooth), detail.window))
+            points = _line(*thin(x, centred_median(y, detail.smooth), detail.window))
             yield drawn | points | {"meta": meta | {"line": number, "smooth": detail.smooth}}
 
 
-def _points(x: Floats, y: Floats) -> Trace:
-    return {"x": packed(x), "y": packed(y)}
+def _line(steps: Floats, y: Floats) -> Trace:
+    return {"x": packed_steps(steps), "y": packed(y)}
 
 
 def _band(x: Floats, y: Floats, window: Window | None, base: Trace, color: str) -> Iterator[Trace]:
@@ -73,8 +73,9 @@ def _band(x: Floats, y: Floats, window: Window | None, base: Trace, color: str) 
     edge = np.where(at < 0, np.nan, np.where(there, band.low[at], band.high[at]))
     yield (
         base
-        | _points(band.x[at], edge)
         | {
+            "x": packed(band.x[at]),
+            "y": packed(edge),
             "mode": "lines",
             "line": {"width": 0, "color": color},
             "fill": "toself",

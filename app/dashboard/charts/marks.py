@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
 from logprobe.app.dashboard.charts.packing import transparent
 from logprobe.app.dashboard.charts.rows import STRIP, Row
 from logprobe.app.dashboard.data.events import Event
+from logprobe.app.dashboard.data.series import Steps
 from logprobe.app.dashboard.theme import Theme
 
 _MANY_UPDATES: Final = 12  # more than that, and full-height lines would be a barcode
@@ -78,10 +81,18 @@ def event_color(kind: str, theme: Theme) -> str:
 
 def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:
     """Short upright ticks as one line with gaps, thinned to what a screen can tell apart; where they touch, low ones: a thin line."""
-    shown = sorted(set(steps))
-    shown = shown[:: max(1, -(-len(shown) // (MAX_POINTS // 3)))]
-    low, high = (0.15, 0.85) if len(set(steps)) <= _MOST_TICKS else (0.42, 0.58)
+    known = np.unique(np.array(steps, dtype=np.int64))
+    low, high = (0.15, 0.85) if len(known) <= _MOST_TICKS else (0.42, 0.58)
+    shown = _spread(known, MAX_POINTS // 3).tolist()
     return [x for step in shown for x in (float(step), float(step), None)], [low, high, None] * len(shown)
+
+
+def _spread(steps: Steps, room: int) -> Steps:
+    """At most `room` of them (ascending, each once), the first in each of as many equal parts of their range."""
+    if len(steps) <= room:
+        return steps
+    parts = (steps - steps[0]) * room // (steps[-1] - steps[0] + 1)
+    return steps[np.unique(parts, return_index=True)[1]]
 
 
 def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:

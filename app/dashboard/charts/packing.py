@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.app.dashboard.data.series import Floats
+
+_LARGEST: Final = np.iinfo(np.int32).max
 
 
 def packed(values: NDArray[Any], kind: str = "f8") -> dict[str, str]:
@@ -17,6 +19,11 @@ def packed(values: NDArray[Any], kind: str = "f8") -> dict[str, str]:
     `kind`: of the numbers that travel, one that `browser/traces.js` knows.
     """
     return {"dtype": kind, "bdata": b64encode(np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()).decode("ascii")}
+
+
+def packed_steps(steps: Floats) -> dict[str, str]:
+    """Whole numbers, half the size where they fit."""
+    return packed(steps, "i4" if len(steps) == 0 or np.abs(steps).max() <= _LARGEST else "f8")
 
 
 def transparent(color: str, alpha: float) -> str:
@@ -31,4 +38,4 @@ def transparent(color: str, alpha: float) -> str:
 
 def unpacked(array: dict[str, str]) -> Floats:
     """The array that `packed` was given."""
-    return np.frombuffer(b64decode(array["bdata"]), dtype="<f8")
+    return np.frombuffer(b64decode(array["bdata"]), dtype=f"<{array['dtype']}").astype(np.float64, copy=False)

@@ -36,31 +36,25 @@ class Scale:
 def scale_of(runs: Sequence[RunSeries], panel: Panel) -> Scale:
     """The scale of a panel for what is known of the runs so far."""
     columns = [line.values(runs) for line in panel.lines]
+    first = columns[0]
+    unplaced = int(np.count_nonzero(first <= 0))
+    if panel.scale == "linear":
+        return Scale(log=False, unplaced=unplaced)
     values = np.concatenate(columns)
     values = values[np.isfinite(values)]
     drawn = np.log10(values[values > 0])
-    first = columns[0]
-    unplaced = int(np.count_nonzero(first <= 0))
-    if not _wants_log(panel, values, drawn):
-        return Scale(log=False, unplaced=unplaced)
     if not len(drawn):
-        return Scale(log=True, unplaced=unplaced)
+        return Scale(log=panel.scale == "log", unplaced=unplaced)
     low, high = float(drawn.min()), float(drawn.max())
     usual_low = float(np.quantile(drawn, _LOW_QUANTILE))
+    if panel.scale == "auto" and (len(drawn) < _AUTO_POSITIVE * len(values) or high - usual_low < _AUTO_DECADES):
+        return Scale(log=False, unplaced=unplaced)
     if low >= usual_low - _FAR_DECADES:
         return Scale(log=True, decades=high - low, unplaced=unplaced)
     bottom = usual_low - _ROOM_DECADES
     below = int(np.count_nonzero((first > 0) & (first < 10**bottom)))
     top = high + _PADDING * (high - bottom)
     return Scale(log=True, range=(bottom, top), decades=top - bottom, unplaced=unplaced, below=below)
-
-
-def _wants_log(panel: Panel, values: Floats, drawn: Floats) -> bool:
-    if panel.scale != "auto":
-        return panel.scale == "log"
-    if len(drawn) < max(1.0, _AUTO_POSITIVE * len(values)):
-        return False
-    return float(drawn.max() - np.quantile(drawn, _LOW_QUANTILE)) >= _AUTO_DECADES
 
 
 def log_ticks(decades: float) -> str | int | None:

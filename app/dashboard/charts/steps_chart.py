@@ -65,7 +65,7 @@ def chart_of(
     shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
     long = any(too_long(run) for run in runs)
     figure = steps_figure(runs, shown, events, theme, trend=trend_of(view), detail=detail if long else WHOLE)
-    places = [_places(each, at, figure) for at, each in enumerate(views)]
+    places = [_places(each, at, figure, detail) for at, each in enumerate(views)]
     return {
         "run": view.series.run,
         "figure": figure | {"data": [_without_steps(trace, runs) for trace in figure["data"]]},
@@ -94,9 +94,12 @@ def trend_of(view: RunView) -> Trend | None:
     return Trend(K3, judged.growth.baseline, RULE.growing.short_ratio, since)
 
 
-def _places(view: RunView, at: int, figure: Figure) -> dict[str, Any]:
-    drawn = [unpacked(trace["x"]) for trace in figure["data"] if trace["meta"].get("run") == at]
-    return places_of(view.series, None if view.diagnosis is None else view.diagnosis.document["since_step"], drawn)
+def _places(view: RunView, at: int, figure: Figure, detail: Detail) -> dict[str, Any]:
+    """Where the steps of a run stand; of a long one those that its first row is drawn by: each line of each row has others."""
+    lines = [trace for trace in figure["data"] if trace["meta"].get("run") == at and "line" in trace["meta"]]
+    drawn = [unpacked(trace["x"]) for trace in lines if trace["meta"]["row"] == lines[0]["meta"]["row"]]
+    since = None if view.diagnosis is None else view.diagnosis.document["since_step"]
+    return places_of(view.series, since, drawn, detail.window)
 
 
 def _without_steps(trace: Trace, runs: Sequence[RunSeries]) -> Trace:
@@ -204,8 +207,8 @@ def _kinds(events: Sequence[Event], theme: Theme) -> list[dict[str, str]]:
 
 
 def _events(events: Sequence[Event]) -> list[dict[str, Any]]:
-    placed = [event for event in events if event.step is not None]
-    return [{"kind": event.kind, "step": event.step, "words": event.words} for event in placed][-_MARKED_EVENTS:]
+    placed = [event for event in events if event.step is not None][-_MARKED_EVENTS:]
+    return [{"kind": event.kind, "step": event.step, "words": event.words} for event in placed]
 
 
 def alt_text(runs: Sequence[RunSeries], panels: Sequence[Panel]) -> str:

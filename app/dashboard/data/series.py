@@ -60,7 +60,8 @@ class RunSeries:
 
     def column(self, metric: str) -> Floats:
         """Values of `metric`, NaN where it has none."""
-        return self.values.get(metric, np.full(len(self.steps), np.nan))
+        known = self.values.get(metric)
+        return np.full(len(self.steps), np.nan) if known is None else known
 
     def measured(self, metric: str) -> bool:
         """Whether any step has a value."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.data.feed import Snapshot
 from logprobe.app.dashboard.elements.links import link
-from logprobe.app.dashboard.page_table import Page
+from logprobe.app.dashboard.page_table import BY_PATH, Page
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import duration
 
@@ -31,9 +31,10 @@ def bar_of(
     `pages`: of the dashboard, in the order of their tabs; `page`: path of the one that is open.
     """
     away = None if snapshot.away_since is None else _age(now, snapshot.away_since)
+    chosen = None if run is None else run.name
     return {
-        "runs": [_run(each, now) for each in snapshot.runs or ()],
-        "selected": None if run is None else run.name,
+        "runs": [_run(each) | (_facts(each, now) if each.name == chosen else {}) for each in snapshot.runs or ()],
+        "selected": chosen,
         "lag": ingest_lag(snapshot.status),
         "away": away,
         "notices": [*_away(snapshot, away), *_problem(snapshot), *_unknown(run, asked)],
@@ -44,15 +45,31 @@ def bar_of(
 
 def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
     tab = {"path": page.path, "title": page.title, "open": open, "href": link(page.path, run)}
-    return tab | {"about": page.about} if open else tab
+    return tab | _explained(page, run) if open else tab
 
 
-def _run(run: Run, now: datetime) -> dict[str, Any]:
+def _explained(page: Page, run: Run | None) -> dict[str, Any]:
+    """What `browser/guide.js` says of the page that is open."""
+    further = [
+        {"path": path, "title": BY_PATH[path].title, "href": link(path, run), "words": words}
+        for path, words in page.next.items()
+    ]
+    return {"about": page.about, "next": further, "parts": [list(part) for part in page.parts.items()]}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    """What the picker lists."""
     return {
         "name": run.name,
         "state": run.liveness.state.value,
         "reason": run.liveness.reason,
         "steps": run.steps,
+    }
+
+
+def _facts(run: Run, now: datetime) -> dict[str, Any]:
+    """What the bar says of the run that is looked at."""
+    return {
         "step": run.last_step,
         "age": None if run.last_record is None else _age(now, run.last_record),
         "tokens": run.tokens,

@@ -39,7 +39,7 @@ def run_of(n: int, *, without: tuple[str, ...] = (), **columns: Any) -> RunSerie
 
 def drawn(figure: dict[str, Any], row: str, line: int = 0) -> tuple[np.ndarray, np.ndarray]:
     (trace,) = [t for t in figure["data"] if t["meta"].get("row") == row and t["meta"].get("line") == line]
-    x, y = (np.frombuffer(base64.b64decode(trace[axis]["bdata"]), dtype="<f8") for axis in "xy")
+    x, y = (unpacked(trace[axis]) for axis in "xy")
     return x, y
 
 
@@ -119,7 +119,7 @@ def test_a_smoothed_line_of_a_long_run_stands_before_its_values() -> None:
 
 def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
     first, other = run_of(30), replace(run_of(50), run="other")
-    panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "KL (k3)")]
+    panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "K3")]
     legend = [Key(name, f"run {at}") for at, name in enumerate("ab")]
     chart = chart_of(RunView(first), panels, LIGHT, beside=[RunView(other)], legend=legend)
     assert [(place["name"], len(unpacked(place["steps"]))) for place in chart["places"]] == [
@@ -150,10 +150,19 @@ def test_of_a_long_run_only_places_that_are_drawn_are_sent() -> None:
     assert len(steps) < 9000
     lines = [unpacked(trace["x"]) for trace in chart["figure"]["data"] if "line" in trace["meta"]]
     assert set(np.concatenate(lines)) <= set(steps)
+    (all_rows,) = chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT)["places"]
+    assert all_rows == places  # each line has steps of its own: those of the first row are enough to read by
+    (zoomed,) = chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT, detail=Detail((4000, 5000)))["places"]
+    assert set(range(4000, 5001)) <= set(unpacked(zoomed["steps"]))
     assert chart["detail"] == {"steps": None, "smooth": 0}
     short = chart_of(RunView(run_of(30)), OVERVIEW[:1], LIGHT)
     assert short["detail"] is None
     assert all("x" not in trace for trace in short["figure"]["data"] if "line" in trace["meta"])
+
+
+def test_a_chart_of_a_long_run_is_no_larger_than_a_screen_needs() -> None:
+    short, long = (len(json.dumps(chart_of(RunView(run_of(n)), OVERVIEW, LIGHT))) for n in (MAX_POINTS, 100_000))
+    assert long < 3 * short
 
 
 def test_an_export_has_the_values_themselves() -> None:
@@ -173,6 +182,14 @@ def test_weight_updates_are_thinned_and_drawn_through_only_while_few() -> None:
     (ticks,) = [t for t in figure["data"] if t["meta"] == {"kind": "weights"}]
     assert len(ticks["x"]) <= MAX_POINTS
     assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [7]
+    dense = [Event("weights", step, "") for step in (*range(0, 50_000, 25), *range(48_000, 50_000))]
+    (ticks,) = [
+        t for t in steps_figure([run_of(50_000)], OVERVIEW, dense, LIGHT)["data"] if t["meta"] == {"kind": "weights"}
+    ]
+    placed = ticks["x"][::3]
+    assert max(np.diff([0, *placed, 50_000])) <= 2 * 50_000 / (
+        MAX_POINTS // 3
+    )  # evenly, where they are dense as elsewhere
     few = steps_figure([run_of(10)], OVERVIEW, updates[:3], LIGHT)
     assert [shape["x0"] for shape in few["layout"]["shapes"]] == [0, 1, 2]
 
@@ -197,7 +214,7 @@ def test_headings_and_traces_name_the_same_rows() -> None:
 def test_alt_text_has_the_newest_values_and_their_range() -> None:
     chart = chart_of(RunView(run_of(3, backend__k3_kl=[1e-4, 4e-4, 2e-4])), OVERVIEW, LIGHT)
     assert chart["alt"].startswith(
-        "Metrics of run v1-initial over 3 steps. KL (k3) (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4."
+        "Metrics of run v1-initial over 3 steps. K3 (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4."
     )
 
 
