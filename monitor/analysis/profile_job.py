@@ -108,12 +108,8 @@ class ProfileJob:
         return self._store.read(
             "profile_lists",
             keys.append_column("number", pa.array(np.arange(batch.num_rows))),
-            training_files=self._paths("training", batch["training_file"]),
-            rollout_files=self._paths("rollout", batch["rollout_file"]),
+            **self._store.raw_places(training=batch["training_file"], rollout=batch["rollout_file"]),
         )
-
-    def _paths(self, kind: str, files: pa.ChunkedArray) -> list[str]:
-        return self._store.raw_places(kind, files.drop_null().unique().to_pylist())
 
     def _write(self, due: pa.Table, tokens: NDArray[np.int64], sums: dict[str, Accumulator]) -> None:
         replaced = tokens >= due["profiled"].to_numpy()
@@ -127,9 +123,9 @@ class ProfileJob:
             }
         )
         with self._store.transaction() as cursor:
-            self._store.execute(cursor, "profile_forget", due.filter(pa.array(replaced)))
-            self._store.execute(cursor, "profile_insert", rows)
-            self._store.execute(cursor, "profile_done", state)
+            self._store.execute(cursor, "forget_steps", due.filter(pa.array(replaced)), table="profiles")
+            self._store.execute(cursor, "append", rows, table="profiles")
+            self._store.execute(cursor, "replace", state, table="profiled_steps")
 
 
 def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_]) -> pa.Table:

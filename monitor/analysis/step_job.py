@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.monitor.analysis.step_tables import range_of, step_tables
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
-from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.sums import Floats, StepSums
-from logprobe.monitor.metrics.tables import NO_FOLDED_PAIRS, StepTables, step_sums
+from logprobe.monitor.metrics.tables import StepTables, step_sums
 from logprobe.monitor.store.store import Store
 
 STEPS_PER_BATCH: Final = 256  # of one transaction: bounds memory, and how long other writers wait
@@ -104,7 +104,7 @@ class StepJob:
         }
         shown = self._shown.union(KEYS, *tables.scalars["names"].to_pylist())
         with self._store.transaction() as cursor, _registered(cursor, computed):
-            cursor.execute(_DROP_METRICS, _range(chosen))
+            cursor.execute(_DROP_METRICS, range_of(chosen))
             for statement in (_WRITE_METRICS, _WRITE_SUMMARIES, _CLEAR_MARKS):
                 cursor.execute(statement)
             if shown != self._shown:
@@ -116,62 +116,6 @@ class StepJob:
 def _chosen(runs: Sequence[str], steps: NDArray[np.int64]) -> pa.Table:
     """Steps of runs for `step_tables`; the place of each is its number here."""
     return pa.table({"run": pa.array(runs, pa.string()), "step": steps, "place": np.arange(len(steps))})
-
-
-def step_tables(store: Store, chosen: pa.Table) -> StepTables:
-    """Everything known of some steps. Raises `QueryError`.
-
-    `chosen`: ``run``, ``step`` and ``place``, by which the tables name the step in their column ``step``; in the order of all three.
-    """
-    span = _range(chosen)
-    spans = store.read("step_spans", chosen, **span)
-    folded = store.read("fold_steps", chosen)
-    sequences = _in_order(store.read("step_sequences", chosen, **span))
-    return StepTables(
-        sequences=_with_stated(store, chosen, sequences),
-        statistics=_in_order(store.read("step_statistics", chosen, **span)),
-        spans=spans,
-        scalars=store.read("step_scalars", chosen, **span),
-        weights=_weights(store, chosen, spans),
-        publications=store.read("step_publications", chosen),
-        folded=folded,
-        folded_pairs=store.read("fold_pairs", chosen) if folded.num_rows else NO_FOLDED_PAIRS,
-    )
-
-
-def _with_stated(store: Store, chosen: pa.Table, sequences: pa.Table) -> pa.Table:
-    """Adds what both sides say about the weights. Few trainers say anything, and the statement takes long to plan."""
-    if not pc.any(sequences["stated"]).as_py():
-        nothing = pa.nulls(sequences.num_rows, pa.int64())
-        return sequences.append_column("versions_compared", nothing).append_column("versions_differing", nothing)
-    stated = store.read("step_stated", chosen, **_range(chosen))
-    place = pc.index_in(sequences["sequence"], value_set=stated["sequence"].combine_chunks())
-    for name in ("versions_compared", "versions_differing"):
-        sequences = sequences.append_column(name, stated[name].take(place))
-    return sequences
-
-
-def _range(chosen: pa.Table) -> dict[str, Any]:
-    runs, steps = (pc.min_max(chosen[name]).as_py() for name in ("run", "step"))
-    return {"first_run": runs["min"], "last_run": runs["max"], "first": steps["min"], "last": steps["max"]}
-
-
-def _in_order(table: pa.Table) -> pa.Table:
-    """In the order in which the rows came: it decides about the last digits of their sums, and a join may lose it."""
-    sequence = table["sequence"].to_numpy()
-    return table if (np.diff(sequence) >= 0).all() else table.take(pa.array(np.argsort(sequence, kind="stable")))
-
-
-def _weights(store: Store, chosen: pa.Table, spans: pa.Table) -> pa.Table:
-    """Weight records of the versions in `spans`; of all versions of a run where one is not a number, because those count by their order."""
-    labels = {
-        (run, label)
-        for name in ("trainer_version", "version")
-        for run, label in zip(spans["run"].to_pylist(), spans[name].to_pylist(), strict=True)
-        if label is not None
-    }
-    whole = {run for run, label in labels if not is_number(label)}
-    return store.read("step_weights_of", chosen, versions=sorted({label for _, label in labels}), whole=sorted(whole))
 
 
 def _batches(marks: pa.Table, max_steps: int | None) -> Iterator[_Batch]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Any, Final
 
@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.collectors.errors import StoreError
+from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor.deletion.tombstones import Tombstones
+from logprobe.monitor.ingest.newest_times import NewestTimes
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows
 from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_files, write_raw
@@ -66,6 +68,9 @@ _NEWS: Final[dict[str, tuple[str, dict[str, tuple[str, ...]]]]] = {
 }
 
 
+Read = tuple[Segment, SoundRows]
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One segment of a batch, its usable rows, and what the store keeps of them."""
@@ -85,18 +90,30 @@ class Part:
         return self.segment.where.run
 
 
-def read_part(where: SegmentPath) -> Part:
-    """Reads, verifies and reduces one segment; needs nothing but the file, so many can be read at a time.
+def read_rows(where: SegmentPath) -> Read:
+    """Reads and verifies one segment; needs nothing but the file, so many can be read at a time.
 
     Raises `SegmentError` when it cannot be trusted, `FileNotFoundError` when it is gone.
     """
     segment = read_segment(where)
-    rows = sound_rows(segment)
-    reduce = {"training": reduce_training, "rollout": reduce_rollout, "statistics": _received}.get(where.kind)
-    stored = reduce(rows.table) if reduce else rows.table
-    if where.kind in _WITH_STATISTICS:
-        stored = stored.append_column("raw_kept", pa.repeat(where.kind in RAW_KINDS, stored.num_rows))
-    return Part(segment, rows, stored.append_column("writer", pa.repeat(segment.writer, stored.num_rows)))
+    return segment, sound_rows(segment)
+
+
+def reduce_parts(read: Sequence[Read]) -> list[Part]:
+    """What the store keeps of segments of one kind, computed together: of a small one the calls cost more than the arithmetic."""
+    kind = read[0][0].where.kind
+    table = pa.concat_tables([rows.table for _, rows in read])
+    reduce = {"training": reduce_training, "rollout": reduce_rollout, "statistics": _received}.get(kind)
+    stored = reduce(table) if reduce else table
+    if kind in _WITH_STATISTICS:
+        stored = stored.append_column("raw_kept", pa.repeat(kind in RAW_KINDS, stored.num_rows))
+    writers = [pa.repeat(segment.writer, rows.table.num_rows) for segment, rows in read]
+    stored = stored.append_column("writer", pa.chunked_array(writers, pa.string()))
+    ends = accumulate(rows.table.num_rows for _, rows in read)
+    return [
+        Part(segment, rows, stored.slice(end - rows.table.num_rows, rows.table.num_rows))
+        for (segment, rows), end in zip(read, ends, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +142,11 @@ def assemble(parts: Sequence[Part]) -> Batch:
     return Batch(parts, [_raw(run, kind, list(group)) for (run, kind), group in groups])
 
 
-def write_batch(store: Store, batch: Batch, deleted: Tombstones) -> None:
-    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was deleted meanwhile."""
+def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestTimes) -> None:
+    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was deleted meanwhile.
+
+    `newest`: of this store, one for all batches.
+    """
     written: list[Future[RawFile]] = []
     try:
         with ThreadPoolExecutor(_WRITERS, thread_name_prefix="logprobe-parquet") as pool:
@@ -135,7 +155,7 @@ def write_batch(store: Store, batch: Batch, deleted: Tombstones) -> None:
         with store.transaction() as cursor:
             for run in {part.run for part in batch.parts}:  # in here: a deletion is complete before or begins after
                 deleted.refuse(run)
-            _insert(store, cursor, batch, files)
+            _insert(store, cursor, batch, files, newest)
     except BaseException as error:
         remove_files(store.home, [future.result().path for future in written if future.exception() is None])
         if isinstance(error, OSError):
@@ -171,7 +191,7 @@ def _tables(batch: Batch) -> Iterator[tuple[str, pa.Table]]:
         if kind == "health":
             tables += [_bad_rows_record(part) for part in batch.parts if part.rows.bad_rows]
         if tables:
-            yield kind, pa.concat_tables(tables)
+            yield kind, pa.concat_tables(tables).combine_chunks()  # DuckDB takes a chunk at a time, column by column
 
 
 def _bad_rows_record(part: Part) -> pa.Table:
@@ -196,16 +216,19 @@ def _bad_rows_record(part: Part) -> pa.Table:
     return pa.Table.from_pylist([key | values], schema=schema)
 
 
-def _insert(store: Store, cursor: duckdb.DuckDBPyConnection, batch: Batch, files: Sequence[RawFile]) -> None:
+def _insert(
+    store: Store, cursor: duckdb.DuckDBPyConnection, batch: Batch, files: Sequence[RawFile], newest: NewestTimes
+) -> None:
     now = datetime.now(UTC)
     store.execute(cursor, "insert_segments", _ledger(batch, files, now))
     if files:
         store.execute(cursor, "insert_raw_files", _registration(batch, files, now))
     tables = dict(_tables(batch))
     for kind, table in tables.items():
+        flat = table.drop_columns([*SIDES]) if kind in _WITH_STATISTICS else table  # making a struct known takes long
         for name in _STATEMENTS[kind]:
-            if name not in _NEEDS or table[_NEEDS[name]].null_count < table.num_rows:
-                store.execute(cursor, name, table)
+            if (name not in _NEEDS or flat[_NEEDS[name]].null_count < flat.num_rows) and newest.needs(name, flat):
+                store.execute(cursor, name, flat)
         if kind in _WITH_STATISTICS and (statistics := statistics_rows(table)).num_rows:
             store.execute(cursor, "insert_statistics", statistics)
     for name, (called, columns) in _NEWS.items():

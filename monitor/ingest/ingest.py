@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -31,16 +32,20 @@ from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion.late import Latecomers
 from logprobe.monitor.deletion.places import remove as erase_place
-from logprobe.monitor.ingest.batch import Batch, Part, assemble, read_part, write_batch
+from logprobe.monitor.ingest.batch import Batch, Part, Read, assemble, read_rows, reduce_parts, write_batch
 from logprobe.monitor.ingest.delays import Delays
+from logprobe.monitor.ingest.newest_times import NewestTimes
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.plain_text import printable
 from logprobe.monitor.store.raw_files import find_orphans, remove_files
 from logprobe.monitor.store.store import Store
 
+T = TypeVar("T")
+
 BATCH_BYTES: Final = 64 << 20  # of segments read and committed together; two batches are in memory at a time
 BATCH_SEGMENTS: Final = 2048
+GROUP_BYTES: Final = 1 << 20  # of segments of a kind that one thread reads and reduces together
 _READERS: Final = 4
 
 # What a segment's content can provoke. Everything else (a full disk, no memory) is not the segment's fault.
@@ -82,6 +87,7 @@ class Ingester:
         self._batch_bytes = batch_bytes
         self.delays = Delays()
         self._late = Latecomers(store)
+        self._newest = NewestTimes(store)
         forget_the_lost(store)
         known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
         remove_files(store.home, find_orphans(store.home, known))
@@ -199,7 +205,7 @@ class Ingester:
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
         """What has been read; bad segments go to quarantine, vanished ones are somebody else's doing, the others wait."""
         for reading in batch:
-            path, run, part = reading.where.path, reading.where.run, reading.result.result()
+            path, run, part = reading.where.path, reading.where.run, reading.result()
             if isinstance(part, SegmentError) and (part.reason != "truncated" or self._is_settled(reading)):
                 self._set_aside(path, run, part, report)
             elif isinstance(part, Exception):
@@ -216,7 +222,7 @@ class Ingester:
         """Commits a batch; when something in it cannot be stored, finds out what by parting it."""
         try:
             batch = assemble(parts)
-            write_batch(self._store, batch, self._late.tombstones)
+            write_batch(self._store, batch, self._late.tombstones, self._newest)
         except RunDeletedError:  # this very moment: the next run removes what is of it
             return
         except Exception as error:
@@ -264,18 +270,23 @@ class Ingester:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A segment that is being read in another thread."""
+    """A segment that is being read in another thread, with others of its kind."""
 
     where: SegmentPath
     modified: float  # seconds since the epoch
-    result: Future[Part | Exception | None]
+    group: Future[list[Part | Exception | None]]
+    place: int  # in the group
+
+    def result(self) -> Part | Exception | None:
+        """Waits for it. A `SegmentError` says that its content is wrong, any other error only that it cannot be read now; None: it is gone."""
+        return self.group.result()[self.place]
 
 
 def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterator[list[_Reading]]:
     """Batches being read; the next one is already under way while one is committed."""
     previous: list[_Reading] | None = None
     for batch in batches:
-        current = [_Reading(item.where, item.modified, pool.submit(_read, item)) for item in batch]
+        current = _reading(pool, batch)
         if previous is not None:
             yield previous
         previous = current
@@ -283,14 +294,46 @@ def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterato
         yield previous
 
 
-def _read(waiting: Waiting) -> Part | Exception | None:
-    """The segment; a `SegmentError` says that its content is wrong, any other error only that it cannot be read now."""
+def _reading(pool: Executor, batch: Sequence[Waiting]) -> list[_Reading]:
+    """The segments of a batch, in its order."""
+    by_kind = attrgetter("where.kind")
+    found: dict[Path, _Reading] = {}
+    for _, of_kind in itertools.groupby(sorted(batch, key=by_kind), key=by_kind):
+        for some in _batches(list(of_kind), GROUP_BYTES):
+            group = pool.submit(_read, [item.where for item in some])
+            for place, item in enumerate(some):
+                found[item.where.path] = _Reading(item.where, item.modified, group, place)
+    return [found[item.where.path] for item in batch]
+
+
+def _read(places: Sequence[SegmentPath]) -> list[Part | Exception | None]:
+    """Segments of one kind; what is wrong with one costs no other anything."""
+    found = [_guarded(where, partial(read_rows, where)) for where in places]
+    parts = iter(_reduced([each for each in found if isinstance(each, tuple)]))
+    return [next(parts) if isinstance(each, tuple) else each for each in found]
+
+
+def _reduced(read: Sequence[Read]) -> Sequence[Part | Exception | None]:
+    """Parts of segments of one kind, one by one if they cannot be computed together."""
+    if len(read) > 1:
+        with suppress(Exception):  # whatever it is, it comes again with the one whose it is
+            return reduce_parts(read)
+    return [_guarded(segment.where, partial(_alone, (segment, rows))) for segment, rows in read]
+
+
+def _alone(read: Read) -> Part:
+    (part,) = reduce_parts([read])
+    return part
+
+
+def _guarded(where: SegmentPath, work: Callable[[], T]) -> T | Exception | None:
+    """What `work` on a segment returns, or why there is nothing, see `_Reading.result`."""
     try:
-        return read_part(waiting.where)
+        return work()
     except FileNotFoundError:
         return None
     except _CONTENT_ERRORS as error:
-        return SegmentError("unreadable", f"{waiting.where.path}: cannot be decoded ({error})")
+        return SegmentError("unreadable", f"{where.path}: cannot be decoded ({error})")
     except Exception as error:  # noqa: BLE001 - the boundary of one file: it waits, is reported and tried again
         return error
 

@@ -83,18 +83,21 @@ class Joiner:
         started = time.perf_counter()
         report = JoinReport()
         rounds = 0
-        while (high := self._next_round(report)) is not None and rounds != max_rounds:
-            self._round(high, report)
+        while (marks := self._next_round(report))["high"] is not None and rounds != max_rounds:
+            resting = self._resting.now()
+            self._round(marks["high"], report)
             rounds += 1
+            if marks["taken"] == marks["waiting"] and self._resting.now() == resting:  # another look costs milliseconds
+                report.remaining = 0
+                break
         report.problem = self._resting.problem
         report.seconds = time.perf_counter() - started
         return report
 
-    def _next_round(self, report: JoinReport) -> int | None:
+    def _next_round(self, report: JoinReport) -> dict[str, Any]:
         marks = self._store.read("join_marks", samples=SAMPLES_PER_ROUND, resting=self._resting.now()).to_pylist()[0]
         report.remaining = marks["waiting"]
-        high: int | None = marks["high"]
-        return high
+        return dict(marks)
 
     def _round(self, high: int, report: JoinReport) -> None:
         # Looked up once: a run whose rest ends meanwhile must not be taken for done.
@@ -166,8 +169,7 @@ class Joiner:
             keys.append_column("number", pa.array(np.arange(batch.num_rows))).append_column(
                 "with_routes", pc.greater(batch["route_layers"], 0)
             ),
-            training_files=self._paths("training", batch["training_file"]),
-            rollout_files=self._paths("rollout", batch["rollout_file"]),
+            **self._store.raw_places(training=batch["training_file"], rollout=batch["rollout_file"]),
         )
         return _results(batch.take(lists["number"]), lists)
 
@@ -180,14 +182,14 @@ class Joiner:
         lists = self._store.read(
             "join_training_lists",
             ours.select(TRAJECTORY_KEY).append_column("number", number),
-            training_files=self._paths("training", ours["training_file"]),
+            **self._store.raw_places(training=ours["training_file"]),
         )
         theirs = self._store.read(
             "join_rollout_lists",
             parts.select(["rollout_segment", "rollout_row"]).append_column(
                 "number", pa.array(np.arange(parts.num_rows))
             ),
-            rollout_files=self._paths("rollout", parts["rollout_file"]),
+            **self._store.raw_places(rollout=parts["rollout_file"]),
         )
         records = joined_records(ours, lists, parts, theirs)
         results = _results(records.trained, records.lists)
@@ -196,9 +198,6 @@ class Joiner:
         results = _joined_by(results.set_column(place, "length_match", fits), "parts")
         self._write(results, records.rollouts)
         _count(results, report)
-
-    def _paths(self, kind: str, files: pa.ChunkedArray) -> list[str]:
-        return self._store.raw_places(kind, files.drop_null().unique().to_pylist())
 
     def _write(self, results: pa.Table, trajectories: pa.Table | None = None) -> None:
         with self._store.transaction() as cursor:

@@ -55,10 +55,9 @@ class LateMarks:
     def _steps(self, due: pa.Table) -> dict[int, NDArray[np.int64]]:
         """Number of a row → when the steps of its tokens began; rows without raw tokens are left out."""
         keys = due.select(["segment_id", "row"]).append_column("number", pa.array(np.arange(due.num_rows)))
-        files = due["raw_file"].drop_null().unique().to_pylist()
-        if not files:
+        if due["raw_file"].null_count == due.num_rows:
             return {}
-        paths = self._store.raw_places("rollout", files)
+        paths = self._store.raw_places(rollout=due["raw_file"])["rollout_files"]
         found = self._store.read("versions_steps", keys, files=paths)
         return {
             number: np.asarray(times, np.int64)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any] | None
+Read = Callable[..., pa.Table]  # of a stored statement's name and its parameters
 
 # DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out.
 _STORAGE: Final = {"storage_compatibility_version": "v1.5.0"}
@@ -65,7 +66,7 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
-        self._parsed: dict[str, duckdb.Statement] = {}
+        self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._object_store: ObjectStore | None = None
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
@@ -179,28 +180,57 @@ class Store:
 
         return self._read(work)
 
-    def raw_places(self, kind: str, names: Iterable[str]) -> list[str]:
-        """Registered raw files (named relative to the home) as statements name them, and the one without rows.
+    def read_together(self, work: Callable[[Read], T], incoming: pa.Table | None = None) -> T:
+        """`work` with a `read` of its own: of stored statements that read no raw tokens, all on one snapshot. Raises as `query` does.
 
-        That one has the columns that an earlier logprobe did not write. Inside `holding_files` they can be read until its end.
+        `incoming` is made known once; that takes as long as a small statement. `work` may be called again and must change nothing.
         """
-        found = self.read("raw_locations", pa.table({"path": pa.array(list(names), pa.string())})).to_pylist()
-        places = [raw_places.place(self.home, row["path"], row["location"]) for row in found]
-        return [raw_places.pattern(empty_file(self.home, kind)), *places]
+
+        def together(cursor: duckdb.DuckDBPyConnection) -> T:
+            def read(name: str, **params: Any) -> pa.Table:
+                return cursor.execute(self._statement(cursor, name), params or None).to_arrow_table()
+
+            with _registered(cursor, incoming):
+                return work(read)
+
+        return self._read(together)
+
+    def raw_places(self, **files: pa.ChunkedArray) -> dict[str, list[str]]:
+        """Where the registered raw files in these columns lie (named relative to the home; null: none), each column under the name of its kind.
+
+        By the statements' parameters ``<kind>_files``; with the file without rows, which has the columns that an earlier logprobe did not
+        write. Inside `holding_files` they can be read until its end.
+        """
+        names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
+        paths = pa.array([name for of_kind in names.values() for name in of_kind], pa.string())
+        found = self.read("raw_locations", pa.table({"path": paths})).to_pylist()
+        places = {row["path"]: raw_places.place(self.home, row["path"], row["location"]) for row in found}
+        empty = {kind: raw_places.pattern(empty_file(self.home, kind)) for kind in names}
+        return {
+            f"{kind}_files": [empty[kind], *(places[name] for name in sorted(names[kind]) if name in places)]
+            for kind in names
+        }
 
     def execute(
-        self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        name: str,
+        incoming: pa.Table | None = None,
+        /,
+        *,
+        table: str = "",
+        **params: Any,
     ) -> None:
-        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`."""
+        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`, `table` for its ``{table}``."""
         with _registered(cursor, incoming):
-            cursor.execute(self._statement(cursor, name), params or None)
+            cursor.execute(self._statement(cursor, name, table), params or None)
 
-    def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str) -> duckdb.Statement:
+    def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str, table: str = "") -> duckdb.Statement:
         """A stored statement, parsed once."""
-        parsed = self._parsed.get(name)
+        parsed = self._parsed.get((name, table))
         if parsed is None:
-            (parsed,) = cursor.extract_statements(statement(name))
-            self._parsed[name] = parsed
+            (parsed,) = cursor.extract_statements(statement(name).replace("{table}", table))
+            self._parsed[name, table] = parsed
         return parsed
 
     @contextmanager

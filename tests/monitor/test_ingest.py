@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from segments import RUN, at, on_small_disk, records, sampled, trained
 from store_contents import raw_paths, rows, spool_files, value
@@ -13,7 +14,7 @@ from store_contents import raw_paths, rows, spool_files, value
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment
-from logprobe.monitor.ingest import ingest
+from logprobe.monitor.ingest import batch, ingest
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
@@ -245,9 +246,8 @@ def test_a_writer_that_starts_again_at_an_earlier_number_doubles_and_loses_nothi
     for _ in range(2):  # the same content under the same number: it did not know that it had been written
         SpoolWriter(home, RUN, "writer").write("training", records("training", trained("a")))
         ingester.run_once()
-    SpoolWriter(home, RUN, "writer").write(
-        "training", records("training", trained("b"))
-    )  # other content is another segment
+    # Other content is another segment
+    SpoolWriter(home, RUN, "writer").write("training", records("training", trained("b")))
     assert ingester.run_once().segments == 1
     assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
         {"sample_id": "a"},
@@ -301,6 +301,32 @@ def test_a_file_that_vanishes_while_it_is_read_is_no_problem(store: Store, write
     monkeypatch.setattr(ingest, "scan", scan_then_lose)
     report = Ingester(store).run_once()
     assert (report.segments, report.quarantined, report.problems) == (1, 0, [])
+
+
+def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_no_other(
+    store: Store, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch
+):
+    reduce, groups = batch.reduce_training, []
+
+    def refuse_one(table: pa.Table) -> pa.Table:
+        groups.append(table.num_rows)
+        if "bad" in table["sample_id"].to_pylist():
+            raise pa.ArrowInvalid("no such numbers")
+        return reduce(table)
+
+    monkeypatch.setattr(batch, "reduce_training", refuse_one)
+    for sample in ("a", "b"):
+        writer.write("training", records("training", trained(sample)))
+    writer.write("rollout", records("rollout", sampled("a")))
+    assert Ingester(store).run_once().segments == 3
+    assert groups == [2]
+    for sample in ("c", "bad", "d"):
+        writer.write("training", records("training", trained(sample)))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.quarantined, report.stuck) == (2, 1, 0)
+    found = rows(store, "SELECT sample_id, segment_id FROM training_sequences ORDER BY rowid")
+    assert [row["sample_id"] for row in found] == ["a", "b", "c", "d"]
+    assert len({row["segment_id"] for row in found}) == 4
 
 
 # A full disk

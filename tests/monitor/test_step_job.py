@@ -13,7 +13,7 @@ import pytest
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor import metrics
-from logprobe.monitor.analysis import step_job
+from logprobe.monitor.analysis import step_job, step_tables
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.store.store import Store
 
@@ -123,10 +123,11 @@ def test_the_job_stores_what_compute_computes(store: Store, job: StepJob) -> Non
         values, expected = stored(store, step), computed(sequences)
         assert set(values) == set(metrics.KEYS)
         for key, value in expected.items():
+            # There is no rollout record to compare with
             if key not in (
                 "length_mismatch_frac",
                 "unknown_version_frac",
-            ):  # there is no rollout record to compare with
+            ):
                 assert values[key] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), key
     assert dirty(store) == 0
 
@@ -387,6 +388,29 @@ def test_spans_beyond_the_tokens_and_gaps_between_them(store: Store, job: StepJo
     values = stored(store, 3)
     assert values["weight_lag_mean"] == pytest.approx((4 * 2 + 4 * 1) / 8)
     assert values["unknown_version_frac"] == pytest.approx(0.2)
+
+
+def test_spans_that_cover_all_tokens_are_counted_as_the_statement_counts_them(store: Store) -> None:
+    rng = np.random.default_rng(3)
+    versions = [None, "1", "2", "10", "x"]
+    chosen = pa.table({"run": ["a", "b", "b"], "step": [1, 1, 2], "place": [0, 1, 2]})
+    for number, (run, step) in enumerate([("a", 1), ("b", 1), ("b", 2), ("b", 1), ("a", 1)]):
+        lengths, picked = rng.integers(1, 6, 6).tolist(), [versions[i] for i in rng.integers(0, 5, 6)]
+        rollouts = [
+            {"n_tokens": n, "spans": [span(0, n + 1, version)] if version else [[], None][n % 2]}
+            for n, version in zip(lengths, picked, strict=True)
+        ]
+        rollouts[0] |= {"n_tokens": 0, "spans": [span(0, 0, "1")]}
+        sequences = [([-1.0] * n, [-1.1] * n) for n in lengths]
+        trainer = versions[number]
+        add(store, step, sequences, run=run, segment=f"s{number}", rollouts=rollouts, weight_version=trainer)
+        add(store, step, sequences, run=run, segment=f"alone{number}", weight_version=trainer)
+    sequences = store.read("step_sequences", chosen, **step_tables.range_of(chosen))
+    assert sequences["whole"].to_pylist() == [True] * 60
+    expected = store.read("step_spans", chosen, **step_tables.range_of(chosen))
+    found = step_tables.whole_spans(sequences)
+    assert found.schema.equals(expected.schema)
+    assert found.to_pylist() == expected.to_pylist()
 
 
 def test_sequences_without_a_rollout_lower_the_coverage(store: Store, job: StepJob) -> None:
