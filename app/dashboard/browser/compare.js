@@ -180,7 +180,7 @@ function configuration(head, rows) {
 }
 
 function plain(name, head, rows, mark) {
-  return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table", "aria-label": name },
+  return node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
     node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
     node("tbody", {}, ...rows.map((row, at) => node("tr", {}, ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, column === 0 && mark ? mark(row, at) : null, words))))))));
 }
