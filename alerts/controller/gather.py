@@ -168,9 +168,8 @@ def _known_finding(finding: Mapping[str, Any]) -> KnownFinding:
         layer=layer,
         confidence=finding["confidence"],
         explanation=finding.get("explanation", ""),
-        vetoes=finding.get(
-            "vetoes", layer in UPSTREAM
-        ),  # an earlier version's diagnosis did not say: every fault counts
+        # An earlier version's diagnosis did not say: every fault counts
+        vetoes=finding.get("vetoes", layer in UPSTREAM),
         accepted=finding.get("accepted") is not None,
     )
 

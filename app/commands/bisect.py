@@ -49,10 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("stopped; finished arms are kept, the same command continues", file=sys.stderr)
         raise
     keep(arguments, "bisect", found.document())
-    if arguments.json:
-        print(tables.dump(found.document()))
-    else:
-        sys.stdout.write(text(found))
+    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
     return 0
 
 

@@ -12,7 +12,6 @@ Exit code 0 whatever the verdict is: it is in the document. The JSON form is pub
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -42,10 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
         found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
         standing = Standing.read(reader, arguments.name)
-    if arguments.json:
-        print(tables.dump(found.document()))
-    else:
-        sys.stdout.write(text(found, standing))
+    tables.show(found.document(), lambda: text(found, standing), as_json=arguments.json)
     return 0
 
 

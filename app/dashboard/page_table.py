@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the dashboard. Its function and module in `views/` have the name of its path; those of "" are `overview`.
+    """A page of the dashboard, drawn by `draw` of the module in `views/` that has the name of its path; that of "" is `overview`.
 
     Attributes:
         path: in the address; "" for the first one.
@@ -19,6 +19,7 @@ class Page:
         parts: name of a part, in their order on the page → what it shows.
         panels: modules in `browser/` that it draws with; the browser fetches them together with the page.
         acts: whether something can be changed from it.
+        of_home: whether it has something to say without a run, or about one that has no step yet.
     """
 
     path: str
@@ -28,6 +29,7 @@ class Page:
     parts: Mapping[str, str]
     panels: tuple[str, ...]
     acts: bool = False
+    of_home: bool = False
 
 
 PAGES: Final = (
@@ -204,6 +206,7 @@ PAGES: Final = (
         },
         panels=("data", "report", "sql"),
         acts=True,
+        of_home=True,
     ),
 )
 BY_PATH: Final[Mapping[str, Page]] = {page.path: page for page in PAGES}

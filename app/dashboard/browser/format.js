@@ -33,7 +33,7 @@ export function compact(value) {
 }
 
 /** @type {[number, string][]} */
-const TIMES = [[86400, "d"], [3600, "h"], [60, "min"]];
+export const TIMES = [[86400, "d"], [3600, "h"], [60, "min"]];
 
 export function duration(seconds) {
   for (const [size, name] of TIMES) {

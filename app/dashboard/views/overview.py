@@ -8,23 +8,17 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.app.dashboard.elements.verdict import banner, links
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import live, report, show
+from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import asked, guarded, theme
 from logprobe.app.runs import Run
 
 
-def overview() -> None:
+def draw(run: Run, view: RunView) -> None:
     """Draws the page."""
-    live("", _run)
-
-
-def _run(run: Run, view: RunView) -> None:
     colors = theme()
     version = f"{view.version} {colors.mode}"
     with guarded("verdict"):
-        report(
-            "verdict", {"version": version, "label": "verdict", "blocks": [banner(view) | {"links": links(view, run)}]}
-        )
+        report("verdict", "verdict", [banner(view) | {"links": links(view, run)}], version=version)
     with guarded("tiles"):
         seen = visible(asked("steps"), view.series.steps)
         tiles = tiles_of(view, OVERVIEW, colors, seen)

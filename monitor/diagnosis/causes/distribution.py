@@ -24,9 +24,8 @@ _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sid
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
 _ALONE: Final = 0.005  # of the tokens, which one side gives all probability: a truncation left nothing else
 _FEWEST: Final = 200
-_SECOND_ORDER: Final = (
-    0.3  # of K3: recorded policies 12 versions apart are off by up to 0.14 of it, by rare tokens alone
-)
+# Of K3: recorded policies 12 versions apart are off by up to 0.14 of it, by rare tokens alone.
+_SECOND_ORDER: Final = 0.3
 
 _NEVER_COMPARED: Final = frozenset({"missing_logprobs", "retokenization"})
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -16,19 +14,12 @@ from logprobe.alerts.rules import backtest, job, rule_file
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE, of
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.errors import ConfigurationError, StoreError
-from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
 HIGH = (
     "rules:\n  - {name: high, metric: k3_kl, for: 2, keep_firing: 2, when: {kind: threshold, above: 1, clear: 0.5}}\n"
 )
 WAVE = [0.1] * 5 + [2.0] * 6 + [0.7, 0.1, 0.1, 0.1] + [3.0] * 4 + [None] * 3 + [0.1] * 4 + [2.0] * 3
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def book(text: str = HIGH):

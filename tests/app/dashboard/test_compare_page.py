@@ -92,9 +92,8 @@ def test_a_baseline_is_not_compared_with_itself() -> None:
 
 
 def test_every_metric_with_a_chart_is_judged() -> None:
-    assert choice(metric="chi2_seq,backend.chi2_seq").shown == (
-        "backend.chi2_seq",
-    )  # as other pages write it, and in full
+    # As other pages write it, and in full
+    assert choice(metric="chi2_seq,backend.chi2_seq").shown == ("backend.chi2_seq",)
     assert "backend.chi2_seq" in choice(metric="backend.chi2_seq").metrics
     assert choice().shown == SHOWN
 
