@@ -31,9 +31,7 @@ def show(arguments: argparse.Namespace) -> int:
         steps = list(run_views(reader, arguments.name, arguments.peer, first=first, last=last, **options))
     documents = [_document(step, arguments.metric) for step in steps]
     if arguments.json:
-        head = f'"run": {tables.dump(arguments.name)}, "as": {tables.dump(arguments.peer)}'
-        lines = ",\n".join(map(tables.dump, documents))
-        sys.stdout.write(f'{{{head}, "steps": [\n{lines}\n]}}\n')
+        sys.stdout.write(tables.dump_rows({"run": arguments.name, "as": arguments.peer}, "steps", documents))
     else:
         _print(documents, arguments.metric or named(arguments.peer).headline)
     return 0

@@ -49,13 +49,10 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _document(arguments: argparse.Namespace, pair: str, buckets: pa.Table, quantiles: pa.Table | None) -> str:
-    named = {"run": arguments.name, "profile": arguments.profile, "pair": pair}
-    parts = [f"{tables.dump(name)}: {tables.dump(value)}" for name, value in named.items()]
+    head = {"run": arguments.name, "profile": arguments.profile, "pair": pair}
     if quantiles is not None:
-        parts.append(f'"relative_error": {profiles.ERROR}')
-        parts.append(f'"quantiles": {tables.dump(quantiles.to_pylist())}')
-    lines = ",\n".join(map(tables.dump, buckets.to_pylist()))
-    return f'{{{", ".join(parts)}, "buckets": [\n{lines}\n]}}\n'
+        head |= {"relative_error": profiles.ERROR, "quantiles": quantiles.to_pylist()}
+    return tables.dump_rows(head, "buckets", buckets.to_pylist())
 
 
 def _print(table: pa.Table) -> None:

@@ -33,9 +33,8 @@ def show(arguments: argparse.Namespace, keys: Sequence[str] | None) -> int:
         window = {"first": arguments.steps[0], "last": arguments.steps[1]}
         folded = reader.read("fold_kept", run=arguments.name, **window).to_pylist()[0]
     if arguments.json:
-        lines = ",\n".join(map(tables.dump, documents(table)))
-        head = f'"run": {tables.dump(arguments.name)}, "dimension": {tables.dump(arguments.slice)}, "folded_steps": {folded["folded"]}'
-        sys.stdout.write(f'{{{head}, "slices": [\n{lines}\n]}}\n')
+        head = {"run": arguments.name, "dimension": arguments.slice, "folded_steps": folded["folded"]}
+        sys.stdout.write(tables.dump_rows(head, "slices", documents(table)))
         return 0
     if folded["folded"]:
         print(

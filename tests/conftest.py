@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +37,16 @@ def repository() -> Path:
 def home(tmp_path: Path) -> Path:
     """An empty home."""
     return tmp_path / "home"
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Any]:
+    """The store of an empty home."""
+    from logprobe.monitor.home import Home
+    from logprobe.monitor.store.store import Store
+
+    with Store.open(Home(home).create()) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

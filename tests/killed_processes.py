@@ -23,36 +23,37 @@ def length(sample_id: str) -> int:
     return 1 + sum(sample_id.encode()) % 40
 
 
+def record_both(recorder: Recorder, sample_ids: list[str], step: int) -> bool:
+    """Both sides of these samples; whether both were accepted."""
+    lengths = [length(sample_id) for sample_id in sample_ids]
+    tokens = [np.arange(n, dtype=np.int32) for n in lengths]
+    sampled = recorder.rollout(
+        sample_ids=sample_ids, token_ids=tokens, logprobs=[np.full(n, -1.0, np.float32) for n in lengths]
+    )
+    trained = recorder.training(
+        step=step,
+        sample_ids=sample_ids,
+        token_ids=tokens,
+        rollout_logprobs=None,
+        trainer_logprobs=[np.full(n, -0.5, np.float32) for n in lengths],
+        mask=None,
+    )
+    return sampled and trained
+
+
 def record(home: Path, life: int, acknowledgements: Path) -> None:
     """Records samples for ever, and writes down those for which `Recorder.flush` returned True."""
     descriptor = os.open(acknowledgements, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     recorder = Recorder(home, RUN, rank=0, segment_tokens=300, flush_interval=0.05)
     pending: list[str] = []
     for call in itertools.count():
-        pending += _record_one(recorder, life, call)
+        pending += (sample_ids := [f"{life}-{call}-{i}" for i in range(SEQUENCES)])
+        record_both(recorder, sample_ids, call // 8)
         if call % CALLS_PER_FLUSH == CALLS_PER_FLUSH - 1:
             if recorder.flush():
                 os.write(descriptor, "".join(f"{sample_id}\n" for sample_id in pending).encode())
             pending.clear()
             time.sleep(0.03)
-
-
-def _record_one(recorder: Recorder, life: int, call: int) -> list[str]:
-    sample_ids = [f"{life}-{call}-{i}" for i in range(SEQUENCES)]
-    lengths = [length(sample_id) for sample_id in sample_ids]
-    tokens = [np.arange(n, dtype=np.int32) for n in lengths]
-    rollout = [np.full(n, -1.0, np.float32) for n in lengths]
-    trainer = [np.full(n, -0.5, np.float32) for n in lengths]
-    recorder.rollout(sample_ids=sample_ids, token_ids=tokens, logprobs=rollout)
-    recorder.training(
-        step=call // 8,
-        sample_ids=sample_ids,
-        token_ids=tokens,
-        rollout_logprobs=None,
-        trainer_logprobs=trainer,
-        mask=None,
-    )
-    return sample_ids
 
 
 def serve(home: Path) -> None:

@@ -16,7 +16,7 @@ from logprobe.collectors.directives import Directives
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.ingest.ingest import Ingester, IngestReport
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
@@ -37,9 +37,15 @@ def ingest_recorded(folder: Path, *names: str, before_step: int | None = None, f
                 table = table.filter(pc.less(table["step"], before_step))
             writer.write(kind, table)
     with Store.open(Home(folder)) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
+
+
+def take_in(store: Store) -> IngestReport:
+    """Ingests what lies in the spool, joins it and computes its steps; → the report of the ingest."""
+    report = Ingester(store).run_once()
+    Joiner(store).run_once()
+    StepJob(store).run_once()
+    return report
 
 
 def ingest_control(folder: Path, name: str) -> None:
@@ -62,6 +68,4 @@ def feed(store: Store, **kinds: list[dict[str, Any]]) -> None:
     writer = SpoolWriter(store.home.path, RUN, "w")
     for kind, rows in kinds.items():
         writer.write(kind, records(kind, *rows))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
-    StepJob(store).run_once()
+    take_in(store)

@@ -50,9 +50,8 @@ def main(home: Path, calls: int, sequences: int, tokens: int, per_flush: int = 1
                 acknowledged += pending
             pending.clear()
     deadline = time.monotonic() + 60
-    while (
-        not recorder.flush(60) and time.monotonic() < deadline
-    ):  # closing tries once, and the disk may refuse just then
+    # Closing tries once, and the disk may refuse just then
+    while not recorder.flush(60) and time.monotonic() < deadline:
         time.sleep(0.05)
     closed = recorder.close(60)
     return {"sent": sent, "acknowledged": acknowledged, "closed": closed, "health": recorder.health}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,16 @@ from logprobe.collectors.spool.schema import SCHEMAS
 
 RUN = "run"
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Clock:
+    """Seconds that pass when told to."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
 def at(seconds: float) -> datetime:

@@ -23,7 +23,7 @@ FEWEST: Final = 10  # points on a side; fewer say nothing about a level or a slo
 _BLOCKS: Final = 10
 # Column of `controller_trend`, words, unit, and whether a change is told as a factor.
 QUANTITIES: Final = (
-    ("k3", "K3 of the pair backend", "nats", True),
+    ("k3", "K3", "nats", True),
     ("masked", "share of the tokens masked", "", False),
     ("ess", "ESS of the ratios", "", False),
     ("weight_ess", "ESS of the weights", "", False),

@@ -249,7 +249,7 @@ def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Deci
     elif counted is None:
         reason, why = "masked_share", f"{most}, the limit while these steps cannot be recomputed"
     else:
-        reason, why = "masks_too_much", f"{most}: the gap has outgrown the correction"
+        reason, why = "masks_too_much", f"{most}: the mismatch has outgrown the correction"
     words = f"rolled back: over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens, {why}"
     done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
     details = {"measured": measured, "previewed": control.previewed, "counted": counted}

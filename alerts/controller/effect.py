@@ -1,13 +1,13 @@
 """Did it help? The trend of a run before and after the first corrected step, judged once enough steps have passed.
 
-A correction repairs the objective, not the engine: the gap itself (K3) need not shrink. What is asked is whether it still doubles,
+A correction repairs the objective, not the engine: K3 itself need not shrink. What is asked is whether it still doubles,
 how much is masked, and what the gradient norm and the reward do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from logprobe.alerts.controller.before_after import FEWEST, QUANTITIES, typical
 from logprobe.monitor.diagnosis.growth.trend import theil_sen
+from logprobe.monitor.diagnosis.leading import alarms
 
 Series = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -27,6 +28,7 @@ _LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth that anybody would act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
 ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
+_BOUND: Final = "bound the weight lag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,25 @@ class Side:
     low_reward: float | None  # lower quartile: what was usual
 
 
-def judge(series: Mapping[str, Series], from_step: int, window: int) -> dict[str, Any] | None:
+def remedy(findings: Iterable[Mapping[str, Any]]) -> str:
+    """What to do about growth that a correction has not stopped; first the remedy of tokens that come from old weights.
+
+    `findings`: of `Diagnosis.document`.
+    """
+    stale = any(each["cause"] == "staleness" and alarms(each) for each in findings)
+    return f"{_BOUND}, {ADVICE}" if stale else ADVICE
+
+
+def judge(
+    series: Mapping[str, Series], from_step: int, window: int, findings: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any] | None:
     """The effect of a correction that began at `from_step`.
 
     Args:
         series: steps (int64, ascending) and values (float64) of `K3` and, where known, of `SCALARS` and `MASKED`.
         from_step: first corrected step.
         window: steps looked at on each side.
+        findings: of the latest diagnosis, for the remedy.
 
     Returns:
         ``judgement`` ("still_growing", "halted", "steady"), ``worse`` (which of `SCALARS` are: a gradient norm that has doubled, a
@@ -65,7 +79,11 @@ def judge(series: Mapping[str, Series], from_step: int, window: int) -> dict[str
         "judgement": judgement,
         "worse": _worse(before, after),
         "words": "; ".join(
-            [_words(judgement, before, after, window), *_rest(series, from_step, window), *_masked(masked)]
+            [
+                _words(judgement, before, after, window, remedy(findings)),
+                *_rest(series, from_step, window),
+                *_masked(masked),
+            ]
         ),
         "before": asdict(before),
         "after": asdict(after),
@@ -135,9 +153,9 @@ def _masked(masked: float | None) -> list[str]:
     return [] if masked is None else [f"{masked:.1%} of the tokens are masked"]
 
 
-def _words(judgement: str, before: Side, after: Side, window: int) -> str:
+def _words(judgement: str, before: Side, after: Side, window: int, left: str) -> str:
     if judgement == "still_growing":
-        return f"{window} steps later K3 still doubles every {after.doubling_steps:.0f} steps: {ADVICE}"
+        return f"{window} steps later K3 still doubles every {after.doubling_steps:.0f} steps: {left}"
     if judgement == "halted":
         return f"{window} steps later K3 no longer grows; before, it doubled every {before.doubling_steps:.0f} steps"
     return f"K3 grew neither in the {window} steps before nor in those after"

@@ -83,7 +83,7 @@ def gather(
         stopped=stopped,
     )
     if control.on:
-        situation = replace(situation, **_trainer_reports(store, run, step, control, policy))
+        situation = replace(situation, **_trainer_reports(store, run, step, control, policy, known=known))
         if control.config is not None and decide.wants_recount(control, situation, policy):
             counted = preview(store, run, decide.recount_step(control, situation), control.config)
             return replace(situation, recount=None if counted is None else counted.masked_tokens)
@@ -168,20 +168,22 @@ def _known_finding(finding: Mapping[str, Any]) -> KnownFinding:
         layer=layer,
         confidence=finding["confidence"],
         explanation=finding.get("explanation", ""),
-        vetoes=finding.get(
-            "vetoes", layer in UPSTREAM
-        ),  # an earlier version's diagnosis did not say: every fault counts
+        # An earlier version's diagnosis did not say: every fault counts
+        vetoes=finding.get("vetoes", layer in UPSTREAM),
         accepted=finding.get("accepted") is not None,
     )
 
 
-def _trainer_reports(store: Reading, run: str, step: int, control: Control, policy: Policy) -> dict[str, Any]:
+def _trainer_reports(
+    store: Reading, run: str, step: int, control: Control, policy: Policy, *, known: Known
+) -> dict[str, Any]:
     """What the trainer said lately; and the effect, where it is due."""
     first = decide.since(control)
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
     if not decide.effect_due(control, step, policy):
         return {"acknowledgements": recent}
-    return {"acknowledgements": recent, "effect": _effect(store, run, first, policy.effect_steps)}
+    found = _effect(store, run, first, policy.effect_steps, known.diagnosis["findings"])
+    return {"acknowledgements": recent, "effect": found}
 
 
 def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:
@@ -189,9 +191,11 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def _effect(store: Reading, run: str, since: int, window: int) -> dict[str, Any] | None:
+def _effect(
+    store: Reading, run: str, since: int, window: int, findings: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
     table = store.read("controller_trend", run=run, first=since - window, last=since + window - 1)
-    return effect.judge(_series(table), since, window)
+    return effect.judge(_series(table), since, window, findings)
 
 
 def _series(table: pa.Table) -> dict[str, effect.Series]:

@@ -37,9 +37,8 @@ _TOKENS_A_SECOND: Final = 20_000  # of a preview; it takes a tenth of the time t
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 _RUN: Final = re.compile(r"\bRUN\b")
 RULE: Final = "correction_controller"
-_NOTIFIED_BY_RULES: Final = {
-    "not_acknowledged"
-}  # the alert rule `correction-not-acknowledged` says so, and when it is over
+# The alert rule `correction-not-acknowledged` says so, and when it is over
+_NOTIFIED_BY_RULES: Final = {"not_acknowledged"}
 ACTION: Final = "correction.command"
 POLICY: Final = "correction.policy"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")

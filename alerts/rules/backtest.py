@@ -52,9 +52,8 @@ def backtest(source: Source, run: str, rules: Sequence[Rule]) -> Outcome:
 def batches(source: Source, run: str, rules: Sequence[Rule]) -> Iterator[list[StepFacts]]:
     """The steps of a run as its rules see them."""
     after: int | None = None
-    grown = facts.growth_of_all(
-        source, run, rules
-    )  # what is not kept would be judged from the first step for every batch
+    # What is not kept would be judged from the first step for every batch
+    grown = facts.growth_of_all(source, run, rules)
     while steps := facts.steps_after(source, run, rules, after, quiet_since=END_OF_TIME, grown=grown):
         yield steps
         after = steps[-1].step

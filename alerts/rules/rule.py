@@ -316,6 +316,14 @@ class Rule(_Model):
         return None if self.key is None else metric(self.key)
 
     @property
+    def called(self) -> str:
+        """What people call its metric: ``K3``, ``K3 (update)``."""
+        if self.declared is None:
+            return self.metric or ""
+        pair = (self.key or "").partition(".")[0]
+        return f"{self.declared.label} ({pair})" if pair in PAIRS and pair != "backend" else self.declared.label
+
+    @property
     def of_pair(self) -> RatioPair | None:
         """The pair that is looked at."""
         if isinstance(self.when, Nonfinite) or (self.key or "").partition(".")[0] in PAIRS:

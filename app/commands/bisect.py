@@ -49,10 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("stopped; finished arms are kept, the same command continues", file=sys.stderr)
         raise
     keep(arguments, "bisect", found.document())
-    if arguments.json:
-        print(tables.dump(found.document()))
-    else:
-        sys.stdout.write(text(found))
+    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
     return 0
 
 
@@ -84,10 +81,10 @@ def text(found: Bisection) -> str:
     legs = [f"{side} {tables.cell(leg.k3)}" for side, leg in found.legs.items() if leg is not None]
     lines += [f"made of   {', '.join(legs)}"] if legs else []
     if found.smallest_set:
-        parity = "restores parity" if found.parity else "removes most, not all, of the gap"
+        parity = "restores parity" if found.parity else "lowers K3, but not to agreement"
         lines.append(f"change    {', '.join(found.smallest_set)}: {parity}")
     elif found.decision.departs != "none":
-        lines.append("change    no setting that was tried removes the gap")
+        lines.append("change    no setting that was tried removes the mismatch")
     if found.arms:
         header = ["knob", "setting", "K3", "removed", "95 %", "tokens/s", "verdict", "note"]
         lines += ["", tables.aligned(header, [_row(arm, found.tokens_per_s) for arm in found.arms], widest=90)]

@@ -14,7 +14,6 @@ are. The JSON form is public API, one document, unknown is null:
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from logprobe.app.parsers.arguments import require_run
 from logprobe.app.report import comparison as html
 from logprobe.app.report.written import write_report
 from logprobe.app.text import comparison, tables
-from logprobe.app.text.terminal import steer
+from logprobe.app.text.terminal import replace_line
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.pooled import of_each, require_here
 from logprobe.monitor.compare.verdicts import METRICS
@@ -40,10 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = compared(others, reference, axis=arguments.align, metrics=metrics)
     if arguments.html:
         write_report(Path(arguments.html), html.report(found))
-    if arguments.json:
-        print(tables.dump(found.document()))
-    else:
-        sys.stdout.write(text(found))
+    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
     return 0
 
 
@@ -66,10 +62,9 @@ def _from_files(metrics: tuple[str, ...], path: str) -> History:
 
 
 def _show(read: int, runs: int) -> None:
-    """A line that replaces itself, and is gone at the end; nothing when nobody is looking, or there is little to wait for."""
-    if sys.stderr.isatty() and runs >= _MANY:
-        steer(sys.stderr, "\r\033[K" if read == runs else f"\r\033[K{read}/{runs} runs read")
-        sys.stderr.flush()
+    """A line that replaces itself, and is gone at the end; nothing when there is little to wait for."""
+    if runs >= _MANY:
+        replace_line("" if read == runs else f"{read}/{runs} runs read")
 
 
 def find(places: Places, name: str) -> Place:

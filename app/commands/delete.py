@@ -40,10 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         _confirm(home, arguments.name)
     done = part.perform(home, part.DELETE, document)
-    if arguments.json:
-        print(tables.dump(done))
-    else:
-        print("\n".join(map(tables.harmless, words(done))))
+    tables.show(done, lambda: "".join(f"{tables.harmless(line)}\n" for line in words(done)), as_json=arguments.json)
     return 0
 
 

@@ -12,7 +12,6 @@ Exit code 0 whatever the verdict is: it is in the document. The JSON form is pub
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -42,10 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
         found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
         standing = Standing.read(reader, arguments.name)
-    if arguments.json:
-        print(tables.dump(found.document()))
-    else:
-        sys.stdout.write(text(found, standing))
+    tables.show(found.document(), lambda: text(found, standing), as_json=arguments.json)
     return 0
 
 
@@ -75,7 +71,7 @@ def headline(found: Diagnosis) -> str:
 def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
     document, advice = found.document(), found.correction
     yield "layer", LAYERS[found.layer]
-    yield "KL (k3)", extent(document, found.growth)
+    yield "K3", extent(document, found.growth)
     said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
     yield "correction", said
     if standing.on:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from logprobe.app import doctor
 from logprobe.app.text import tables
@@ -12,8 +11,6 @@ from logprobe.app.text import tables
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings; needs no extras, and no home. Whatever it finds, it has done its work: the exit code is 0."""
     findings = doctor.examine(arguments.home)
-    if arguments.json:
-        print(tables.dump([finding.document() for finding in findings]))
-    else:
-        sys.stdout.write(doctor.words(findings))
+    documents = [finding.document() for finding in findings]
+    tables.show(documents, lambda: doctor.words(findings), as_json=arguments.json)
     return 0

@@ -11,7 +11,7 @@ from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes.follow import follow
 from logprobe.app.text import tables
-from logprobe.app.text.terminal import steer
+from logprobe.app.text.terminal import replace_line
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
@@ -63,11 +63,7 @@ def _imported(home: Home, form: Format, root: Path, run: str, ray: str | None) -
 
 
 def _progress(report: ImportReport, name: str, files: int) -> None:
-    """A line that replaces itself; nothing when nobody is looking."""
-    if sys.stderr.isatty():
-        words = f"{report.files:,}/{files:,} files, {report.units:,} new: {tables.harmless(name)}"
-        steer(sys.stderr, f"\r\033[K{words}")
-        sys.stderr.flush()
+    replace_line(f"{report.files:,}/{files:,} files, {report.units:,} new: {tables.harmless(name)}")
 
 
 def _show(report: ImportReport, run: str) -> None:

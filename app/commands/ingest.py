@@ -15,16 +15,13 @@ from logprobe.monitor.reader import connect
 from logprobe.monitor.service.pipeline import Pipeline, Report
 from logprobe.monitor.store.store import Store
 
-_WORDS: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside"
+_WORDS: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside\n"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Ingests, computes the steps concerned, reports."""
     report = take(Home(home_path(arguments)))
-    if arguments.json:
-        print(tables.dump(report))
-    else:
-        print(_WORDS.format(**report))
+    tables.show(report, lambda: _WORDS.format(**report), as_json=arguments.json)
     return 0
 
 

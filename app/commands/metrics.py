@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         return slice_report.show(arguments, arguments.metric or (None if arguments.json else _HEADLINE))
     steps = _read(arguments)
     if arguments.json:
-        lines = ",\n".join(tables.dump(step) for step in steps)
-        sys.stdout.write(f'{{"run": {tables.dump(arguments.name)}, "steps": [\n{lines}\n]}}\n')
+        sys.stdout.write(tables.dump_rows({"run": arguments.name}, "steps", steps))
     else:
         _print(steps, arguments.metric or _HEADLINE)
     return 0
@@ -115,7 +114,7 @@ def _list(*, as_json: bool) -> int:
         for key in m.keys()  # noqa: SIM118 - a metric's keys, not a mapping's
     ]
     if as_json:
-        print("[" + ",\n ".join(map(tables.dump, entries)) + "]")
+        print(tables.dump_lines(entries))
     else:
         print("\n".join(f"{e['key']}\n    {e['words']}\n    {e['formula']}" for e in entries))
     return 0

@@ -13,7 +13,6 @@ Exit code 0 at parity, 2 when not, or when it is unknown. The JSON form is publi
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -39,10 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison."""
     with open_reader(home_path(arguments)) as reader:
         parity = _compare(reader, arguments.name, arguments.reference)
-    if arguments.json:
-        print(tables.dump(parity.document()))
-    else:
-        sys.stdout.write(text(parity))
+    tables.show(parity.document(), lambda: text(parity), as_json=arguments.json)
     return 0 if parity.verdict == "at_parity" else NOT_AT_PARITY
 
 

@@ -11,7 +11,6 @@ Exit code 3: it could not be measured; `reason` says why.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import Final
 
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         time.sleep(SETTLE.total_seconds())
         with open_reader(home.path) as reader:
             found = confirmed(found, reader, home, settings.replica)
-    sys.stdout.write(f"{tables.dump(found.document())}\n" if arguments.json else text(found))
+    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
     return 0 if found.gap is not None else _NOT_MEASURED
 
 

@@ -60,10 +60,8 @@ def _show(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(f"no file {arguments.file!r} in quarantine; see `logprobe quarantine list`")
     happened, remedy = about_file(rows[0]["reason"])
     document = {**rows[0], "happened": happened, "remedy": remedy, "content": _content(home.path / name)}
-    if arguments.json:
-        print(tables.dump(document))
-    else:
-        print("\n".join(f"{key.replace('_', ' '):<10} {tables.fact(value)}" for key, value in document.items()))
+    lines = [f"{key.replace('_', ' '):<10} {tables.fact(value)}\n" for key, value in document.items()]
+    tables.show(document, lambda: "".join(lines), as_json=arguments.json)
     return 0
 
 
@@ -101,11 +99,8 @@ def _change(arguments: argparse.Namespace, action: str) -> int:
     """Does it for each file; what fails for one is said and does not keep the others from it."""
     home = Home(home_path(arguments))
     done = [_outcome(home, action, file, arguments.author) for file in _files(home, arguments)]
-    if arguments.json:
-        print(tables.dump(done))
-    else:
-        for each in done:
-            print(f"{tables.harmless(each['file'])}: {tables.harmless(each['error'] or each['status'])}")
+    lines = [f"{tables.harmless(each['file'])}: {tables.harmless(each['error'] or each['status'])}\n" for each in done]
+    tables.show(done, lambda: "".join(lines), as_json=arguments.json)
     return 1 if any(each["error"] for each in done) else 0
 
 

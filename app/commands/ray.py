@@ -41,7 +41,7 @@ def settings(arguments: argparse.Namespace) -> Settings:
 
 def _print(states: list[NodeState], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print("[" + ",\n ".join(tables.dump(state.document()) for state in states) + "]")
+        print(tables.dump_lines(state.document() for state in states))
         return
     rows: list[list[Any]] = [
         [state.node[:12], state.home, state.pid, state.segments, state.problem] for state in states

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
-from logprobe.app.text.terminal import steer
+from logprobe.app.text.terminal import replace_line
 from logprobe.monitor.home import Home
 from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.recompute.recomputing import Progress, recompute, writer_of
@@ -40,19 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(progress: Progress, began: float) -> None:
-    """A line that replaces itself; nothing when nobody is looking."""
-    if not sys.stderr.isatty():
-        return
     share = progress.tokens / max(progress.of_tokens, 1)
     seconds = time.monotonic() - began
     left = f", {seconds * (1 / share - 1):.0f} s left" if share else ""
     full = int(_WIDTH * min(share, 1))
-    steer(
-        sys.stderr,
-        f"\r\033[K[{'=' * full}{'-' * (_WIDTH - full)}] {progress.steps:,}/{progress.of_steps:,} steps, "
-        f"{progress.tokens:,} tokens{left}",
+    replace_line(
+        f"[{'=' * full}{'-' * (_WIDTH - full)}] {progress.steps:,}/{progress.of_steps:,} steps, {progress.tokens:,} tokens{left}"
     )
-    sys.stderr.flush()
 
 
 def _document(run: str, progress: Progress, seconds: float, workers: int) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _line(known: Run) -> dict[str, Any]:
 def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     """Prints them, one line per run."""
     if as_json:
-        print("[" + ",\n ".join(map(tables.dump, lines)) + "]")
+        print(tables.dump_lines(lines))
     elif lines:
         print(tables.aligned(list(lines[0]), [list(known.values()) for known in lines]))
     else:

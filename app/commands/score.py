@@ -11,7 +11,6 @@ The JSON form is public API, one document, unknown is null:
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
 from logprobe.app.proof_setup import keep, task_of
@@ -36,10 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Nursery() as executor:
         found = score(task.sequences, task.setup, floor=arguments.floor, run=executor)
     keep(arguments, "score", found.document())
-    if arguments.json:
-        print(tables.dump(found.document()))
-    else:
-        sys.stdout.write(text(found))
+    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
     return 0
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,10 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         document = describe(reader, arguments.name, now=datetime.now(UTC))
     missing = gone(document["sent"], waiting_segments(home, arguments.name), document["quarantined"])
     document["gone"] = None if missing is None else missing[0]
-    if arguments.json:
-        print(tables.dump(document))
-    else:
-        sys.stdout.write(words(document))
+    tables.show(document, lambda: words(document), as_json=arguments.json)
     return _CRITICAL if any(alert["severity"] == "critical" for alert in document["alerts"]) else 0
 
 

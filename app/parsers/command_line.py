@@ -436,7 +436,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
         "score recorded tokens again and say who departs: engine, its state, or trainer",
         proof.declare_score,
     ),
-    "bisect": ("change one setting at a time and say which of them make the gap", proof.declare_bisect),
+    "bisect": ("change one setting at a time and say which of them make the mismatch", proof.declare_bisect),
     "probe": (
         "let the running engine score a few of its newest sequences again and say whether its state is sound",
         proof.declare_probe,

@@ -6,9 +6,7 @@ Processes of their own, because they wait for other people's disks and hold othe
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +15,7 @@ from typing import IO, Any, Final
 from logprobe.alerts.reloading import LOGGER, Reloaded
 from logprobe.app.processes import imports_file
 from logprobe.app.processes.imports_file import Import
+from logprobe.app.processes.supervisor import end, module, tethered
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part
@@ -77,26 +76,18 @@ class _Process:
             self._process.terminate()
 
     def stop(self) -> None:
-        """SIGTERM, patience, SIGKILL."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._let_go()
+        """Ends it, by force after a while."""
+        if self._process is not None:
+            end(self._process, _STOP_SECONDS)
+            self._let_go()
 
     def _start(self) -> None:
         entry = self._entry
         only = [] if entry.files is None else ["--files", entry.files]
         follow = ["import", entry.format, str(entry.path), "--run", entry.run, "--home", str(self._home.path)]
-        program = ["-P", "-m", "logprobe.app.cli", *follow, *only, "--follow", "--json"]
-        tether = ["-P", "-m", "logprobe.app.processes.die_with_parent", str(os.getpid())]
         self._started, self._words = time.monotonic(), ""
         self._process = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, *tether, sys.executable, *program],
+            tethered(module("logprobe.app.cli", *follow, *only, "--follow", "--json")),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

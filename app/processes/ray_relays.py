@@ -6,9 +6,7 @@ node is lost ends, and what lay in that node's spool went with the node. Killed 
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app.processes import die_with_parent
+from logprobe.app.processes.supervisor import end, module, tethered
 from logprobe.collectors.relay.autostart import LOG
 from logprobe.collectors.relay.spool_queue import SpoolQueue
 from logprobe.monitor.parallel.ray_cluster import connected, words
@@ -110,9 +108,8 @@ class NodeRelay:
             self._stop.wait(_AGAIN_SECONDS)
 
     def _start(self, *more: str) -> subprocess.Popen[bytes]:
-        program = [sys.executable, "-P", "-m", "logprobe.collectors.relay", *self._settings.command(self._home), *more]
+        command = tethered(module("logprobe.collectors.relay", *self._settings.command(self._home), *more))
         with (self._home / LOG).open("ab") as log:
-            command = [sys.executable, "-P", "-m", die_with_parent.__name__, str(os.getpid()), *program]
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603 - our own command
 
     def _ended(self, process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -122,14 +119,8 @@ class NodeRelay:
             self._end(process)
 
     def _end(self, process: subprocess.Popen[bytes] | None) -> None:
-        if process is None or process.poll() is not None:
-            return
-        process.terminate()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None and process.poll() is None:
+            end(process, _END_SECONDS)
 
     def _waiting(self) -> int | None:
         try:

@@ -20,7 +20,7 @@ from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.access.sign_in import FILE, load
 from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.processes import logger_file
-from logprobe.app.processes.supervisor import Child, Supervisor
+from logprobe.app.processes.supervisor import Child, Supervisor, module
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.collectors.relay.arguments import CA_VARIABLE
 from logprobe.monitor.elsewhere import ALSO_VARIABLE
@@ -149,26 +149,16 @@ class Stack:
 
     def _service(self) -> Child:
         page = ["--page", self.public_url] if self._app else []
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "logprobe.app.processes.service",
-            "--home",
-            str(self._home.path),
-            *page,
-            *self._options,
-        ]
+        command = self._program("service", *page, *self._options)
         return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT)
 
     def _listeners(self) -> list[Child]:
         """Apart from the service: they read what strangers send, and may be ended by it."""
         listeners = (("receiver of relays", self._receive, ()), ("server of readers", self._readers, ("--readers",)))
-        program = [sys.executable, "-P", "-m", "logprobe.app.processes.receiver", "--home", str(self._home.path)]
         return [
             Child(
                 name,
-                [*program, "--address", at[0], "--port", str(at[1]), *which],
+                self._program("receiver", "--address", at[0], "--port", str(at[1]), *which),
                 ready=lambda: True,
                 environment=SERVICE_ENVIRONMENT,
                 chatty=True,
@@ -178,20 +168,15 @@ class Stack:
         ]
 
     def _pushers(self) -> list[Child]:
-        program = [
-            sys.executable,
-            "-P",
-            "-m",
-            "logprobe.app.processes.logger",
-            "--home",
-            str(self._home.path),
-            "--number",
-        ]
         # Ready at once: a target that cannot be reached is tried again, and must not keep the service from running.
         return [
-            Child(f"logger to {logger.to}", [*program, str(number)], ready=lambda: True)
+            Child(f"logger to {logger.to}", self._program("logger", "--number", str(number)), ready=lambda: True)
             for number, logger in enumerate(self._loggers)
         ]
+
+    def _program(self, name: str, *arguments: str) -> list[str]:
+        """The command of one of our processes on this home."""
+        return module(f"logprobe.app.processes.{name}", "--home", str(self._home.path), *arguments)
 
     def _serving(self) -> bool:
         # A killed service leaves its address file behind; the lock tells whose it is.
@@ -212,7 +197,7 @@ class Stack:
         }
         script = Path(__file__).parent.parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
-        command = [sys.executable, "-P", "-m", "streamlit", "run", str(script), *arguments]
+        command = module("streamlit", "run", str(script), *arguments)
         also = {ALSO_VARIABLE: json.dumps(self._also)} if self._also else {}
         if self._ca is not None:
             also[CA_VARIABLE] = str(self._ca.expanduser().absolute())

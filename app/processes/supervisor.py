@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from logprobe.collectors.errors import LogprobeError
 
@@ -25,6 +25,26 @@ _LONGEST_DELAY: Final = 30.0
 _PROVEN_SECONDS: Final = 60.0  # a child that ran this long starts over with the first delay
 _STOP_SECONDS: Final = 15.0
 _TICK: Final = 0.1
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """The command that runs a module; never a file of that name in the working directory."""
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
+def tethered(command: Sequence[str]) -> list[str]:
+    """The command as one that ends when this process does."""
+    return module("logprobe.app.processes.die_with_parent", str(os.getpid()), *command)
+
+
+def end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """SIGTERM, patience, SIGKILL."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class ChildFailedError(LogprobeError, RuntimeError):
@@ -54,17 +74,9 @@ class _Running:
         self._due = 0.0
 
     def start(self) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "logprobe.app.processes.die_with_parent",
-            str(os.getpid()),
-            *self.child.command,
-        ]
         self._started = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603 - our own commands
-            command,
+            tethered(self.child.command),
             env={**os.environ, **self.child.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if self.child.chatty else None,
@@ -94,16 +106,9 @@ class _Running:
             self.start()
 
     def stop(self) -> None:
-        """SIGTERM, patience, SIGKILL."""
-        if self.process is None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process = None
+        if self.process is not None:
+            end(self.process, _STOP_SECONDS)
+            self.process = None
 
 
 class Supervisor:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -16,6 +17,8 @@ from logprobe.app.text import tables
 # Nothing may be loaded or run, whatever is in the page: names and texts of rollouts come from outside.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _WIDEST: Final = 400
+_PROSE: Final = frozenset({"dd", "li", "p", "td"})
+_CODE: Final = re.compile("`([^`]+)`")
 
 
 class Markup(str):
@@ -32,15 +35,20 @@ def escaped(value: Any) -> Markup:
 
 
 def element(tag: str, *content: Any, **attributes: str) -> Markup:
-    """One element; attributes are escaped. ``class_`` and ``aria_label`` lose or turn their underscores.
+    """One element; attributes are escaped. ``class_`` and ``aria_label`` lose or turn their underscores. In prose, backticks mark code.
 
-    >>> element("p", "a < b", class_="x")
-    '<p class="x">a &lt; b</p>'
+    >>> element("p", "a < b", class_="x"), element("td", "see `<x>`")
+    ('<p class="x">a &lt; b</p>', '<td>see <code>&lt;x&gt;</code></td>')
     """
     words = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items()
     )
-    return Markup(f"<{tag}{words}>{''.join(map(escaped, content))}</{tag}>")
+    inside = "".join(_prose(each) if tag in _PROSE else escaped(each) for each in content)
+    return Markup(f"<{tag}{words}>{inside}</{tag}>")
+
+
+def _prose(value: Any) -> str:
+    return value if isinstance(value, Markup) else _CODE.sub(r"<code>\1</code>", escaped(value))
 
 
 def joined(parts: Iterable[Any]) -> Markup:

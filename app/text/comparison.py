@@ -25,6 +25,8 @@ COLUMNS: Final = (
     "difference [interval]",
 )
 ONSETS: Final = ("run", "K3 leaves the baseline", "by its own past", "since step", "doubles in steps")
+_STEADY: Final = "steady"
+_HIGH: Final = "steady, but high from the first step"
 _SHOWN: Final = 4  # metrics in a sentence
 
 
@@ -65,8 +67,8 @@ def _names(items: Sequence[MetricVerdict]) -> str:
 def brief(label: str) -> str:
     """A metric's name where space is short: what it is the mean of, and of no pair when it is the usual one.
 
-    >>> brief("ρ, mean (backend), distance from 1"), brief("KL (k3) (update)")
-    ('ρ', 'KL (k3) (update)')
+    >>> brief("ρ, mean (backend), distance from 1"), brief("K3 (update)")
+    ('ρ', 'K3 (update)')
     """
     return label.partition(",")[0].removesuffix(" (backend)")
 
@@ -82,8 +84,18 @@ def onset_rows(comparison: Comparison) -> list[list[str]]:
     first, *others = comparison.histories
     rows = [[first.label, "is the baseline", *growth_words(first.growth)]]
     for run, pairing in zip(others, comparison.pairings, strict=True):
-        rows.append([run.label, _left(pairing, comparison.axis), *growth_words(run.growth)])
+        words, *numbers_of = growth_words(run.growth)
+        word = _HIGH if words == _STEADY and _high_from_start(pairing) else words
+        rows.append([run.label, _left(pairing, comparison.axis), word, *numbers_of])
     return rows
+
+
+def _high_from_start(pairing: Pairing) -> bool:
+    """Whether K3 is above the baseline's band from the first common steps on: such a run has no past in which it was fine."""
+    track = next((item.trajectory for item in pairing.metrics if item.metric == K3), None)
+    if track is None or track.side != "above" or not track.blocks:
+        return False
+    return track.leaves_step == track.blocks[0].first_step
 
 
 def _left(pairing: Pairing, axis: Axis) -> str:
@@ -94,8 +106,8 @@ def _left(pairing: Pairing, axis: Axis) -> str:
 
 
 def growth_words(growth: Growth) -> list[str]:
-    """Verdict, onset, doubling time. A gap that is steady can be a large one: that does not make a run healthy."""
-    word = "steady" if growth.verdict == "healthy" else growth.verdict.replace("_", " ")
+    """Verdict, onset, doubling time. K3 that is steady can be large: that does not make a run healthy."""
+    word = _STEADY if growth.verdict == "healthy" else growth.verdict.replace("_", " ")
     return [word, number(growth.since_step), number(growth.doubling_steps)]
 
 

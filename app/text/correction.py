@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from logprobe.alerts.controller.effect import ADVICE as AGAINST_GROWTH
+from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
 from logprobe.monitor.diagnosis.causes import BY_NAME
-from logprobe.monitor.diagnosis.leading import alarms
 
 OFF: Final = Standing()
-_BOUND: Final = "bound the weight lag"
 
 
 def advised(document: Mapping[str, Any], standing: Standing = OFF) -> str:
@@ -51,22 +49,16 @@ def _on(standing: Standing) -> str:
 
 def _outcome(document: Mapping[str, Any], standing: Standing) -> str:
     """What came of it, as of the step where that was judged, and what is left to do."""
-    effect = standing.effect
-    if effect is None:
+    found = standing.effect
+    if found is None:
         return "its effect has not been evaluated yet"
-    after = f"after {effect['after']['steps']} steps, as of step {standing.judged_at:,}, K3"
-    worse = "".join(f"; {name.replace('_', ' ')} got worse" for name in effect.get("worse") or ())
-    if effect["judgement"] == "still_growing":
-        doubling = effect["after"]["doubling_steps"]
-        return f"{after} still doubled every {doubling:.0f} steps{worse}: {_left_to_do(document)}"
-    stayed = "no longer grew" if effect["judgement"] == "halted" else "grew neither before nor since"
+    after = f"after {found['after']['steps']} steps, as of step {standing.judged_at:,}, K3"
+    worse = "".join(f"; {name.replace('_', ' ')} got worse" for name in found.get("worse") or ())
+    if found["judgement"] == "still_growing":
+        doubling = found["after"]["doubling_steps"]
+        return f"{after} still doubled every {doubling:.0f} steps{worse}: {effect.remedy(document['findings'])}"
+    stayed = "no longer grew" if found["judgement"] == "halted" else "grew neither before nor since"
     return f"{after} {stayed}{worse}"
-
-
-def _left_to_do(document: Mapping[str, Any]) -> str:
-    """Against growth that a correction did not stop; first the remedy of tokens that come from old weights."""
-    stale = any(each["cause"] == "staleness" and alarms(each) for each in document["findings"])
-    return f"{_BOUND}, {AGAINST_GROWTH}" if stale else AGAINST_GROWTH
 
 
 def method(config: Mapping[str, Any] | None) -> str:

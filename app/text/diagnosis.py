@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ ADVICE: Final = {"enable": "switch one on", "do_not_enable": "do not switch one 
 _SURE: Final = ((0.9, "certain"), (0.7, "very likely"), (0.5, "likely"), (0.0, "possible"))
 _EVIDENCE: Final = {
     "z": "difference, in standard errors",
-    "k3_kl": "KL (k3)",
+    "k3_kl": "K3",
     "or": "fits almost as well",
     "effect": "size of the effect (0 to 1)",
     "engine_on_grid_share": "engine logits on the bfloat16 grid",
@@ -47,9 +48,11 @@ def evidence_name(evidence: str) -> str:
     """A piece of evidence in words.
 
     >>> evidence_name("k3_kl"), evidence_name("mean_lag")
-    ('KL (k3)', 'mean lag')
+    ('K3', 'mean lag')
+    >>> evidence_name("k3_lagging")
+    'K3 lagging'
     """
-    return _EVIDENCE.get(evidence, evidence.replace("_", " "))
+    return _EVIDENCE.get(evidence, re.sub(r"\bk3\b", "K3", evidence.replace("_", " ")))
 
 
 def extent(document: Mapping[str, Any], growth: Growth) -> str:
@@ -82,15 +85,15 @@ def _limit(value: float) -> str:
 
 
 def share(finding: Mapping[str, Any]) -> str:
-    """How much of today's gap a finding explains; "": not known."""
+    """How much of today's K3 a finding explains; "": not known."""
     now = share_of(finding)
     if now is None:
         return ""
-    return f"{'under 1%' if 0 < now < _LEAST else f'{now:.0%}'} of the gap"
+    return f"{'under 1%' if 0 < now < _LEAST else f'{now:.0%}'} of K3"
 
 
 def qualities(finding: Mapping[str, Any]) -> list[str]:
-    """How much of the gap it explains, and whether it is accepted, normal for the set-up, or forbids a correction."""
+    """How much of K3 it explains, and whether it is accepted, normal for the set-up, or forbids a correction."""
     said = [share(finding)]
     if finding.get("accepted") is not None:
         said.append(f"accepted: {finding['accepted']['because']}")
@@ -106,11 +109,11 @@ def headline(document: Mapping[str, Any]) -> str:
     departs = ", ".join(document["departs_all"]) or document["departs"]
     words = f"Departs: {departs.replace('_', ' ')}: {document['why']}."
     if document["smallest_set"]:
-        parity = "restores parity" if document["parity"] else "removes some, not all, of the gap"
+        parity = "restores parity" if document["parity"] else "lowers K3, but not to agreement"
         return f"{words} Changing {', '.join(document['smallest_set'])} {parity}."
     if document["departs"] == "none":
         return words
-    return f"{words} No setting that was tried removes the gap."
+    return f"{words} No setting that was tried removes the mismatch."
 
 
 def arm_cells(arm: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, TextIO
@@ -102,8 +103,23 @@ def _csv(value: Any) -> Any:
 
 def write_json(table: pa.Table, out: TextIO) -> None:
     """A JSON array with one object per row, one row per line."""
-    lines = [dump(dict(zip(table.column_names, row, strict=True))) for row in rows_of(table)]
-    out.write("[" + ",\n ".join(lines) + "]\n")
+    out.write(dump_lines(dict(zip(table.column_names, row, strict=True)) for row in rows_of(table)) + "\n")
+
+
+def show(document: Any, words: Callable[[], str], *, as_json: bool) -> None:
+    """Writes a document for programs, or what `words` says of it for people."""
+    sys.stdout.write(f"{dump(document)}\n" if as_json else words())
+
+
+def dump_lines(documents: Iterable[Any]) -> str:
+    """A JSON array, a document per line."""
+    return "[" + ",\n ".join(map(dump, documents)) + "]"
+
+
+def dump_rows(head: Mapping[str, Any], name: str, rows: Iterable[Any]) -> str:
+    """A JSON document of `head` and, as its last part `name`, of `rows`, a line each."""
+    facts = "".join(f"{dump(key)}: {dump(value)}, " for key, value in head.items())
+    return f'{{{facts}"{name}": [\n' + ",\n".join(map(dump, rows)) + "\n]}\n"
 
 
 def dump(document: Any) -> str:

@@ -17,7 +17,7 @@ class Steerless:
     """A stream that writes no control characters but tabs and line ends; everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
-        """`stream`: where it writes to, and where `steer` may still write anything."""
+        """`stream`: where it writes to, and where `replace_line` may still write anything."""
         self.steering = stream
 
     def write(self, text: str) -> int:
@@ -29,9 +29,11 @@ class Steerless:
         return getattr(self.steering, name)
 
 
-def steer(stream: TextIO, text: str) -> None:
-    """Writes our own control characters, as for a line that replaces itself."""
-    getattr(stream, "steering", stream).write(text)
+def replace_line(text: str) -> None:
+    """Writes `text` on stderr, in the place of the line that was written before; nothing when nobody is looking."""
+    if sys.stderr.isatty():
+        getattr(sys.stderr, "steering", sys.stderr).write(f"\r\033[K{text}")
+        sys.stderr.flush()
 
 
 @contextmanager
@@ -46,9 +48,8 @@ def steerless_streams(*, raw: bool = False) -> Iterator[None]:
 
 class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = steerless(record.message).replace(
-            "\n", "\ufffd"
-        )  # a message is one line, and ends where it ends
+        # A message is one line, and ends where it ends
+        record.message = steerless(record.message).replace("\n", "\ufffd")
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:

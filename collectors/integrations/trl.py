@@ -113,13 +113,11 @@ class _Watch:
         self._wrapper = Wrapper(recorder, "trl")
         self._requests: list[list[str]] = []  # names the engine gave, per call of it in this generation
         self._rewards: Any = None
-        self._forwards: list[
-            tuple[Any, Any]
-        ] = []  # log-probs and entropy of each forward pass of this generation, or of this loss
+        # Log-probs and entropy of each forward pass of this generation, or of this loss.
+        self._forwards: list[tuple[Any, Any]] = []
         self._generations = 0
-        self._version = (
-            0  # of the weights that sample; a batch keeps that of its own, which also gave its old log-probs
-        )
+        # Of the weights that sample; a batch keeps that of its own, which also gave its old log-probs.
+        self._version = 0
 
     def attach(self) -> None:
         """Wraps the trainer's methods, and those of its engine."""

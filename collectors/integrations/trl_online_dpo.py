@@ -40,9 +40,8 @@ class Watch:
         self._trainer = trainer
         self._recorder = recorder
         self._names: list[str] = []  # that the engine gave, in TRL's order
-        self._forwards: list[
-            tuple[Any, Any, Any]
-        ] = []  # tokens, mask and log-probs: of the policy, then of the reference
+        # Tokens, mask and log-probs: of the policy, then of the reference.
+        self._forwards: list[tuple[Any, Any, Any]] = []
         self._rewards: Any = None
         self._batches = 0
 

@@ -52,6 +52,9 @@ _SETTINGS: Final = {
 }  # fmt: skip
 
 
+_FETCHED: Final = [
+    "responses", "response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "entropy", "rm_scores",
+]  # fmt: skip
 _REGISTERED: Final[list[Any]] = []
 
 
@@ -78,9 +81,8 @@ class _Watch:
         self._process = Process("verl")
         self._wrapper = Wrapper(self._process, "verl")
         self._switch: CorrectionSwitch | None = None
-        self._before: WeakKeyDictionary[Any, tuple[Any, ...]] = (
-            WeakKeyDictionary()
-        )  # trainer → a batch before the update
+        # Trainer → a batch before the update.
+        self._before: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
         self._tq: Any = None  # v1's queue of tensors
 
     # --- Modules of verl ---
@@ -200,16 +202,7 @@ class _Watch:
     def _fetch_v1(self, trainer: Any, batch: Any, *_: Any, **__: Any) -> None:
         """Rows as they are before rejection."""
         if self._begin(trainer) is not None:
-            fields = [
-                "responses",
-                "response_mask",
-                "rollout_log_probs",
-                "old_log_probs",
-                "ref_log_prob",
-                "entropy",
-                "rm_scores",
-            ]
-            self._before[trainer] = (self._fetched(batch, fields),)
+            self._before[trainer] = (self._fetched(batch, _FETCHED),)
 
     def _fetched(self, batch: Any, fields: list[str]) -> Any:
         return self._tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)

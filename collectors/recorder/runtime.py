@@ -31,9 +31,8 @@ from logprobe.collectors.spool.segments import SpoolWriter
 
 EXIT_SECONDS: Final = 5.0  # a host that wants to end is held up by at most this
 _FORK_SECONDS: Final = 2.0  # a thread that computes for longer is cut in two, as it always was
-_LAST_WRITES: Final = (
-    8  # segments that closing may have to write at its end, one of each kind and some that were under way
-)
+# Segments that closing may have to write at its end, one of each kind and some that were under way.
+_LAST_WRITES: Final = 8
 _HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
 _WATCHED_VERSIONS: Final = ("numpy", "pyarrow", "torch", "vllm", "transformers")
 _LIVE: Final[weakref.WeakSet[Runtime]] = weakref.WeakSet()

@@ -123,9 +123,9 @@ class ProfileJob:
             }
         )
         with self._store.transaction() as cursor:
-            self._store.execute(cursor, "profile_forget", due.filter(pa.array(replaced)))
-            self._store.execute(cursor, "profile_insert", rows)
-            self._store.execute(cursor, "profile_done", state)
+            self._store.execute(cursor, "forget_steps", due.filter(pa.array(replaced)), table="profiles")
+            self._store.execute(cursor, "append", rows, table="profiles")
+            self._store.execute(cursor, "replace", state, table="profiled_steps")
 
 
 def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_]) -> pa.Table:

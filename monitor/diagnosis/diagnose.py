@@ -186,4 +186,4 @@ def _correction(findings: Sequence[Finding], layer: str, verdict: Verdict) -> Co
         )
     if verdict in _GROWS:
         return Correction("do_not_enable", "what was found is no off-policyness, which importance sampling corrects")
-    return Correction("not_needed", "the gap is what this set-up has, and it does not grow")
+    return Correction("not_needed", "K3 is what this set-up has, and it does not grow")

@@ -41,14 +41,14 @@ a bad replica or old weights are left out.
 
 The tests behind them:
 
-- **Which side was sampled from?** E[ρ] = 1 if `r` is the distribution sampled from, however large the gap; E[1/ρ] = 1
-  if `t` is. A mean counts as off at {SIGNIFICANT:g} standard errors, clustered by sequence.
+- **Which side was sampled from?** E[ρ] = 1 if `r` is the distribution sampled from, however large the mismatch; E[1/ρ]
+  = 1 if `t` is. A mean counts as off at {SIGNIFICANT:g} standard errors, clustered by sequence.
 - **How do tokens of one context differ?** Answers to one prompt start alike; where they diverge, two tokens were drawn
   from one distribution, and its normaliser cancels in the difference of their log-probs. Two temperatures: Δt = β·Δr
   exactly. A truncation, grammar or padding: Δt = Δr exactly. bfloat16 logits: Δ is a multiple of 2⁻⁸, by chance one in
   200. Other weights, caches and noise: none of these. This needs two answers to a prompt and raw tokens; without them
   the tests are weaker, and so is the confidence.
-- **When and where?** A lasting rise of the gap among tokens labelled with the trainer's own weights; requests with and
+- **When and where?** A lasting rise of mean |d| among tokens labelled with the trainer's own weights; requests with and
   without cached tokens; tokens after a switch of the weight version compared with others of the same version; replicas
   at the same version; lag.
 - **Is the noise normal for this setup?** Noise from precision, quantisation or MoE routing within {ABOVE:g} times the

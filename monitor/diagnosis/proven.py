@@ -63,7 +63,9 @@ def _proving(bisection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def _proven(arm: Mapping[str, Any], inferred: Finding | None) -> Finding:
     cause = BY_NAME[arm["cause"]]
     side = str(arm["side"]).replace("_", " ")
-    words = f"Proven by experiment: with {arm['knob']} = {arm['setting']}, {arm['removed']:.0%} of the {side}'s gap is gone."
+    words = (
+        f"Proven by experiment: with {arm['knob']} = {arm['setting']}, {arm['removed']:.0%} of the {side}'s K3 is gone."
+    )
     evidence = {"proven_by": f"{arm['knob']} = {arm['setting']}", "removed": arm["removed"]}
     if inferred is not None:
         return replace(

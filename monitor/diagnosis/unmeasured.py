@@ -27,7 +27,7 @@ def not_measured(evidence: Evidence, findings: Sequence[Finding] = ()) -> tuple[
 def _missing(evidence: Evidence) -> Iterator[NotMeasured]:
     if not len(evidence.series):
         yield NotMeasured(
-            "the gap",
+            "the mismatch",
             "the trainer recorded no sequence in these steps",
             "call Recorder.training with token ids and trainer log-probs at every step",
         )
@@ -48,7 +48,7 @@ def _missing_sides(evidence: Evidence) -> Iterator[NotMeasured]:
     n = evidence.gap.n
     if not n:
         yield NotMeasured(
-            "the gap",
+            "the mismatch",
             "no sequence has both log-probs",
             "record rollout log-probs: let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN), or pass rollout_logprobs to "
             "Recorder.training",

@@ -37,9 +37,8 @@ _RECORDS: Final = {"step": "step", "weights": "weight", "config": "config", "hea
 _SEGMENTS: Final = 64  # read at a time
 _MANIFEST_BYTES: Final = 1 << 20
 _BLOCK: Final = 1 << 20
-_HEAD: Final = (
-    30  # bytes of a member's own header before its name; the last four are the lengths of name and extra field
-)
+# Bytes of a member's own header before its name; the last four are the lengths of name and extra field.
+_HEAD: Final = 30
 _UNREADABLE: Final = (
     OSError,
     ValueError,

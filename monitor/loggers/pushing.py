@@ -16,9 +16,8 @@ from logprobe.monitor.loggers.targets import Target
 from logprobe.monitor.metrics.catalog import KEYS
 
 PREFIX: Final = "logprobe/"
-SETTLE_STEPS: Final = (
-    2  # records of a step come from several processes; while newer steps are this few, some may be missing
-)
+# Records of a step come from several processes; while newer steps are this few, some may be missing.
+SETTLE_STEPS: Final = 2
 _END: Final = 2**62
 _BATCH_STEPS: Final = 256  # with some two hundred metrics each
 

@@ -30,21 +30,16 @@ class TensorBoardTarget:
         """Reads what is there; writes into a file of its own. Raises `OSError`."""
         folder = settings.dir.expanduser() / quote(run, safe=" +=@,")
         files = list(folder.glob(f"events.out.tfevents.*.*{_SUFFIX}"))
-        self._last = max((step for path in files for step in _steps(path)), default=None)
+        self.last = max((step for path in files for step in _steps(path)), default=None)  # in any file of ours
         _wait_for_a_later_second(files)
         self._writer = EventFileWriter(str(folder), filename_suffix=_SUFFIX)
-
-    @property
-    def last(self) -> int | None:
-        """The newest step in any file of ours."""
-        return self._last
 
     def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
         """One event."""
         summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
         moment = (time or datetime.now().astimezone()).timestamp()
         self._writer.add_event(Event(wall_time=moment, step=step, summary=summary))
-        self._last = step
+        self.last = step
 
     def flush(self) -> None:
         """On disk as far as the kernel knows."""

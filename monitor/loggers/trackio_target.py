@@ -17,8 +17,7 @@ class TrackioTarget:
 
     def __init__(self, run: str, settings: TrackioSettings) -> None:
         """Starts or resumes it. Raises what trackio raises."""
-        self._project, self._name = settings.project, run
-        self._last: int | None = trackio.SQLiteStorage.get_max_step_for_run(settings.project, run)
+        self.last: int | None = trackio.SQLiteStorage.get_max_step_for_run(settings.project, run)
         with redirect_stdout(sys.stderr):  # it greets on stdout, which is for results
             self._run = trackio.init(
                 project=settings.project,
@@ -29,16 +28,11 @@ class TrackioTarget:
                 auto_log_cpu=False,
             )
 
-    @property
-    def last(self) -> int | None:
-        """The newest step in trackio's database."""
-        return self._last
-
     def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
         """One row; trackio puts the time at which it comes."""
         del time
         self._run.log(dict(values), step=step)
-        self._last = step
+        self.last = step
 
     def flush(self) -> None:
         """Trackio writes by itself every half second or so."""

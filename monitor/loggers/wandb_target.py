@@ -50,18 +50,13 @@ class WandbTarget:
         )
         if not settings.offline and self._run.step:
             steps.append(self._run.step - 1)
-        self._last = max(steps, default=None)
-
-    @property
-    def last(self) -> int | None:
-        """The newest step in any file here, or on the server."""
-        return self._last
+        self.last = max(steps, default=None)
 
     def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
         """One row of the history; `commit` sends it without waiting for the next step."""
         stamp = {} if time is None else {"_timestamp": time.timestamp()}
         self._run.log({**values, **stamp}, step=step, commit=True)
-        self._last = step
+        self.last = step
 
     def flush(self) -> None:
         """W&B writes in a process of its own, which goes on when this one ends."""

@@ -51,7 +51,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
     *means(
         "k3_kl",
         "sum_k3",
-        label="KL (k3)",
+        label="K3",
         words="Low-variance, never negative estimate of KL(behaviour‖policy): the usual measure of the mismatch.",
         formula="mean(ρ − 1 − d)",
         unit="nats",
@@ -166,7 +166,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         label="Calibration z",
         words=(
             "Deviation of mean(ρ) from 1 in standard errors, clustered by sequence. Far beyond ±3, the reported log-probs "
-            "belong to a different distribution from the one sampled from, however small the gap."
+            "belong to a different distribution from the one sampled from, however small the mismatch."
         ),
         formula="(mean(ρ) − 1) / SE",
         unit="standard errors",
@@ -411,7 +411,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
     ),
     PairMetric(
         key="kl_entropy_ratio",
-        label="KL (k3) / entropy",
+        label="K3 / entropy",
         words="The mismatch relative to how much the policy still explores.",
         formula="k3_kl / entropy",
         worse="higher",

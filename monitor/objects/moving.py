@@ -20,9 +20,8 @@ from logprobe.monitor.objects.settings import StorageSettings
 from logprobe.monitor.store.retention import Kept, Retention, over
 from logprobe.monitor.store.store import Store
 
-_MOST_OF_DISK: Final = (
-    0.5  # of the disk's budget that files may take before they move early: it must not remove what could move
-)
+# Of the disk's budget that files may take before they move early: it must not remove what could move.
+_MOST_OF_DISK: Final = 0.5
 
 _MOST_FAILURES: Final = 3  # of one run: by then it is the object store
 

@@ -15,9 +15,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Ticket = TypeVar("Ticket")
 
-_AHEAD: Final = (
-    2  # items per worker that are begun before the oldest is asked for: memory is bounded, and no worker waits
-)
+# Items per worker that are begun before the oldest is asked for: memory is bounded, and no worker waits.
+_AHEAD: Final = 2
 
 
 class Pool(Protocol):

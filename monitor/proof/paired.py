@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -55,15 +55,7 @@ class Gap:
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {
-            "a": self.a,
-            "b": self.b,
-            "k3": self.k3,
-            "abs_diff_mean": self.abs_diff_mean,
-            "interval": None if self.interval is None else list(self.interval),
-            "tokens": self.tokens,
-            "broken": self.broken,
-        }
+        return {**asdict(self), "interval": self.interval and list(self.interval)}
 
 
 def sums(a: Scores, b: Scores) -> Sums | None:

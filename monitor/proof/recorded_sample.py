@@ -132,7 +132,7 @@ def _floats(values: Any) -> Floats | None:
 
 
 def _engine(source: Source, run: str, fingerprint: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    rows = source.read("proof_engine_config", run=run).to_pylist()
+    rows = source.read("config_documents", run=run, kind="engine_config").to_pylist()
     document = next((json.loads(row["document"]) for row in rows if row["fingerprint"] == fingerprint), None)
     if document is None:
         raise ConfigurationError(

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,46 +18,23 @@ FOLDER: Final = "relay"
 _MOST_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
 class RelayFiles:
     """Paths below one home."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        """See `of`."""
+        self.folder = folder
+        self.authority = folder / "ca.pem"  # certificate that nodes trust
+        self.authority_key = folder / "ca.key"  # signs certificates of this home
+        self.certificate = folder / "server.pem"  # of the receiver, one's own or made by `logprobe certificate`
+        self.key = folder / "server.key"  # of `certificate`
+        self.tokens = folder / "tokens.json"  # see `logprobe.monitor.relay.tokens`
+        self.incoming = folder / "incoming"  # on the file system of the spool: a verified segment is renamed into it
 
     @classmethod
     def of(cls, home: Home) -> RelayFiles:
         """Creates nothing."""
         return cls(home.path / FOLDER)
-
-    @property
-    def authority(self) -> Path:
-        """Certificate that nodes trust."""
-        return self.folder / "ca.pem"
-
-    @property
-    def authority_key(self) -> Path:
-        """Signs certificates of this home."""
-        return self.folder / "ca.key"
-
-    @property
-    def certificate(self) -> Path:
-        """Of the receiver, one's own or made by `logprobe certificate`."""
-        return self.folder / "server.pem"
-
-    @property
-    def key(self) -> Path:
-        """Of `certificate`."""
-        return self.folder / "server.key"
-
-    @property
-    def tokens(self) -> Path:
-        """See `logprobe.monitor.relay.tokens`."""
-        return self.folder / "tokens.json"
-
-    @property
-    def incoming(self) -> Path:
-        """On the file system of the spool, so that a verified segment is renamed into it."""
-        return self.folder / "incoming"
 
     def create(self) -> RelayFiles:
         """Makes the folders, for the home's user alone. Raises `ConfigurationError`."""

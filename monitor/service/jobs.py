@@ -27,9 +27,8 @@ LOGGER: Final = logging.getLogger("logprobe.service")
 Progress = Mapping[str, Any]
 
 PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job counts as stuck or failing
-INCOMPLETE: Final = (
-    "incomplete"  # in what a job did: something is left undone for a reason that only a person can remove
-)
+# In what a job did: something is left undone for a reason that only a person can remove.
+INCOMPLETE: Final = "incomplete"
 _MOST_REST: Final = 0.5  # seconds
 _MOST_ERRORS: Final = 64  # distinct errors remembered per job
 _SAVE: Final = """

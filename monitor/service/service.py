@@ -104,9 +104,8 @@ class Service:
         self._jobs: dict[str, Job] = {}
         self._queries: list[tuple[str, threading.Event]] = []  # those under way that can be stopped
         self._patience = patience
-        self._waiting: tuple[float, Report] | None = (
-            None  # when the spool was looked at last (monotonic), and what waited
-        )
+        # When the spool was looked at last (monotonic), and what waited.
+        self._waiting: tuple[float, Report] | None = None
         self._store: Store
         self._pipeline: Pipeline
         self._sql: SqlService

@@ -1,3 +1,4 @@
--- Sequences whose raw tokens are about to go. Grain: one row per training record. Inputs: incoming (Arrow: path), segments.
-UPDATE training_sequences SET raw_kept = false
+-- Sequences whose raw tokens are about to go. {table}: training_sequences, or sampled_sequences of folded steps.
+-- Grain: training record. Inputs: incoming (Arrow: path), segments.
+UPDATE {table} SET raw_kept = false
 WHERE segment_id IN (SELECT segment_id FROM segments WHERE raw_file IN (SELECT path FROM incoming))

@@ -52,7 +52,7 @@ _BATCHES_PER_CHECKPOINT: Final = 8
 _REST: Final = 1.0  # times as long as a batch took
 _CHECKPOINT_ATTEMPTS, _PAUSE = 20, 0.25  # seconds
 _PRODUCTS: Final = ("c_nn", "c_dd", "c_dn", "c_aa", "c_an", "c_qq", "c_qn")
-_GOING: Final = ("training_parts", "training_sequences", "statistics", "profiles")
+_GOING: Final = ("training_sequences", "statistics", "profiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +204,23 @@ class Folder:
     def _write(self, cursor: duckdb.DuckDBPyConnection, chosen: pa.Table, rows: Mapping[str, pa.Table]) -> None:
         keys = chosen.select(["run", "step"])
         for name, table in rows.items():
-            self._store.execute(cursor, f"fold_forget_{name}", keys)
-            self._store.execute(cursor, f"fold_insert_{name.removeprefix('folded_')}", table)
+            self._store.execute(cursor, "forget_steps", keys, table=name)
+            self._store.execute(cursor, "append", table, table=name)
         self._store.execute(cursor, "fold_sample", chosen, worst=WORST, chance=CHANCE)
         self._store.execute(cursor, "fold_joins", keys)
 
     def _write_profiles(self, cursor: duckdb.DuckDBPyConnection, chosen: pa.Table, windows: pa.Table) -> None:
         self._store.execute(cursor, "fold_forget_windows", windows)
-        self._store.execute(cursor, "fold_insert_profiles", windows)
+        self._store.execute(cursor, "append", windows, table="folded_profiles")
         self._store.execute(cursor, "fold_profiled", chosen.select(["run", "step"]))
 
     def _forget(self, cursor: duckdb.DuckDBPyConnection, chosen: pa.Table, rollouts: pa.Table) -> None:
         for name in ("fold_rollouts", "fold_forget_rollouts"):
             self._store.execute(cursor, name, rollouts)
+        keys = chosen.select(["run", "step"])
+        self._store.execute(cursor, "fold_forget_parts", keys)
         for table in _GOING:
-            self._store.execute(cursor, f"fold_forget_{table}", chosen.select(["run", "step"]))
+            self._store.execute(cursor, "forget_steps", keys, table=table)
 
 
 def folded_rows(store: Store, run: str, steps: NDArray[np.int64], now: datetime) -> dict[str, pa.Table]:

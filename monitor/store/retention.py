@@ -148,13 +148,10 @@ class Retention:
             return
         paths = _paths(files)
         with self._store.transaction() as cursor:
-            for name in (
-                "doom_objects",
-                "forget_raw_kept",
-                "forget_raw_sampled",
-                "forget_raw_places",
-                "unregister_raw_files",
-            ):
+            self._store.execute(cursor, "doom_objects", paths)
+            for table in ("training_sequences", "sampled_sequences"):
+                self._store.execute(cursor, "forget_raw_kept", paths, table=table)
+            for name in ("forget_raw_places", "unregister_raw_files"):
                 self._store.execute(cursor, name, paths)
 
     def _merge(self, files: Sequence[Kept], report: RetentionReport) -> None:

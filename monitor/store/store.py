@@ -66,7 +66,7 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
-        self._parsed: dict[str, duckdb.Statement] = {}
+        self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._object_store: ObjectStore | None = None
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
@@ -211,18 +211,25 @@ class Store:
         }
 
     def execute(
-        self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        name: str,
+        incoming: pa.Table | None = None,
+        /,
+        *,
+        table: str = "",
+        **params: Any,
     ) -> None:
-        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`."""
+        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`, `table` for its ``{table}``."""
         with _registered(cursor, incoming):
-            cursor.execute(self._statement(cursor, name), params or None)
+            cursor.execute(self._statement(cursor, name, table), params or None)
 
-    def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str) -> duckdb.Statement:
+    def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str, table: str = "") -> duckdb.Statement:
         """A stored statement, parsed once."""
-        parsed = self._parsed.get(name)
+        parsed = self._parsed.get((name, table))
         if parsed is None:
-            (parsed,) = cursor.extract_statements(statement(name))
-            self._parsed[name] = parsed
+            (parsed,) = cursor.extract_statements(statement(name).replace("{table}", table))
+            self._parsed[name, table] = parsed
         return parsed
 
     @contextmanager

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fake_slack import FakeSlack
-
-from logprobe.monitor.home import Home
-from logprobe.monitor.store.store import Store
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    """The store of an empty home."""
-    with Store.open(Home(home).create()) as opened:
-        yield opened
 
 
 @pytest.fixture

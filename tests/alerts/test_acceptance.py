@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 
 from logprobe.alerts.acceptance import policy_file
 from logprobe.alerts.acceptance.actions import ACCEPT, acceptance_part, follow
@@ -23,11 +24,9 @@ from logprobe.alerts.rules.run_status import RunStatus, lived_with
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.diagnosis.accepted import accepted, expectation
 from logprobe.monitor.diagnosis.job import DiagnosisJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 RUN = "prod-7"
@@ -51,8 +50,7 @@ def record(home: Path, run: str, *, spread: float = 0.03, setup: dict[str, str] 
             )
         assert recorder.flush(120)
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
         DiagnosisJob(store, accepted=lambda name: accepted(store, name)).run_once()
 
 

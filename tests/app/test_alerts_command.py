@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 from processes import SECONDS, connected, end, eventually, start_service
+from processes import called as logprobe
 from recorded_home import SAMPLE_DATA
 
-from logprobe.app import cli
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.recorder.recorder import Recorder
 
@@ -23,21 +20,6 @@ defaults: false
 rules:
   - {name: high, severity: critical, metric: logprob_abs_diff_mean, when: {kind: threshold, above: 0.5}}
 """
-
-
-@dataclass
-class Done:
-    stdout: str
-    stderr: str
-
-
-def logprobe(*arguments: object, code: int = 0) -> Done:
-    """The command line, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        done = cli.main([str(argument) for argument in arguments])
-    assert done == code, (arguments, out.getvalue(), err.getvalue())
-    return Done(out.getvalue(), err.getvalue())
 
 
 def record(home: Path, run: str, gaps: list[float]) -> None:

@@ -12,11 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout
-from types import SimpleNamespace
 
 import pytest
 from processes import SECONDS, eventually, record, service
+from processes import called as logprobe
 from processes import logprobe as process
 
 from logprobe.app import cli
@@ -42,20 +41,6 @@ def ingested(tmp_path_factory):
     assert "192 tokens" not in done.stdout  # 4 steps · 4 sequences · 16 tokens
     assert "256 tokens ingested; 0 files moved aside" in done.stdout
     return home
-
-
-def logprobe(*arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:
-    """Runs a command in this process, which is quicker; fails unless it exits with `code`."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        try:
-            done = cli.main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            done = int(end.code or 0)
-    assert done == code, err.getvalue()
-    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
 
 
 # --- Without extras ---

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import called
+from recorded_home import take_in
 
-from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -49,17 +46,13 @@ def recorded(home: Path) -> Path:
             )
         assert recorder.flush(120)
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
     return home
 
 
 def mis(home: Path, *arguments: str, code: int = 0) -> str:
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        done = cli.main(["mis", RUN, *arguments, "--home", str(home)])
-    assert done == code, (arguments, out.getvalue(), err.getvalue())
-    return out.getvalue() + err.getvalue()
+    done = called("mis", RUN, *arguments, "--home", home, code=code)
+    return done.stdout + done.stderr
 
 
 def test_it_shows_and_switches(recorded: Path) -> None:

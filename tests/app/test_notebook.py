@@ -25,13 +25,13 @@ def test_the_figure_has_the_values_of_the_store(tmp_path, monkeypatch) -> None:
     drawn = figure(tmp_path / "home", RUN)
     with open_reader(tmp_path / "home") as reader:
         rows = reader.query('SELECT step, "backend.k3_kl" AS k3 FROM steps ORDER BY step').to_pydict()
-    k3 = next(trace for trace in drawn.data if (trace.name or "").startswith("KL (k3), backend"))
+    k3 = next(trace for trace in drawn.data if (trace.name or "").startswith("K3, backend"))
     assert (list(k3.x), k3.hoverinfo) == (rows["step"], "x+y+name")
     assert list(k3.y) == rows["k3"]
     assert "<b>run" not in drawn.layout.title.text
     assert "&lt;b&gt;run" in drawn.layout.title.text
     headings = [note.text for note in drawn.layout.annotations]
-    assert any("KL (k3)" in text and "backend" in text for text in headings)
+    assert any("K3" in text and "backend" in text for text in headings)
     assert "not measured" not in drawn.layout.title.text
     assert drawn.layout.paper_bgcolor != figure(tmp_path / "home", RUN, dark=True).layout.paper_bgcolor
     with monkeypatch.context() as patched:

@@ -13,14 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from figure import Figure
+from recorded_home import take_in
 
 from logprobe.app.cli import main
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.compare import Comparison, Places, compare
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
@@ -102,6 +100,4 @@ def fill(home: Path) -> None:
             for _ in range(STEPS // AT_ONCE):
                 run.record(AT_ONCE)
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)

@@ -135,10 +135,11 @@ def _figures(
 ) -> list[Figure]:
     name = f"Edge reduction on the {path}"
     sizes = f"{BATCH}×{TIME} tokens, raw_fraction = {RAW_FRACTION}"
+    # The least disturbed by whatever else the machine does
     step, processor = (
         min(plain),
         min(trainer.processor_seconds),
-    )  # the least disturbed by whatever else the machine does
+    )
     return [
         _share(
             f"{name}, extra time of a training step", min(recorded) - step, step, f"{sizes}; best of {ROUNDS} rounds"

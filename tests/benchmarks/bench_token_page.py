@@ -16,12 +16,10 @@ from pathlib import Path
 import numpy as np
 from figure import Figure
 from playwright.sync_api import Browser, Page, sync_playwright
+from recorded_home import take_in
 
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
@@ -133,9 +131,7 @@ def _record_step(
 def ingest(home: Path) -> None:
     """Everything recorded, in the store."""
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
 
 
 if __name__ == "__main__":

@@ -102,9 +102,8 @@ def on_an_engine(folder: Path) -> dict[str, Any]:
     from tiny_model import make_tiny_model
 
     os.environ.update(ENGINE_ENVIRONMENT)
-    if (
-        " " not in sys.prefix
-    ):  # compiled, as in production, where the compiler can be used: a slower engine would flatter the ratio
+    # Compiled, as in production, where the compiler can be used: a slower engine would flatter the ratio
+    if " " not in sys.prefix:
         del os.environ["TORCHDYNAMO_DISABLE"]
     make_tiny_model(folder / "old", hidden=128)
     from vllm import LLM, SamplingParams

@@ -9,13 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from recorded_home import take_in
 from synthetic_run import SyntheticRun
 
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.store.store import Store
 
@@ -52,9 +50,7 @@ def make(home: Path) -> int:
         for _ in range(STEPS // _AT_ONCE):
             run.record(_AT_ONCE)
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
         return _points(store)
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
+from killed_processes import record_both
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -35,11 +35,6 @@ def _end_with_the_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def length(sample_id: str) -> int:
-    """Tokens of a sample: from 1 to 60, and known to the test without being told."""
-    return 1 + sum(sample_id.encode()) % 60
-
-
 def record(home: Path, name: str, life: int, seed: int, acknowledgements: Path) -> None:
     """Records samples, and writes down those for which `Recorder.flush` (or `close`) returned True.
 
@@ -55,7 +50,8 @@ def record(home: Path, name: str, life: int, seed: int, acknowledgements: Path) 
         if call == calls:
             _note(descriptor, pending, ok=recorder.close(_FLUSH_SECONDS))
             return
-        pending += _record_one(recorder, f"{name}.{life}.{call}", call // 8)
+        sample_ids = [f"{name}.{life}.{call}.{i}" for i in range(SEQUENCES)]
+        pending += sample_ids if record_both(recorder, sample_ids, call // 8) else []
         if call % CALLS_PER_FLUSH == CALLS_PER_FLUSH - 1:
             _note(descriptor, pending, ok=recorder.flush(_FLUSH_SECONDS))
             pending.clear()
@@ -65,25 +61,6 @@ def record(home: Path, name: str, life: int, seed: int, acknowledgements: Path) 
 def _note(descriptor: int, sample_ids: list[str], *, ok: bool) -> None:
     if ok and sample_ids:
         os.write(descriptor, "".join(f"{sample_id}\n" for sample_id in sample_ids).encode())
-
-
-def _record_one(recorder: Recorder, prefix: str, step: int) -> list[str]:
-    """→ the samples that both calls accepted."""
-    sample_ids = [f"{prefix}.{i}" for i in range(SEQUENCES)]
-    lengths = [length(sample_id) for sample_id in sample_ids]
-    tokens = [np.arange(n, dtype=np.int32) for n in lengths]
-    sampled = recorder.rollout(
-        sample_ids=sample_ids, token_ids=tokens, logprobs=[np.full(n, -1.0, np.float32) for n in lengths]
-    )
-    trained = recorder.training(
-        step=step,
-        sample_ids=sample_ids,
-        token_ids=tokens,
-        rollout_logprobs=None,
-        trainer_logprobs=[np.full(n, -0.5, np.float32) for n in lengths],
-        mask=None,
-    )
-    return sample_ids if sampled and trained else []
 
 
 def serve(home: Path) -> None:

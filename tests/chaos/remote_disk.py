@@ -165,9 +165,8 @@ class Synced:
         self._graves = journal / "graves"
         self._graves.mkdir()
         self._buried = itertools.count()
-        self._names: dict[
-            str, dict[str, str]
-        ] = {}  # of a folder, by its inode: name → inode, with a slash if it is a folder
+        # Of a folder, by its inode: name → inode, with a slash if it is a folder
+        self._names: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
         self._new: set[str] = set()
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos import programs
-from chaos.programs import RUN, length
+from chaos.programs import RUN
 from chaos.remote_disk import mounted
 from faultfs.faultfs import FaultyDisk, Rule
+from killed_processes import length
 
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home

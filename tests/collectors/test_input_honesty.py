@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 from spool_contents import by_sample
 
 from logprobe.app.text.gaps import faults_of, measured
 from logprobe.collectors import Recorder
 from logprobe.collectors.kernel.statistics import BLANK_TOKENS, BROKEN, COLUMN_SPECS, empty, merge, sequence_statistics
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 LONG = BLANK_TOKENS
@@ -125,9 +123,7 @@ def stored(home: Path, tokens: int) -> tuple[dict[str, Any], identity.Identity, 
             assert recorder.rollout(**content, logprobs=zeros, lengths=[tokens] * 4)
             assert recorder.training(step=step, **content, trainer_logprobs=zeros, mask=np.ones((4, tokens), bool))
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
         (gaps,) = store.read("cli_gaps", run="run").to_pylist()
         judged = identity.judge(
             identity.facts_of(store.read("slice_identity", runs=["run"], first=[None], last=[None]))

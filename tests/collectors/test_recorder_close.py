@@ -60,9 +60,8 @@ def flooded(home: Path, disk: FaultyDisk, end: str = "", *, seconds: float = 0.2
 
 def test_a_flood_that_closing_cannot_write_is_counted_by_the_last_record(home: Path, tmp_path: Path, capsys):
     disk = FaultyDisk(tmp_path / "faults")
-    disk.rule(
-        "fsync", within=home, only="files", delay=1.0, times=1
-    )  # from it the recorder knows how much time to keep for its last words
+    # From it the recorder knows how much time to keep for its last words
+    disk.rule("fsync", within=home, only="files", delay=1.0, times=1)
     disk.rule("fsync", within=home, only="files", delay=0.2)
     closed, accepted = flooded(home, disk)
     assert closed is False

@@ -14,9 +14,8 @@ from logprobe.monitor.metrics import Bounds
 
 DATA = Path(__file__).parent.parent / "data"
 CASES = json.loads((DATA / "peers.json").read_text())
-SMALL = json.loads(gzip.decompress((DATA / "peer_views.json.gz").read_bytes()))[
-    "modes"
-]  # of fifteen frameworks, six decimals
+# Of fifteen frameworks, six decimals
+SMALL = json.loads(gzip.decompress((DATA / "peer_views.json.gz").read_bytes()))["modes"]
 
 # framework's report → its key → ours
 COINCIDENT = {

@@ -118,9 +118,8 @@ def test_v1_initial_is_wrong_from_the_start_and_not_calibrated() -> None:
     assert updates("v1-initial") == {("keep", False)}
     found = by_step("v1-initial")
     assert np.median(found["k3"][:50]) > 5e-3
-    assert (
-        np.median(found["ratio"]) > 1.01
-    )  # the reported log-probs belong to another distribution than the sampled one
+    # The reported log-probs belong to another distribution than the sampled one
+    assert np.median(found["ratio"]) > 1.01
     assert 0 < np.median(found["lag"]) < 1  # requests in flight span two versions
 
 
@@ -141,9 +140,8 @@ def test_late_growth_begins_at_its_stated_onset(name: str) -> None:
 def test_the_run_in_bfloat16_has_its_level_until_the_onset() -> None:
     onset, found = run("late-growth-bf16").manifest["onset_step"], by_step("late-growth-bf16")
     assert set(found["lag"][:onset]) == {0.0}
-    assert (
-        1e-4 < np.median(found["k3"][:onset]) < 1e-3
-    )  # what bfloat16 makes, and no more in the end than in the beginning
+    # What bfloat16 makes, and no more in the end than in the beginning
+    assert 1e-4 < np.median(found["k3"][:onset]) < 1e-3
     assert np.median(found["k3"][onset - 50 : onset]) < 2 * np.median(found["k3"][:50])
     assert np.median(found["k3"][-50:]) > 50 * np.median(found["k3"][:onset])
     assert abs(np.mean(found["ratio"][-100:]) - 1) < 0.02
@@ -179,7 +177,6 @@ def test_the_trainer_applied_what_it_was_told_from_the_step_it_was_told(name: st
     for step, ratio in ratios(name).items():
         if step in applied:
             kept = (ratio >= lower) & (ratio <= upper)
-            assert applied[step]["report"]["masked_frac"] == pytest.approx(
-                1 - kept.mean(), abs=2e-3
-            )  # float32 at the bounds
+            # float32 at the bounds
+            assert applied[step]["report"]["masked_frac"] == pytest.approx(1 - kept.mean(), abs=2e-3)
             assert applied[step]["report"]["is_weight_mean"] == pytest.approx((ratio * kept).mean(), rel=1e-2)

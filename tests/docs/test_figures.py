@@ -54,9 +54,8 @@ def test_the_pictures_in_the_documentation_are_those_that_the_code_draws(
         kept, now = (figures.IMAGES / f"{figure.name}.svg").read_text(), figures.drawn(figure, found)
         assert NUMBER.sub("", kept) == NUMBER.sub("", now), figure.name
         ours, theirs = ([float(number) for number in NUMBER.findall(text)] for text in (kept, now))
-        assert ours == pytest.approx(theirs, abs=0.21), (
-            figure.name
-        )  # pixels; the last bits of a sum are not a picture's
+        # Pixels; the last bits of a sum are not a picture's
+        assert ours == pytest.approx(theirs, abs=0.21), figure.name
 
 
 def test_a_picture_stands_for_itself_and_stays_small(figures: ModuleType) -> None:

@@ -316,9 +316,8 @@ def killed(models: Path) -> Any:
     time.sleep(0.05)
     os.kill(llm.llm_engine.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
     for thread in threading.enumerate():
-        if (
-            thread.name == "MPClientEngineMonitor"
-        ):  # it closes sockets, which must not happen while the interpreter ends
+        # It closes sockets, which must not happen while the interpreter ends
+        if thread.name == "MPClientEngineMonitor":
             thread.join()
     return {"answered": answered}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dashboard_process import PATIENCE, Watched
+from dashboard_process import Watched
 from engine_process import make_models
 from playwright.sync_api import Browser, sync_playwright
 
@@ -34,16 +34,9 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def patience() -> int:
-    """Milliseconds that `seen` waits for what a test asks of it; modules that need longer say so."""
-    return PATIENCE
-
-
-@pytest.fixture
-def seen(request: pytest.FixtureRequest, browser: Browser, address: str, patience: int) -> Iterator[Watched]:
+def seen(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Watched]:
     """A page of the module's `address` that must come through without a complaint; options of the window by indirect parameters."""
     page = Watched(browser, address, **getattr(request, "param", {}))
-    page.page.set_default_timeout(patience)
     yield page
     assert page.complaints == []
     page.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, Request, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-PATIENCE = 90_000  # milliseconds; a busy machine may stand still for a while
+PATIENCE = 180_000  # milliseconds; the service may have to diagnose first, and a busy machine stands still for a while
 expect.set_options(timeout=PATIENCE)
 _ADDRESS = re.compile(r"dashboard at (http://\S+)")
 

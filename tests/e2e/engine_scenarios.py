@@ -370,9 +370,8 @@ async def _in_flight(models: Path) -> Any:
     found = await asyncio.gather(*(generate(f"stop-{number}", prompt) for number, prompt in enumerate(prompts_of(24))))
     stopped = [row for rows_of_request in found for row in rows_of_request]
     served = await over_http(engine, models)
-    until_recorded(
-        len(rows) + len(stopped) + len(served) + 1
-    )  # and the one that was left; vLLM kills slow engines when it ends
+    # And the one that was left; vLLM kills slow engines when it ends
+    until_recorded(len(rows) + len(stopped) + len(served) + 1)
     engine.shutdown()
     counts = {"before_load": before_load, "before_mark": before_mark, "left_after": seen["leaves"]}
     return {"rows": rows, "stopped": stopped, "served": served, **counts}

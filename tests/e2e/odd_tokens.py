@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from recorded_home import take_in
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
@@ -62,9 +60,7 @@ def tokenizer() -> Tokenizer:
 
 def _store(folder: Path, *, forget: bool = False) -> None:
     with Store.open(Home(folder)) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
         if forget:
             Retention(store, RetentionPolicy(max_bytes=0)).run_once()
 

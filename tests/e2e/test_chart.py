@@ -24,7 +24,6 @@ from logprobe.monitor.reader import connect
 
 pytestmark = pytest.mark.browser
 
-SLOW = 180_000  # the service diagnoses on its own first
 LONG_STEPS = 2_100
 VIEW = "steps=300%3A500&x=tokens&smooth=11&linear=backend.k3_kl&log=backend.kl&hide=update"
 CHART = """() => { const plot = document.querySelector(".lp-plot"), full = plot._fullLayout;
@@ -68,7 +67,7 @@ def address(served: tuple[Path, str]) -> str:
 
 def opened(seen: Watched, address: str, query: str) -> Page:
     seen.page.goto(f"{address}/?{query}")
-    seen.page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
+    seen.page.wait_for_selector(".lp-plot .trace", state="attached")
     return seen.page
 
 
@@ -103,7 +102,7 @@ def test_a_link_restores_the_view(seen: Watched, served: tuple[Path, str], artif
 
 def test_over_steps_since_the_onset(seen: Watched, served: tuple[Path, str]) -> None:
     page = opened(seen, served[1], "run=late-growth")
-    expect(page.locator(".lp-verdict")).to_contain_text("since step", timeout=SLOW)
+    expect(page.locator(".lp-verdict")).to_contain_text("since step")
     page.wait_for_function("() => !document.querySelector('option[value=onset]').disabled")
     page.get_by_label("x axis").select_option("onset")
     in_address(page, "x=onset")
@@ -208,10 +207,11 @@ def test_a_long_run_is_thinned_and_whole_where_one_looks(
     drag(page, ".lp-plot", 0.3, 0.6)
     first, last = (int(part) for part in page.evaluate("new URLSearchParams(location.search).get('steps')").split(":"))
     assert last - first > 500
+    # The ten steps without a value are one break
     page.wait_for_function(
         f"([first, last]) => ({CHART})().steps.filter((step) => step >= first && step <= last).length === last - first + 1 - (first < 1000 && last > 1009 ? 9 : 0)",
         arg=[first, last],
-    )  # the ten steps without a value are one break
+    )
     seen.shot(artifacts, "chart-long")
     page.get_by_label("smoothing").select_option("25")
     page.wait_for_function(f"() => ({CHART})().lines.some(([, smooth]) => smooth === 25)")

@@ -14,8 +14,6 @@ from logprobe.app.dashboard.page_table import BY_PATH, PAGES
 
 pytestmark = pytest.mark.browser
 
-SLOW = 180_000  # the service diagnoses, looks for alerts and decides on its own first
-
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -31,7 +29,7 @@ def test_verdict_first_then_the_page_that_explains_it(seen: Watched, address: st
     page = seen.page
     page.goto(f"{address}/?run=late-growth")
     banner = page.locator(".lp-verdict")
-    expect(banner).to_contain_text("Critical", timeout=SLOW)
+    expect(banner).to_contain_text("Critical")
     expect(banner).to_contain_text("× its baseline of")
     expect(banner).to_contain_text("objective: sampling policy and trained policy have drifted apart")
     expect(banner).to_contain_text("late growth")
@@ -58,7 +56,7 @@ def test_each_page_introduces_itself_until_it_is_dismissed(
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?run=late-growth")
-    page.wait_for_selector(".lp-tiles", timeout=SLOW)
+    page.wait_for_selector(".lp-tiles")
     introduction = page.get_by_role("complementary", name="about Overview")
     expect(introduction).to_contain_text(PAGES[0].about)
     seen.shot(artifacts, f"introduction-{request.node.callspec.id}", whole=True)
@@ -88,7 +86,7 @@ def test_evidence_by_layer(seen: Watched, address: str, artifacts: Path, request
     page = seen.page
     page.goto(f"{address}/?page=diagnosis&run=v1-initial")  # a link opens the same view
     semantic = page.locator("table[aria-label=semantic]")
-    expect(semantic).to_contain_text("raw logprobs", timeout=SLOW)
+    expect(semantic).to_contain_text("raw logprobs")
     expect(semantic).to_contain_text("--logprobs-mode processed_logprobs")
     expect(page.locator(".lp-tabs [aria-current]")).to_have_text("Diagnosis")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
@@ -100,20 +98,20 @@ def test_a_finding_is_accepted_and_taken_back_from_the_page(seen: Watched, addre
     page.goto(f"{address}/?page=diagnosis&run=v1-initial")
     semantic, standing = (page.locator(f"table[aria-label={name}]") for name in ("semantic", "accepted"))
     line = semantic.locator("tbody tr", has_text="raw logprobs").first
-    line.get_by_role("button", name="Accept").click(timeout=SLOW)
+    line.get_by_role("button", name="Accept").click()
     assert "still vetoes a correction" in page.locator(".lp-form").inner_text()
     page.locator("input[name=because]").fill("an ablation of <b>ours</b>")
     page.locator("input[name=up_to]").fill("0.5")
     page.locator("input[name=by]").fill("Ada")
     page.locator(".lp-sure").click()
-    expect(standing).to_contain_text("an ablation of <b>ours</b>", timeout=SLOW)
-    expect(line).to_contain_text("accepted: an ablation of", timeout=SLOW)  # the next diagnosis goes by it
+    expect(standing).to_contain_text("an ablation of <b>ours</b>")
+    expect(line).to_contain_text("accepted: an ablation of")  # the next diagnosis goes by it
     seen.shot(artifacts, "diagnosis-accepted", whole=True)
     standing.get_by_role("button", name="Withdraw").click()
     page.locator(".lp-sure").click()
-    expect(standing).to_have_count(0, timeout=SLOW)
+    expect(standing).to_have_count(0)
     page.goto(f"{address}/?page=alerts&run=v1-initial")
-    expect(page.locator(".lp-report").last).to_contain_text("acceptance withdrawn", timeout=SLOW)
+    expect(page.locator(".lp-report").last).to_contain_text("acceptance withdrawn")
 
 
 def test_an_alert_is_acknowledged_from_the_page_and_names_stay_text(
@@ -122,7 +120,7 @@ def test_an_alert_is_acknowledged_from_the_page_and_names_stay_text(
     page = seen.page
     page.goto(f"{address}/?page=alerts&run=late-growth")
     firing = page.locator("table[aria-label=firing]")
-    expect(firing).to_contain_text("gap-critical", timeout=SLOW)
+    expect(firing).to_contain_text("gap-critical")
     seen.shot(artifacts, "alerts", whole=True)
     line = firing.locator("tbody tr", has_text="gap-critical").first  # others may begin to fire above it
     line.get_by_role("button", name="Acknowledge").click()
@@ -132,40 +130,40 @@ def test_an_alert_is_acknowledged_from_the_page_and_names_stay_text(
     page.locator("input[name=by]").fill("<b onmouseover=alert(1)>Ada</b>")
     page.locator("input[name=reason]").fill("looking at it")
     page.locator(".lp-sure").click()
-    expect(line).to_contain_text("<b onmouseover=alert(1)>Ada</b>", timeout=SLOW)
+    expect(line).to_contain_text("<b onmouseover=alert(1)>Ada</b>")
     assert page.locator("[onmouseover]").count() == 0
 
     line.get_by_role("button", name="Silence").click()
     page.locator("input[name=reason]").fill("known")
     page.locator("input[name=for]").fill("a while")
     page.locator(".lp-sure").click()
-    expect(page.locator(".lp-tone-critical[role=status]")).to_contain_text("a while", timeout=SLOW)  # refused, and why
+    expect(page.locator(".lp-tone-critical[role=status]")).to_contain_text("a while")  # refused, and why
     line.get_by_role("button", name="Silence").click()
     page.locator("input[name=reason]").fill("known")
     page.locator(".lp-sure").click()
-    expect(page.locator("table[aria-label=silences]")).to_contain_text("gap-critical", timeout=SLOW)
+    expect(page.locator("table[aria-label=silences]")).to_contain_text("gap-critical")
 
 
 def test_the_kill_switch_is_asked_for_twice_and_audited(seen: Watched, address: str, artifacts: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=actions&run=late-growth")
     report = page.locator("section[aria-label=actions]")
-    expect(report).to_contain_text("phase", timeout=SLOW)
+    expect(report).to_contain_text("phase")
     page.get_by_role("button", name="Preview").click()
     page.locator(".lp-sure").click()
-    expect(report).to_contain_text("tokens masked", timeout=SLOW)
+    expect(report).to_contain_text("tokens masked")
     page.get_by_role("button", name="Kill switch").click()
     expect(page.locator(".lp-form")).to_contain_text("No correction from the next step on")
     page.locator("input[name=by]").fill("Ada")
     page.locator(".lp-sure").click()
-    expect(report).to_contain_text("The kill switch is set", timeout=SLOW)
+    expect(report).to_contain_text("The kill switch is set")
     expect(page.get_by_role("button", name="Switch on")).to_be_disabled()
     audited = page.locator("table[aria-label=audit] tbody tr", has_text="kill switch set")
     expect(audited.first).to_contain_text("kill switch set: no correction is applied, by Ada")
     seen.shot(artifacts, "actions", whole=True)
     page.get_by_role("button", name="Release the kill switch").click()
     page.locator(".lp-sure").click()
-    expect(page.get_by_role("button", name="Kill switch", exact=True)).to_be_visible(timeout=SLOW)
+    expect(page.get_by_role("button", name="Kill switch", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +174,7 @@ def test_what_a_correction_did_over_the_steps_and_in_numbers(
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?page=actions&run=late-growth-mis")
-    expect(page.locator(".lp-trend svg.lp-rule-chart")).to_have_count(4, timeout=SLOW)
+    expect(page.locator(".lp-trend svg.lp-rule-chart")).to_have_count(4)
     assert page.locator(".lp-trend rect.lp-rule-on").count() == 4
     expect(page.locator(".lp-trend-key")).to_contain_text("acknowledged, step 524")
     effect = page.locator("table[aria-label=effect]")

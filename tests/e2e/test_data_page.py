@@ -16,7 +16,6 @@ from logprobe.monitor.recorded import RecordedRun
 
 pytestmark = pytest.mark.browser
 
-SLOW = 120_000
 RUN = "faults/nonfinite_logprobs"
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 
@@ -50,9 +49,9 @@ def test_the_account_of_a_home(seen: Watched, address: str, artifacts: Path, req
     page = seen.page
     page.goto(f"{address}/?page=data&run={quote(RUN)}")
     runs = page.locator("table[aria-label=runs]")
-    expect(runs.locator("tbody tr")).to_have_count(2, timeout=SLOW)
-    expect(runs).to_contain_text("1 file quarantined", timeout=SLOW)
-    expect(page.locator("section[aria-label=run]")).to_contain_text("non-finite", timeout=SLOW)
+    expect(runs.locator("tbody tr")).to_have_count(2)
+    expect(runs).to_contain_text("1 file quarantined")
+    expect(page.locator("section[aria-label=run]")).to_contain_text("non-finite")
     expect(page.locator("table[aria-label=lacks]")).to_contain_text("non-finite")
     expect(page.locator("table[aria-label=collectors]")).to_contain_text("watching this engine")
     quarantine = page.locator("table[aria-label=quarantine]")
@@ -60,8 +59,8 @@ def test_the_account_of_a_home(seen: Watched, address: str, artifacts: Path, req
     expect(quarantine).to_contain_text("cut<i id=markup>")
     assert page.locator("#markup").count() == 0
     kept = page.locator("section[aria-label=retention]")
-    expect(kept).to_contain_text("256 KiB for the home; the oldest go first", timeout=SLOW)
-    expect(kept).to_contain_text("0 of 2,560 sequences; 2,560 removed by the limits", timeout=SLOW)
+    expect(kept).to_contain_text("256 KiB for the home; the oldest go first")
+    expect(kept).to_contain_text("0 of 2,560 sequences; 2,560 removed by the limits")
     expect(page.locator("table[aria-label=jobs]")).to_contain_text("step metrics")
     expect(page.locator("section[aria-label=installed]")).to_contain_text("duckdb")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
@@ -75,13 +74,13 @@ def test_a_query_from_a_link_waits_until_it_was_read(seen: Watched, address: str
     sql = "SELECT '<b id=markup>x</b>' AS text, range AS n, NULL AS nothing FROM range(5000)"
     page.goto(f"{address}/?page=data&run=v1-initial&sql={quote(sql)}")
     box = page.locator("#lp-sql")
-    expect(box).to_have_value(sql, timeout=SLOW)
+    expect(box).to_have_value(sql)
     expect(page.locator("#lp-sql-hint")).to_contain_text("nothing has run")
     expect(box).to_be_in_viewport()
-    page.locator("table[aria-label=jobs]").wait_for(timeout=SLOW)  # the page is there, and has been drawn
+    page.locator("table[aria-label=jobs]").wait_for()  # the page is there, and has been drawn
     assert page.locator(".lp-sql-table").count() == 0
     box.press("Control+Enter")
-    expect(said(page)).to_contain_text("the first 1,000 rows; there are more, 3 columns", timeout=SLOW)
+    expect(said(page)).to_contain_text("the first 1,000 rows; there are more, 3 columns")
     expect(page.locator(".lp-sql-table tbody tr")).to_have_count(1000)
     expect(page.locator(".lp-sql-table tbody tr").first).to_contain_text("<b id=markup>x</b>")
     assert page.locator("#markup").count() == 0
@@ -95,29 +94,29 @@ def test_a_query_from_a_link_waits_until_it_was_read(seen: Watched, address: str
 def test_what_is_refused_says_why_and_what_is_typed_stays(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=data&run=v1-initial")
-    page.get_by_role("button", name="Newest steps").click(timeout=SLOW)
+    page.get_by_role("button", name="Newest steps").click()
     box = page.locator("#lp-sql")
     assert "run = 'v1-initial'" in box.input_value()
     page.locator("summary", has_text="Views, tables").click()
     page.locator("summary", has=page.locator("b", has_text="runs").first).first.click()
     box.fill("DROP TABLE segments")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(said(page)).to_contain_text("DROP is refused: this store is read-only here", timeout=SLOW)
+    expect(said(page)).to_contain_text("DROP is refused: this store is read-only here")
     assert "sql=DROP" in page.url
     box.fill("SELECT 1 AS typed_while_news_arrives")
     jobs = page.locator("table[aria-label=jobs]")
     before = jobs.inner_text()
-    expect(jobs).not_to_have_text(before, timeout=SLOW, use_inner_text=True)  # the page went on
+    expect(jobs).not_to_have_text(before, use_inner_text=True)  # the page went on
     assert box.input_value() == "SELECT 1 AS typed_while_news_arrives"
 
 
 def test_a_query_without_end_is_stopped(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=data&run=v1-initial&sql={quote(ENDLESS)}")
-    page.get_by_role("button", name="Run", exact=True).click(timeout=SLOW)
-    expect(said(page)).to_contain_text("Running for", timeout=SLOW)
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(said(page)).to_contain_text("Running for")
     page.get_by_role("button", name="Stop").click()
-    expect(said(page)).to_contain_text("the query was stopped", timeout=SLOW)
+    expect(said(page)).to_contain_text("the query was stopped")
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
 
 
@@ -127,6 +126,6 @@ def test_a_link_with_a_hidden_copy_writes_nothing(seen: Watched, address: str, h
         "EXPLAIN ANALYZE /* /* */ SELECT 1 -- */ COPY (SELECT 1 AS forged) TO '{}' (FORMAT parquet, OVERWRITE true)"
     )
     page.goto(f"{address}/?page=data&run=v1-initial&sql={quote(hidden.format(home / 'raw' / 'forged.parquet'))}")
-    page.get_by_role("button", name="Run", exact=True).click(timeout=SLOW)
-    expect(said(page)).to_contain_text("COPY is refused: this store is read-only here", timeout=SLOW)
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(said(page)).to_contain_text("COPY is refused: this store is read-only here")
     assert not (home / "raw" / "forged.parquet").exists()

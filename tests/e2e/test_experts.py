@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from engine_process import run_scenario
+from recorded_home import take_in
 
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.engine
@@ -22,9 +20,7 @@ def told_and_measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, di
     folder = tmp_path_factory.mktemp("experts")
     told = run_scenario("experts", folder, LOGPROBE_HOME=str(folder / "home"), LOGPROBE_RUN="moe")
     with Store.open(Home(folder / "home")) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
         stored = store.query("SELECT step, metric, value FROM step_metrics").to_pylist()
     measured: dict[int, dict[str, float | None]] = {}
     for row in stored:

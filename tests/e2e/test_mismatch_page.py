@@ -18,7 +18,6 @@ from logprobe.collectors.spool.segments import SpoolWriter
 
 pytestmark = pytest.mark.browser
 
-SLOW = 180_000  # the service profiles tokens on its own first
 HOSTILE = "<img src=x onerror=alert(1)>"
 OVERFLOW = "document.querySelector('[data-testid=stMain]').scrollWidth > innerWidth"
 
@@ -61,8 +60,8 @@ def test_everything_is_there_and_fits(
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.profile=ends&mismatch.by=environment")
-    expect(page.locator(".lp-slices-table tbody tr")).to_have_count(3, timeout=SLOW)
-    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)  # all steps are profiled
+    expect(page.locator(".lp-slices-table tbody tr")).to_have_count(3)
+    expect(page.locator(".lp-heat-gap")).to_have_count(0)  # all steps are profiled
     page.wait_for_selector(".lp-plot .trace", state="attached")
     expect(metric_row(page, "k3_kl").locator("b")).to_have_count(3)
     expect(page.locator("[data-profile=position] .lp-bar-value")).to_have_count(40)
@@ -74,39 +73,39 @@ def test_everything_is_there_and_fits(
 def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.by=environment")
-    expect(page.locator(".lp-heading h3")).to_contain_text("KL (k3)", timeout=SLOW)
+    expect(page.locator(".lp-heading h3")).to_contain_text("K3")
     page.locator("input[type=search]").fill("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
     page.get_by_role("button", name="Effective sample size (sequence)").click()
-    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)", timeout=SLOW)
+    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)")
     expect(page.locator(".lp-readout")).to_have_count(3)
     page.wait_for_url(re.compile(r"metric=ess_seq"))
     page.reload()  # the link opens the same view
-    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)", timeout=SLOW)
+    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)")
     expect(page.locator("input[type=search]")).to_have_value("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
 
     table = page.locator(".lp-slices-table")
-    expect(table.locator("tbody tr")).to_have_count(3, timeout=SLOW)
+    expect(table.locator("tbody tr")).to_have_count(3)
     table.get_by_role("button", name="share of K3").click()
     shares = [float(text.rstrip("%")) for text in table.locator("td[data-label='share of K3']").all_inner_texts()]
     assert shares == sorted(shares, reverse=True)
     page.wait_for_url(re.compile(r"mismatch\.sort=-share"))
     page.locator(".lp-picker-columns summary").click()
     page.locator(".lp-picker-columns label", has_text=re.compile(r"^ρ, max$")).locator("input").check()
-    expect(table.locator("th", has_text="ρ, max")).to_be_visible(timeout=SLOW)
+    expect(table.locator("th", has_text="ρ, max")).to_be_visible()
     page.locator(".lp-slices .lp-choice button", has_text="length").click()
-    expect(table).to_have_attribute("aria-label", "slices by length", timeout=SLOW)
+    expect(table).to_have_attribute("aria-label", "slices by length")
     page.wait_for_url(re.compile(r"mismatch\.by=length"))
 
 
 def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&pair=total")
-    expect(page.locator(".lp-slices-table")).to_be_visible(timeout=SLOW)
+    expect(page.locator(".lp-slices-table")).to_be_visible()
     page.wait_for_selector(".lp-plot .trace", state="attached")  # nothing moves from here on
     plot = page.locator(".lp-heat-plot")
-    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)
+    expect(page.locator(".lp-heat-gap")).to_have_count(0)
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     middle = box["y"] + box["height"] / 2
@@ -121,27 +120,27 @@ def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: st
     first, last = (int(each) for each in re.search(r"steps=(\d+)(?:%3A|:)(\d+)", page.url).groups())
     assert 25 <= first < last <= 75
     for panel in (".lp-metrics", ".lp-profiles", ".lp-slices"):
-        expect(page.locator(panel)).to_contain_text(f"steps {first}–{last}", timeout=SLOW)
+        expect(page.locator(panel)).to_contain_text(f"steps {first}–{last}")
     expect(page.locator(".lp-chart .lp-reset", has_text="reset zoom")).to_be_visible()  # the chart above zoomed as well
     plot.focus()
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".lp-heat .lp-cursor")).to_contain_text(f"step {last} ")
     page.keyboard.press("0")
-    expect(page.locator(".lp-profiles")).to_contain_text("steps 0–139", timeout=SLOW)
+    expect(page.locator(".lp-profiles")).to_contain_text("steps 0–139")
     expect(page.locator(".lp-heat .lp-reset")).to_be_hidden()
     page.get_by_label("x axis").select_option("tokens")
-    expect(plot).to_contain_text("tokens trained on", timeout=SLOW)
+    expect(plot).to_contain_text("tokens trained on")
 
 
 def test_small_charts_are_downloads(seen: Watched, address: str, tmp_path: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth")
-    page.wait_for_selector(".lp-bar-value", state="attached", timeout=SLOW)
-    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)
+    page.wait_for_selector(".lp-bar-value", state="attached")
+    expect(page.locator(".lp-heat-gap")).to_have_count(0)
     tables, pictures = {}, {}
     for panel in ("heat", "profiles"):
         for name, found in (("CSV", tables), ("PNG", pictures)):
-            with page.expect_download(timeout=SLOW) as waiting:
+            with page.expect_download() as waiting:
                 page.locator(f".lp-{panel}").get_by_role("button", name=name).click()
             waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
             found[panel] = tmp_path / waiting.value.suggested_filename
@@ -160,19 +159,19 @@ def test_small_charts_are_downloads(seen: Watched, address: str, tmp_path: Path)
 def test_the_reference_policy_where_one_was_recorded(seen: Watched, address: str, artifacts: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=pulled&pair=reference")
-    expect(metric_row(page, "kl").locator("td[data-label=reference] b")).to_have_text("−0.1", timeout=SLOW)
-    expect(page.locator("[data-profile=position] .lp-bar-value").first).to_be_visible(timeout=SLOW)
-    expect(page.locator(".lp-heat-gap")).to_have_count(0, timeout=SLOW)
-    expect(page.locator(".lp-slices-table tbody tr")).to_have_count(1, timeout=SLOW)
+    expect(metric_row(page, "kl").locator("td[data-label=reference] b")).to_have_text("−0.1")
+    expect(page.locator("[data-profile=position] .lp-bar-value").first).to_be_visible()
+    expect(page.locator(".lp-heat-gap")).to_have_count(0)
+    expect(page.locator(".lp-slices-table tbody tr")).to_have_count(1)
     seen.shot(artifacts, "mismatch-reference", whole=True)
     page.goto(f"{address}/?page=tokens&run=pulled&pair=reference")
-    page.wait_for_selector(".lp-tk-strip[data-sample]", timeout=SLOW)
+    page.wait_for_selector(".lp-tk-strip[data-sample]")
     expect(page.locator(".lp-tk-inspector")).to_contain_text("reference−")
     expect(page.locator(".lp-tk-worst th", has_text="reference")).to_be_visible()
     expect(page.get_by_role("button", name="reference", exact=True)).to_have_attribute("aria-pressed", "true")
     seen.shot(artifacts, "tokens-reference", whole=True)
     page.goto(f"{address}/?page=tokens&run=tagged&pair=reference")
-    page.wait_for_selector(".lp-tk-strip[data-sample]", timeout=SLOW)
+    page.wait_for_selector(".lp-tk-strip[data-sample]")
     expect(page.locator(".lp-tokens")).not_to_contain_text("reference")
 
 
@@ -181,22 +180,22 @@ def test_foreign_names_stay_text_what_is_missing_says_so_and_new_steps_take_noth
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=tagged&pair=update&mismatch.by=tag:team&mismatch.find=mean")
-    expect(page.locator(".lp-slices-table tbody")).to_contain_text(HOSTILE, timeout=SLOW)
+    expect(page.locator(".lp-slices-table tbody")).to_contain_text(HOSTILE)
     expect(page.locator(".lp-metrics-broken")).to_contain_text("update, total: not measured: record current_logprobs")
     expect(metric_row(page, "ratio_mean").locator("td[data-label=update] b")).to_have_text("–")
-    expect(page.locator(".lp-heat-gap")).to_contain_text("record current_logprobs", timeout=SLOW)
+    expect(page.locator(".lp-heat-gap")).to_contain_text("record current_logprobs")
     expect(page.locator("[data-profile=position]")).to_contain_text("record current_logprobs")
     assert page.locator("img[src=x]").count() == 0
     seen.shot(artifacts, "mismatch-missing", whole=True)
 
     box = page.locator(".lp-metrics-box")
-    expect(box).to_be_visible(timeout=SLOW)
+    expect(box).to_be_visible()
     page.evaluate("document.querySelector('.lp-metrics-box').scrollTop = 120")
     for step in (12, 13, 14):
         now = {"time": datetime.now(UTC), "tags": [("team", "fine")]}  # the run lives, and the page looks every 2 s
         rows = [trained(f"{step}-{at}", step, 6, **now) for at in range(8)]
         SpoolWriter(home, "tagged", f"later-{step}").write("training", records("training", *rows))
-        expect(page.locator(".lp-bar")).to_contain_text(f"step {step}", timeout=SLOW)
-        expect(page.locator(".lp-profiles")).to_contain_text(f"steps 0–{step}", timeout=SLOW)
+        expect(page.locator(".lp-bar")).to_contain_text(f"step {step}")
+        expect(page.locator(".lp-profiles")).to_contain_text(f"steps 0–{step}")
     assert page.evaluate("document.querySelector('.lp-metrics-box').scrollTop") == 120
     expect(page.locator("input[type=search]")).to_have_value("mean")

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from dashboard_process import Watched, dashboard
+from dashboard_process import PATIENCE, Watched, dashboard
 from oidc_provider import CLIENT, SECRET, Provider, provider
 from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
@@ -33,7 +33,6 @@ from logprobe.monitor.reader import open_reader
 
 pytestmark = pytest.mark.browser
 
-SLOW = 120_000
 HOSTILE = '<img src=x onerror="window.hostile=1">'
 RULES = f"""rules:
   - name: hostile
@@ -74,7 +73,7 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
         page = seen.page
         page.goto(f"{public}/?page=actions&run=v1-initial")
         arm = page.get_by_role("button", name="Arm", exact=True)
-        expect(arm).to_be_disabled(timeout=SLOW)
+        expect(arm).to_be_disabled()
         seen.shot(artifacts, "security-token-form")
         type_token(page, "guessed")
         expect(page.locator(".lp-token-form-said")).to_contain_text("Wrong token")
@@ -82,7 +81,7 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
         assert (home / "token").stat().st_mode & 0o777 == 0o600
         _until_told_to_wait(page)
         _until_open(page, token)
-        expect(arm).to_be_enabled(timeout=SLOW)
+        expect(arm).to_be_enabled()
         assert token not in page.url
         assert token not in page.content()
         assert not any(token in str(cookie) for cookie in seen.context.cookies())
@@ -90,13 +89,13 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
         arm.click()
         page.locator(".lp-form input[name=by]").fill("ada")
         page.locator(".lp-form button[type=submit]").click()
-        expect(page.locator("table[aria-label=audit]")).to_contain_text("ada", timeout=SLOW)
+        expect(page.locator("table[aria-label=audit]")).to_contain_text("ada")
         page.goto(f"{public}/?run=v1-initial")
-        page.wait_for_selector(".lp-plot .trace", state="attached", timeout=SLOW)
+        page.wait_for_selector(".lp-plot .trace", state="attached", timeout=PATIENCE)
         other = Watched(browser, public)  # another browser: another session
         other.page.goto(f"{public}/?page=actions&run=v1-initial")
-        expect(other.page.get_by_label("the home's token")).to_be_visible(timeout=SLOW)
-        expect(other.page.get_by_role("button", name="Only suggest")).to_be_disabled(timeout=SLOW)
+        expect(other.page.get_by_label("the home's token")).to_be_visible()
+        expect(other.page.get_by_role("button", name="Only suggest")).to_be_disabled()
         assert seen.complaints == other.complaints == []
         assert refusal(f"http://127.0.0.1:{port}/logprobe/", Host="evil.example") == 403
         seen.close()
@@ -171,14 +170,14 @@ def test_whoever_may_only_look_is_offered_nothing_and_refused_by_the_server(
     page = seen.page
     page.goto(f"{address}/?page=actions&run=v1-initial")
     arm = page.get_by_role("button", name="Arm", exact=True)
-    expect(arm).to_be_disabled(timeout=SLOW)
+    expect(arm).to_be_disabled()
     assert "--read-only" in arm.get_attribute("title")
     assert not page.get_by_label("the home's token").count()
     arm.evaluate("button => { button.disabled = false; }")  # what a browser shows is no protection
     arm.click()
     page.locator(".lp-form input[name=by]").fill("mallory")
     page.locator(".lp-form button[type=submit]").click()
-    expect(page.locator(".lp-text.lp-tone-critical")).to_contain_text("nothing was done", timeout=SLOW)
+    expect(page.locator(".lp-text.lp-tone-critical")).to_contain_text("nothing was done")
     assert "mallory" not in told(home)
     assert seen.complaints == []
     seen.close()
@@ -189,7 +188,7 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
     seen = Watched(browser, address)
     page = seen.page
     page.goto(f"{address}/")
-    page.wait_for_selector(".lp-tabs a", timeout=SLOW)
+    page.wait_for_selector(".lp-tabs a", timeout=PATIENCE)
     links = page.eval_on_selector_all(".lp-tabs a", "links => links.map((link) => link.href)")
     assert len(links) >= 4
     for link in links:
@@ -198,10 +197,10 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
         page.goto("about:blank")  # the page before asks for nothing any more
         seen.requests.clear()
         page.goto(named)
-        expect(page.locator(".lp-bar")).to_contain_text("<img src=x", timeout=SLOW)
+        expect(page.locator(".lp-bar")).to_contain_text("<img src=x")
         page.wait_for_timeout(2500)  # whatever the page fetches next
         if "page=alerts" in link:
-            expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile", timeout=SLOW)
+            expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile")
             page.get_by_role("button", name="hostile", exact=True).first.click()  # opens it, with what it says
             page.wait_for_timeout(1500)
         with urlopen(named, timeout=90) as answer:
@@ -310,7 +309,7 @@ def test_before_the_sign_in_nothing_is_told_and_after_it_the_person_is_the_autho
     listening = Listening(page)
     page.goto(f"{address}/?page=actions&run=v1-initial")
     button = page.get_by_role("button", name="Sign in")
-    expect(button).to_be_visible(timeout=SLOW)
+    expect(button).to_be_visible()
     seen.shot(artifacts, "security-login")
     page.wait_for_timeout(3000)  # longer than a page waits for news
     assert listening.heard
@@ -319,20 +318,20 @@ def test_before_the_sign_in_nothing_is_told_and_after_it_the_person_is_the_autho
     assert "v1-initial" not in page.locator("body").inner_text()
     seen._host = None  # the way leads over the provider, on a port of its own
     button.click()
-    expect(page.locator(".lp-who")).to_contain_text("Signed in as ada@example.org", timeout=SLOW)
+    expect(page.locator(".lp-who")).to_contain_text("Signed in as ada@example.org")
     assert known.signed_in == 1
     page.goto(f"{address}/?page=actions&run=v1-initial")
     arm = page.get_by_role("button", name="Arm", exact=True)
-    expect(arm).to_be_enabled(timeout=SLOW)
+    expect(arm).to_be_enabled()
     assert listening.mentions("v1-initial")
     arm.click()
     page.locator(".lp-form input[name=by]").fill("somebody else")
     page.locator(".lp-form button[type=submit]").click()
-    expect(page.locator("table[aria-label=audit]")).to_contain_text("ada@example.org", timeout=SLOW)
+    expect(page.locator("table[aria-label=audit]")).to_contain_text("ada@example.org")
     assert "ada@example.org" in told(home)
     assert "somebody else" not in told(home)
     page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_role("button", name="Sign in")).to_be_visible(timeout=SLOW)
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
     seen.close()
 
 
@@ -350,16 +349,16 @@ def test_who_signs_in_sees_what_the_lists_allow(
     address, _, known = signed
     known.user = user
     context = browser.new_context()
-    context.set_default_timeout(SLOW)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     listening = Listening(page)
     page.goto(f"{address}/?page=actions&run=v1-initial")
-    page.get_by_role("button", name="Sign in").click(timeout=SLOW)
-    expect(page.locator(".lp-who")).to_be_visible(timeout=SLOW)
+    page.get_by_role("button", name="Sign in").click(timeout=PATIENCE)
+    expect(page.locator(".lp-who")).to_be_visible()
     if seen_by_them == "look":
         page.goto(f"{address}/?page=actions&run=v1-initial")
         stop = page.get_by_role("button", name="Kill switch")
-        expect(stop).to_be_disabled(timeout=SLOW)
+        expect(stop).to_be_disabled()
         assert "under `act`" in stop.get_attribute("title")
     else:
         expect(page.locator(".lp-who")).to_contain_text("has no access")
@@ -373,10 +372,10 @@ def test_who_signs_in_sees_what_the_lists_allow(
 def test_a_forged_cookie_is_nobody(signed: tuple[str, Path, Provider], browser: Browser) -> None:
     address, _, _ = signed
     context = browser.new_context()
-    context.set_default_timeout(SLOW)
+    context.set_default_timeout(PATIENCE)
     claims = json.dumps({"origin": address.removesuffix("/logprobe"), "is_logged_in": True, "email": "ada@example.org"})
     context.add_cookies([{"name": "_streamlit_user", "value": claims.encode().hex(), "url": address}])
     page = context.new_page()
     page.goto(f"{address}/?page=actions&run=v1-initial")
-    expect(page.get_by_role("button", name="Sign in")).to_be_visible(timeout=SLOW)
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
     context.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -15,17 +14,15 @@ import pytest
 from dashboard_process import Watched, dashboard
 from odd_tokens import LENGTH, REDUCED, RUN, make_home
 from playwright.sync_api import Page, Route, WebSocket, expect
-from recorded_home import SAMPLE_DATA
+from recorded_home import SAMPLE_DATA, take_in
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.browser
 
-SLOW = 120_000
 MIS_STEP = 724  # of late-growth-mis: corrected, and eight answers with a log-prob of exactly 0 that cannot be
 
 
@@ -48,16 +45,14 @@ def ingest_steps(home: Path, name: str, steps: list[int]) -> None:
     writer.write("step", step.filter(pc.is_in(step["step"], pa.array(steps))))
     writer.write("rollout", rollout.filter(pc.is_in(rollout["sample_id"], training["sample_id"].combine_chunks())))
     with Store.open(Home(home)) as store:
-        pipeline = Pipeline(store, threading.Event())
-        pipeline.ingest(lambda _: None)
-        pipeline.compute_steps()
+        take_in(store)
 
 
 def opened(page: Page, address: str, run: str, **asked: object) -> None:
     """Opens the page, and waits for a painted strip."""
     named = "".join(f"&{name}={quote(str(value))}" for name, value in asked.items())
     page.goto(f"{address}/?page=tokens&run={quote(run)}{named}")
-    page.wait_for_selector(".lp-tk-strip[data-sample]", timeout=SLOW)
+    page.wait_for_selector(".lp-tk-strip[data-sample]")
 
 
 def in_address(page: Page, name: str) -> str | None:
@@ -109,22 +104,22 @@ def test_a_link_opens_the_same_token_and_steps_are_walked_by_keys(seen: Watched,
     opened(page, address, "late-growth-mis", step=600, pair="total", token=2)
     sample = page.locator(".lp-tk-sequence").nth(2).locator(".lp-name").inner_text()
     page.locator(".lp-tk-sequence").nth(2).click()
-    page.wait_for_selector(f".lp-tk-strip[data-sample='{sample}']", timeout=SLOW)
+    page.wait_for_selector(f".lp-tk-strip[data-sample='{sample}']")
     page.locator(".lp-tk-strip").press("End")
     link, before = page.evaluate("location.href"), told(page)
     page.goto("about:blank")
     page.goto(link)
-    page.wait_for_selector(f".lp-tk-strip[data-sample='{sample}']", timeout=SLOW)
+    page.wait_for_selector(f".lp-tk-strip[data-sample='{sample}']")
     assert told(page) == before
     assert page.locator(".lp-choice [aria-pressed=true]").first.inner_text() == "total"
 
     page.locator(".lp-tk-chooser").press("ArrowRight")
-    page.wait_for_url("**step=601**", timeout=SLOW)
+    page.wait_for_url("**step=601**")
     expect(page.locator(".lp-tk-stepper")).to_contain_text("step 601")
     page.wait_for_function("(old) => document.querySelector('.lp-tk-strip').dataset.sample !== old", arg=sample)
     assert in_address(page, "sequence") != sample
     page.get_by_role("button", name="previous step").click()
-    page.wait_for_url("**step=600**", timeout=SLOW)
+    page.wait_for_url("**step=600**")
 
 
 def test_text_of_tokens_names_and_tags_stays_text(seen: Watched, address: str, artifacts: Path) -> None:
@@ -182,11 +177,11 @@ def test_what_is_not_there_is_said_and_what_is_left_is_shown(seen: Watched, addr
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
     seen.shot(artifacts, "tokens-390", whole=True)
     page.goto(f"{address}/?page=tokens&run={quote(RUN)}&step=0")  # taken by retention
-    expect(page.locator(".lp-tk-notes")).to_contain_text("kept for 0 of 5 sequences: 5 were removed", timeout=SLOW)
+    expect(page.locator(".lp-tk-notes")).to_contain_text("kept for 0 of 5 sequences: 5 were removed")
     expect(page.locator(".lp-tk-facts")).to_contain_text("share of the step's K3")
     expect(page.locator(".lp-tk-strip")).to_be_hidden()
     page.goto(f"{address}/?page=tokens&run={quote(REDUCED)}")
-    expect(page.locator(".lp-tk-notes")).to_contain_text("4 were recorded as statistics only", timeout=SLOW)
+    expect(page.locator(".lp-tk-notes")).to_contain_text("4 were recorded as statistics only")
     seen.shot(artifacts, "tokens-390-gone", whole=True)
 
 
@@ -227,9 +222,9 @@ def test_columns_travel_once_and_a_page_that_was_left_shows_them_again(seen: Wat
     # Once, but for a page that has waited so long that it asked for them.
     assert 1 <= travelled <= 1 + sum(b"strip" in frame for frame in sent)
     page.locator(".lp-tabs a", has_text="Diagnosis").click()
-    page.wait_for_selector(".lp-report", timeout=SLOW)
+    page.wait_for_selector(".lp-report")
     page.locator(".lp-tabs a", has_text="Tokens").click()
-    page.wait_for_selector(".lp-tk-strip[data-sample]", timeout=SLOW)
+    page.wait_for_selector(".lp-tk-strip[data-sample]")
     assert told(page) == before
     assert sum(b'"rollout":' in frame for frame in received) == travelled
 

@@ -282,9 +282,8 @@ def test_a_foreign_scheduler_is_reported(harmless: tuple[Path, Any]) -> None:
 
 def test_errors_in_capture_are_counted(harmless: tuple[Path, Any]) -> None:
     home, _ = harmless
-    assert (
-        spooled(home, "broken", "rollout") == []
-    )  # a sequence that may lack tokens is not recorded as if it were whole
+    # A sequence that may lack tokens is not recorded as if it were whole
+    assert spooled(home, "broken", "rollout") == []
     events = health(home, "broken")
     assert events["capture_given_up"]["sequences"] == 9
     assert "made to fail" in events["internal_error"]["message"]

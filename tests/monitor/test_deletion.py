@@ -18,6 +18,7 @@ import deletion_program
 import pyarrow as pa
 import pytest
 from processes import connected, end, eventually, record, start_service
+from recorded_home import take_in
 from segments import records, trained
 from store_contents import rows, value
 
@@ -26,7 +27,6 @@ from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, perform
 from logprobe.monitor.deletion.tombstones import FOLDER, Tombstones
@@ -66,9 +66,8 @@ def with_run(store: Store) -> list[str]:
     """Tables with a run, as the schema is now."""
     sql = "SELECT DISTINCT table_name AS name FROM duckdb_columns() WHERE column_name = 'run' AND NOT internal"
     tables = {row["name"] for row in rows(store, TABLES)}
-    return sorted(
-        tables & {row["name"] for row in rows(store, sql)} - {*MOVED.values(), JOINED}
-    )  # those are always empty
+    # Those are always empty
+    return sorted(tables & {row["name"] for row in rows(store, sql)} - {*MOVED.values(), JOINED})
 
 
 def fill(store: Store, run: str) -> None:
@@ -208,8 +207,7 @@ def test_what_is_asked_before_anything_is_removed(home: Path, capsys: pytest.Cap
     recorder = record(home, "live", close=False)
     try:
         with Store.open(Home(home)) as store:
-            Ingester(store).run_once()
-            StepJob(store).run_once()
+            take_in(store)
         assert "did you mean 'live'" in logprobe(capsys, "delete", "alive", "--yes", "--home", home, code=1).err
         assert "is being recorded" in logprobe(capsys, "delete", "live", "--yes", "--home", home, code=1).err
         assert "--yes" in logprobe(capsys, "delete", "live", "--force", "--home", home, code=1).err

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.recorder.sampling import sample_hash
 from logprobe.monitor.home import Home
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 RUN, STEPS, SEQUENCES, TIME = "run", 4, 48, 40
@@ -78,10 +77,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     for name, home in found.items():
         record(home, FRACTIONS[name])
         with Store.open(Home(home)) as store:
-            pipeline = Pipeline(store, threading.Event())
-            pipeline.ingest(lambda _: None)
-            pipeline.join()
-            pipeline.compute_steps()
+            take_in(store)
     return found
 
 

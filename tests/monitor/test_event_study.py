@@ -167,9 +167,8 @@ def test_an_in_flight_update_shows_as_a_step(recorded: Reader) -> None:
     before, after = found[-1], found[0]
     gap = before["logprob_abs_diff_mean"] - after["logprob_abs_diff_mean"]
     error = math.hypot(before["logprob_abs_diff_error"], after["logprob_abs_diff_error"])
-    assert (
-        gap > 8 * error
-    )  # the tokens of the older weights are further from the trainer, and there is a jump between them
+    # The tokens of the older weights are further from the trainer, and there is a jump between them
+    assert gap > 8 * error
     neighbours = found[-2]["logprob_abs_diff_mean"] - found[-1]["logprob_abs_diff_mean"]
     assert gap > 5 * abs(neighbours)
 

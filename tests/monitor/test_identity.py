@@ -5,24 +5,18 @@ from __future__ import annotations
 import doctest
 
 import pytest
-from segments import RUN, records, sampled, trained
+from recorded_home import feed
+from segments import RUN, sampled, trained
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.analysis.identity import Identity, StepFacts, facts_of, judge
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 R = [-1.0, -2.0, -3.0, -4.0]
 
 
 def verdict(store: Store, **kinds: list[dict]) -> Identity:
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    for kind, rows in kinds.items():
-        writer.write(kind, records(kind, *rows))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
+    feed(store, **kinds)
     return judge(facts_of(store.read("slice_identity", runs=[RUN], first=[None], last=[None])))
 
 

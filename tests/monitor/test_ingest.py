@@ -246,9 +246,8 @@ def test_a_writer_that_starts_again_at_an_earlier_number_doubles_and_loses_nothi
     for _ in range(2):  # the same content under the same number: it did not know that it had been written
         SpoolWriter(home, RUN, "writer").write("training", records("training", trained("a")))
         ingester.run_once()
-    SpoolWriter(home, RUN, "writer").write(
-        "training", records("training", trained("b"))
-    )  # other content is another segment
+    # Other content is another segment
+    SpoolWriter(home, RUN, "writer").write("training", records("training", trained("b")))
     assert ingester.run_once().segments == 1
     assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
         {"sample_id": "a"},

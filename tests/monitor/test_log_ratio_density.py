@@ -6,17 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from recorded_home import ingest_recorded
+from recorded_home import ingest_recorded, take_in
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import log_ratio_density as density
 from logprobe.monitor.analysis.log_ratio_density import Columns
 from logprobe.monitor.analysis.profile_job import ProfileJob
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 Q = (0.01, 0.5, 0.99)
@@ -55,9 +52,8 @@ def test_quantiles_lie_in_the_row_of_the_tokens_own(recorded: Store) -> None:
     grid = read(recorded, 40)
     d = recorded.query("SELECT log_ratio AS d FROM tokens WHERE run = 'v1-initial' AND mask AND log_ratio IS NOT NULL")
     rows = np.array([grid.place(value) for value in np.quantile(d["d"].to_numpy(), Q, method="lower")])
-    assert np.abs(grid.quantiles(Q)[0] - rows) == pytest.approx(
-        0, abs=1.05
-    )  # a row, and the error of the profile's bins
+    # A row, and the error of the profile's bins
+    assert np.abs(grid.quantiles(Q)[0] - rows) == pytest.approx(0, abs=1.05)
 
 
 def test_a_place_says_the_row_and_edges_its_ends(recorded: Store) -> None:
@@ -72,9 +68,7 @@ def test_a_place_says_the_row_and_edges_its_ends(recorded: Store) -> None:
 def test_what_was_not_profiled_is_no_empty_density(store: Store) -> None:
     writer = SpoolWriter(store.home.path, RUN, "w")
     writer.write("training", records("training", trained("s", step=3), trained("t", step=5)))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
-    StepJob(store).run_once()
+    take_in(store)
     grid = density.read(store, RUN, "update", Columns(3, 6, 1))
     assert grid.steps_C.tolist() == [1, 0, 1, 0]
     assert not grid.profiled_C.any()
@@ -87,9 +81,7 @@ def test_broken_tokens_are_counted_beside_the_grid(store: Store) -> None:
     row["trainer_logprobs"] = [float("nan"), *row["trainer_logprobs"][1:]]
     writer.write("rollout", records("rollout", sampled("s")))
     writer.write("training", records("training", row))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
-    StepJob(store).run_once()
+    take_in(store)
     ProfileJob(store).run_once()
     grid = density.read(store, RUN, "backend", Columns(1, 1, 1))
     assert grid.broken_C.tolist() == [1]

@@ -14,14 +14,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.home import Home
 from logprobe.monitor.relay import service_part
 from logprobe.monitor.service.healthz import HealthServer
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.openmetrics import CONTENT_TYPE, Family, render, states
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.scrape import MOST_RUNS, VERDICTS, exposition
-from logprobe.monitor.store.store import Store
 
 ODD = 'a "quoted"\\ run\nof two lines é'
 
@@ -38,12 +36,6 @@ def record(home, run, *, step=1, closed=False):
     if closed:
         table = pa.Table.from_pylist([{"event": "closed", "component": "recorder"}], schema=SCHEMAS["health"])
         SpoolWriter(home, run, "training-writer", after=1).write("health", table)
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(Home(tmp_path / "home").create()) as opened:
-        yield opened
 
 
 def scraped(store, jobs=()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from recorded_home import take_in
 from segments import RUN, at, records, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -31,8 +32,7 @@ def measure(store: Store, *rows: dict[str, Any], steps: int = 2) -> dict[int, li
     if rows:
         writer.write("weights", records("weights", *rows))
     writer.write("training", records("training", *(trained(f"s{step}", step) for step in range(steps))))
-    Ingester(store).run_once()
-    StepJob(store).run_once()
+    take_in(store)
     return stored(store)
 
 

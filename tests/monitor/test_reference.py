@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import LogprobeError
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.peers import view
 from logprobe.monitor.store.store import Store
 
@@ -42,9 +40,7 @@ def settled(home: Path, recorder: Recorder) -> dict[str, float | None]:
     assert recorder.flush()
     recorder.close()
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
         rows = store.query("SELECT metric, value FROM metrics WHERE metric LIKE 'reference.%'").to_pylist()
     return {row["metric"].removeprefix("reference."): row["value"] for row in rows}
 

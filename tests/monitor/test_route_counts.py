@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_home import feed
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import slices
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import join
 from logprobe.monitor.ingest.ingest import Ingester
@@ -29,12 +29,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 def measure(store: Store, **rows: list[dict[str, Any]]) -> tuple[float | None, ...]:
     """Spool, ingest, join and compute; the values of `KEYS` in step 0."""
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    for kind, content in rows.items():
-        writer.write(kind, records(kind, *content))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
-    StepJob(store).run_once()
+    feed(store, **rows)
     stored = store.query("SELECT metric, value FROM step_metrics WHERE step = 0").to_pylist()
     values = {row["metric"]: row["value"] for row in stored}
     return tuple(values[key] for key in KEYS)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recorded_home import take_in
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.monitor.home import Home
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -35,9 +35,7 @@ def parts() -> list[Correction]:
 def measured(home: Path) -> tuple[dict[int, dict[str, float | None]], list[Any]]:
     """Metrics by step, and the corrections as stored."""
     with Store.open(Home(home)) as store:
-        pipeline = Pipeline(store, threading.Event())
-        pipeline.ingest(lambda _: None)
-        pipeline.compute_steps()
+        take_in(store)
         rows = store.query(
             "SELECT step, metric, value FROM step_metrics WHERE metric IN ('is_weight_mean', 'clipped_frac')"
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 
 from logprobe.app.cli import main
 from logprobe.app.doctor import examine
@@ -15,8 +16,6 @@ from logprobe.collectors import Recorder
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 KEYS = (
@@ -57,9 +56,7 @@ class Monitor:
 
     def settle(self) -> None:
         assert self.recorder.flush()
-        Ingester(self.store).run_once()
-        Joiner(self.store).run_once()
-        StepJob(self.store).run_once()
+        take_in(self.store)
 
     def step(self, step: int) -> dict[str, float | None]:
         rows = self.store.query("SELECT metric, value FROM metrics WHERE step = ?", [step]).to_pylist()

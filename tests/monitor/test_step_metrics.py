@@ -423,10 +423,11 @@ def test_a_broken_token_never_looks_healthier_than_one_that_agrees(pair: str, si
 def assert_not_healthier(values: dict[str, float | None], healthy: dict[str, float | None], pair: str) -> None:
     """Means over tokens: leaving one out moves a sequence's own mean to either side, but these only away from agreement."""
     judged = 0
+    # A correlation also depends on where on the line the token lay
     moved_either_way = {
         "prob_pearson",
         "kl_entropy_ratio",
-    }  # a correlation also depends on where on the line the token lay
+    }
     for metric in (metric for metric in PAIR_METRICS if pair in metric.pairs):
         value, reference = values[f"{pair}.{metric.key}"], healthy[f"{pair}.{metric.key}"]
         if metric.grain == "token" and metric.key not in moved_either_way and metric.worse in ("higher", "lower"):

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from recorded_home import ingest_recorded
-from segments import RUN, records, sampled, trained
+from recorded_home import feed, ingest_recorded
+from segments import RUN, sampled, trained
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.token_view import (
     FIRST_BROKEN,
     SIDES,
@@ -22,8 +21,6 @@ from logprobe.monitor.analysis.token_view import (
     turn_starts,
     version_switches,
 )
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.store.store import Store
 
@@ -38,11 +35,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 def one(store: Store, **kinds: list[dict]) -> Tokens:
     """The tokens of the only training record."""
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    for kind, rows in kinds.items():
-        writer.write(kind, records(kind, *rows))
-    Ingester(store).run_once()
-    Joiner(store).run_once()
+    feed(store, **kinds)
     (key,) = store.query("SELECT segment_id, row FROM training_sequences").to_pylist()
     found = read_tokens(store, RUN, 0, segment=key["segment_id"], row=key["row"])
     assert found is not None

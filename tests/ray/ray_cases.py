@@ -9,14 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from audited import Audit
 from engine_process import ENGINE_ENVIRONMENT, make_models
+from processes import eventually
 from ray.cluster_utils import Cluster
 
 from logprobe.monitor.proof.experiments import ray_executor
@@ -25,6 +26,7 @@ from logprobe.monitor.proof.scorers.place import Place, each
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE
 
+_until = partial(eventually, seconds=300)
 NODES = 3
 BISECT = [sys.executable, "-m", "logprobe.app.cli", "bisect"]
 ENGINE_ARGUMENTS = (
@@ -70,13 +72,6 @@ def _began(folder: Path) -> list[tuple[str, int]]:
     """Names and workers of the arms that began."""
     lines = (folder / "began").read_text().splitlines() if (folder / "began").exists() else []
     return [(line.split()[0], int(line.split()[1])) for line in lines]
-
-
-def _until(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def _in_threads(executor: RayExecutor, jobs: list[dict[str, Any]]) -> tuple[threading.Thread, list[Any]]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import ray
-from processes import end, start_service
+from processes import end, eventually, start_service
 from ray.cluster_utils import Cluster
 from relay_processes import prepare, receiving
 from segments import RUN, records, trained
@@ -27,6 +26,7 @@ from logprobe.monitor.elsewhere import Briefly
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay.files import RelayFiles
 
+_until = partial(eventually, seconds=300)
 SEQUENCES = 8
 
 
@@ -107,10 +107,3 @@ def _runs(process: int) -> bool:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _until(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.2)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import called
 
-from logprobe.app import cli
 from logprobe.collectors.recorder.recorder import Recorder
 
 TOKENS = 8
@@ -63,11 +61,8 @@ def broken_batch(value: float, side: str) -> dict[str, Any]:
 
 
 def say(home: Path, command: str, *arguments: str) -> str:
-    """What a command prints; in this process, which is quicker."""
-    out = io.StringIO()
-    with redirect_stdout(out):
-        assert cli.main([command, f"--home={home}", *arguments]) == 0
-    return out.getvalue()
+    """What a command prints."""
+    return str(called(command, f"--home={home}", *arguments).stdout)
 
 
 def told(home: Path, run: str = "run") -> tuple[dict[int, dict[str, Any]], dict[str, Any], str]:
@@ -161,9 +156,8 @@ def test_the_two_sides_disagree_about_the_tokens(home: Path) -> None:
         )
     metrics, _, doctor = told(home)
     found = metrics[step]
-    assert found["backend.coverage"] == pytest.approx(
-        (5 + TOKENS) / (SEQUENCES * TOKENS)
-    )  # "short" as far as it goes, "same"
+    # "short" as far as it goes, "same"
+    assert found["backend.coverage"] == pytest.approx((5 + TOKENS) / (SEQUENCES * TOKENS))
     assert found["token_mismatch_frac"] == pytest.approx(1 / 3)
     assert found["length_mismatch_frac"] == pytest.approx(1 / 3)
     assert found["weight_lag_mean"] is None  # the rest would be lag 0

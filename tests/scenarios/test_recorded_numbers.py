@@ -145,9 +145,8 @@ def step_values(rows: list[Row], rollouts: dict[str, Row], numbers: dict[str, di
         "token_mismatch_frac": np.mean([row["token_ids"] != rollouts[row["sample_id"]]["token_ids"] for row in rows]),
         "length_mismatch_frac": 0,
         **dict.fromkeys(("routing_agreement", "routing_coverage", "routing_mismatch_frac")),  # no mixture of experts
-        **dict.fromkeys(
-            ("is_weight_mean", "clipped_frac", "probe.k3", "probe.abs_diff_mean")
-        ),  # step records are not read here
+        # Step records are not read here
+        **dict.fromkeys(("is_weight_mean", "clipped_frac", "probe.k3", "probe.abs_diff_mean")),
         **dict.fromkeys(key for key in KEYS if key.startswith("reference.")),  # these trainers have no reference policy
     }
     pairs = {"backend": (old, rollout, 0.5, 2.0), "update": (now, old, 0.8, 1.2), "total": (now, rollout, 0.8, 1.2)}
@@ -161,10 +160,11 @@ def step_values(rows: list[Row], rollouts: dict[str, Row], numbers: dict[str, di
         values |= lags(rows, rollouts, of_version, f"weight_lag{suffix}")
     spans = [[span["version"] for span in rollouts[row["sample_id"]]["spans"]] for row in rows]
     values["mixed_version_frac"] = np.mean([len(set(versions)) > 1 for versions in spans])
+    # These trainers say nothing of sampling versions
     return values | {
         "unknown_version_frac": 0,
         "version_conflict_frac": None,
-    }  # these trainers say nothing of sampling versions
+    }
 
 
 def clipping(now: list[np.ndarray], old: list[np.ndarray], rollout: list[np.ndarray], advantages: np.ndarray) -> Values:

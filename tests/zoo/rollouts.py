@@ -10,12 +10,12 @@ Dimensions: ``S`` sequences, ``L`` tokens of a sequence.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
+from diagnosis_simulation import log_softmax, series_of
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Series, Slice, Slices, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Slice, Slices, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
@@ -142,18 +142,13 @@ def rollouts(run: Run) -> Rollouts:
     return Rollouts(run, step, token, r.astype(np.float32), t.astype(np.float32), lag, cached, in_flight, replica)
 
 
-def _log_softmax(z: Array) -> Array:
-    z = z - z.max(-1, keepdims=True)
-    return z - np.log(np.exp(z).sum(-1, keepdims=True))
-
-
 def _logits(run: Run, rng: np.random.Generator, size: int) -> Array:
     """Log-probabilities of each context [S, L, TOKENS]; answers to one prompt start from the same one."""
     first = np.arange(size) // run.answers * run.answers
     z = (rng.normal(0, 1.5, (size, run.length, TOKENS))).astype(np.float32)
     z[..., 0] += rng.normal(2.5, run.spread, (size, run.length))
     z[:, 0] = z[first, 0]
-    return _log_softmax(z)
+    return log_softmax(z)
 
 
 def _lags(run: Run, rng: np.random.Generator, step: Array) -> Array:
@@ -214,18 +209,18 @@ def _semantic(run: Run, engine: Array, trainer: Array, step: Array) -> tuple[Arr
     """Log-probs that are sampled from, reported, and the trainer's [S, L, TOKENS]."""
     kind, size = run.fault.kind, run.fault.size
     late = (step >= run.fault.since)[:, None, None]
-    z, t = _log_softmax(engine), _log_softmax(trainer)
+    z, t = log_softmax(engine), log_softmax(trainer)
     if kind == "offset":
         return z, np.minimum(z - np.where(late, size, 0.0), 0.0), t
     if kind == "raw_logprobs":
-        hot, trained = _log_softmax(engine / size), _log_softmax(trainer / size)
+        hot, trained = log_softmax(engine / size), log_softmax(trainer / size)
         return np.where(late, hot, z), z, np.where(late, trained, t)
     if kind == "temperature_mismatch":
-        hot = np.where(late, _log_softmax(engine / size), z)
+        hot = np.where(late, log_softmax(engine / size), z)
         return hot, hot, t
     if kind == "truncated_support":
         cut = np.where(late & (engine < np.log(size)), -1e9, engine)
-        return _log_softmax(cut), _log_softmax(cut), t
+        return log_softmax(cut), log_softmax(cut), t
     return z, z, t
 
 
@@ -233,7 +228,7 @@ def _evidence(rolled: Rollouts) -> Evidence:
     run, size = rolled.run, len(rolled.step)
     offsets = np.arange(size + 1) * run.length
     s = sequence_statistics(rolled.r.ravel(), rolled.t.ravel(), None, offsets)
-    series = _series(rolled.step, s)
+    series = series_of(rolled.step, s)
     raw = _tokens(rolled) if run.raw else None
     return Evidence(
         run="zoo",
@@ -247,25 +242,6 @@ def _evidence(rolled: Rollouts) -> Evidence:
         recorded=raw,
         strata=_strata(rolled, s),
     )
-
-
-def _series(step: Array, s: dict[str, Array]) -> Series:
-    n, d, a, q = (s[name].astype(float) for name in ("n", "sum_d", "sum_abs_d", "sum_ratio_m1"))
-    summed = {
-        "sequences": np.ones(len(n)), "compared": np.ones(len(n)), "n_expected": s["n_expected"], "n": n, "n_compared": s["n_expected"],
-        "d": d, "d2": s["sum_d2"], "abs_d": a, "k3": s["sum_k3"], "ratio_m1": q, "t": s["sum_policy"], "r": s["sum_behaviour"],
-        "t2": s["sum_policy2"], "r2": s["sum_behaviour2"], "tr": s["sum_policy_behaviour"], "n_up": s["n_positive_d"],
-        "n_down": s["n_negative_d"], "n_same": s["n_zero_d"], "nonfinite_rollout": s["n_nonfinite_behaviour"],
-        "nonfinite_trainer": s["n_nonfinite_policy"], "sentinel": s["n_sentinel_behaviour"] + s["n_sentinel_policy"],
-        "positive_rollout": s["n_positive_behaviour"], "positive_trainer": s["n_positive_policy"], "zero_rollout": s["n_zero_behaviour"],
-        "c_nn": n * n, "c_dd": d * d, "c_dn": d * n, "c_aa": a * a, "c_an": a * n, "c_qq": q * q, "c_qn": q * n,
-    }  # fmt: skip
-    steps, index = np.unique(step, return_inverse=True)
-    columns: dict[str, Any] = {name: np.bincount(index, values) for name, values in summed.items()}
-    least, most = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
-    np.minimum.at(least, index, s["min_d"])
-    np.maximum.at(most, index, s["max_d"])
-    return Series({"step": steps, **columns, "min_d": least, "max_d": most})
 
 
 def _groups(rolled: Rollouts, *more: Array) -> tuple[Array, Array]:

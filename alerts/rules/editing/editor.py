@@ -44,9 +44,8 @@ _LONGEST: Final = 20_000  # characters of one rule
 _PROBLEM: Final = re.compile(r"^(?P<file>.*?):(?P<line>\d+): (?P<words>.*)$", re.DOTALL)
 
 Document = Mapping[str, Any]
-Texts = Mapping[
-    str, str
-]  # of a home's rule files, by name, in the order in which they apply; the editor's own is always there
+# Of a home's rule files, by name, in the order in which they apply; the editor's own is always there
+Texts = Mapping[str, str]
 
 
 class Editor:

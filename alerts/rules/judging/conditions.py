@@ -57,7 +57,7 @@ def _value(rule: Rule, part: str | None, facts: StepFacts) -> float | None:
 
 
 def _missing(rule: Rule, facts: StepFacts) -> Observation:
-    return Observation("missing", f"{rule.key} was not measured in step {facts.step}")
+    return Observation("missing", f"{rule.called} was not measured in step {facts.step}")
 
 
 def _recent(memory: Memory, facts: StepFacts, value: float, window: int) -> list[list[float]]:
@@ -75,7 +75,7 @@ def _threshold(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -
         words = f"{len(recent)} of the {when.window} measured steps that are compared"
         return Observation("between", words, value), {"recent": recent}
     judged = median(point[1] for point in recent)
-    words = f"{_of(when.window)}{rule.key} is {number(judged)}; it should be {_limits(when)}"
+    words = f"{_of(when.window)}{rule.called} is {number(judged)}; it should be {_limits(when)}"
     return Observation(_side(judged, when), words, judged), {"recent": recent}
 
 
@@ -123,7 +123,7 @@ def _ratio(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tu
         return Observation("between", "the run's baseline is not set yet", value), kept
     bad = point.short_ratio > when.above and point.long_ratio > when.above_long
     verdict: Any = "bad" if bad else "good" if point.short_ratio < when.clear else "between"
-    words = f"the median of the last {when.short} steps of {rule.key} is {number(point.short_ratio)} times the run's baseline"
+    words = f"the median of the last {when.short} steps of {rule.called} is {number(point.short_ratio)} times the run's baseline"
     # The doubling time costs a regression, and is of interest only while something is wrong.
     growth = tracker.verdict() if verdict != "good" else None
     return _grown(verdict, words, growth, point.short_ratio * point.baseline), kept
@@ -140,7 +140,7 @@ def _growth(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> t
     levels = {"growing"} if when.level == "critical" else set()
     bad = judged.verdict in {"growing", "critical"} - levels
     recent = None if judged.ratio is None or judged.baseline is None else judged.ratio * judged.baseline
-    words = f"{rule.key} is at {number(judged.ratio)} times the run's baseline"
+    words = f"{rule.called} is at {number(judged.ratio)} times the run's baseline"
     return _grown("bad" if bad else "good", words, judged if bad else None, recent), kept
 
 
@@ -178,7 +178,7 @@ def _trend(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tu
         return Observation("between", f"{len(recent)} of {when.window} steps of the trend", value), kept
     line = theil_sen(*_blocks(recent, 1.0 if when.doubling_within is not None else -1.0))
     if line is None:
-        return Observation("between", f"{rule.key} has too few distinct steps for a trend", value), kept
+        return Observation("between", f"{rule.called} has too few distinct steps for a trend", value), kept
     return _bent(rule, when, value, line.value, line.low), kept
 
 
@@ -193,21 +193,23 @@ def _blocks(recent: Sequence[Sequence[float]], sign: float) -> tuple[list[float]
 def _bent(rule: Rule, when: Trend, value: float, slope: float, flattest: float) -> Observation:
     word = "doubles" if when.doubling_within is not None else "halves"
     if slope <= 0 or flattest <= 0:
-        return Observation("good", f"{rule.key} has no significant trend", value)
+        return Observation("good", f"{rule.called} has no significant trend", value)
     steps = math.log(2) / slope
     verdict: Any = "bad" if steps <= when.within else "good" if steps > (when.clear or when.within) else "between"
-    return Observation(verdict, f"{rule.key} {word} every {steps:.0f} steps", value, doubling_steps=steps)
+    return Observation(verdict, f"{rule.called} {word} every {steps:.0f} steps", value, doubling_steps=steps)
 
 
 def _absent(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
     when: Absent = rule.when  # type: ignore[assignment]
     value = _value(rule, part, facts)
     if value is not None:
-        return Observation("good", f"{rule.key} is measured", value), {"last": facts.step}
+        return Observation("good", f"{rule.called} is measured", value), {"last": facts.step}
     last = memory.get("last")
     if last is None and when.once_seen:
-        return Observation("good", f"{rule.key} was never measured in this run"), memory
-    words = f"{rule.key} was last measured in step {last}" if last is not None else f"{rule.key} was never measured"
+        return Observation("good", f"{rule.called} was never measured in this run"), memory
+    words = (
+        f"{rule.called} was last measured in step {last}" if last is not None else f"{rule.called} was never measured"
+    )
     return Observation("bad", words, since_step=None if last is None else last + 1), memory
 
 

@@ -53,9 +53,8 @@ class SlackBotSettings(_Channel):
     token_file: Path | None = None
     pictures: bool = True
     api_url: str = Field(default="https://slack.com/api/", pattern=r"^https?://[^\s]+/$")  # another one for GovSlack
-    settle: float = Field(
-        default=15.0, ge=0, le=300
-    )  # seconds after which a message, had it been accepted, can be found
+    # Seconds after which a message, had it been accepted, can be found
+    settle: float = Field(default=15.0, ge=0, le=300)
 
 
 class SlackWebhookSettings(_Channel):

@@ -1,5 +1,7 @@
 // Where steps stand on the x axis: the step itself, tokens trained on so far, time since the first step, or steps since the onset.
 // `places` are the server's, unpacked; a trend is the steps of one run and their places on the axis that is shown.
+import { nearestIndex } from "./plot.js";
+import { extent } from "./ticks.js";
 import { lowerBound } from "./traces.js";
 
 /** @type {[string, number, number][]} */
@@ -10,7 +12,7 @@ export function axisOf(places, x) {
   const shown = known ? x : "step";
   const unit = shown === "time" ? unitOf(places) : ["", 1];
   const trends = places.map((each) => trend(each, shown, unit[1]));
-  return { shown, trends, unit: unit[0], title: titleOf(shown, unit[0]), tickformat: { step: ",d", onset: "+,d", tokens: "~s", time: "" }[shown], ends: ends(trends) };
+  return { shown, trends, unit: unit[0], title: titleOf(shown, unit[0]), tickformat: { step: ",d", onset: "+,d", tokens: "~s", time: "" }[shown], ends: extent(trends.flatMap((each) => Array.from(each.places))) };
 }
 
 const titleOf = (x, unit) => ({ step: "step", onset: "steps since the onset", tokens: "tokens trained on", time: `${unit} since the first step` }[x]);
@@ -25,14 +27,6 @@ function trend(places, x, scale) {
   const offset = { step: 0, onset: places.onset }[x] ?? null;
   const at = offset === null ? places[x].map((value) => value / scale) : steps.map((step) => step - offset);
   return { name: places.name, steps, places: at, offset };
-}
-
-/** @returns {[number, number]} */
-function ends(trends) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const { places } of trends) for (const place of places) { if (place < low) low = place; if (place > high) high = place; }
-  return low <= high ? [low, high] : [0, 1];
 }
 
 // The place of any step: between two known ones in proportion, before the first and after the last at these.
@@ -66,7 +60,7 @@ export function stepsBetween(axis, low, high) {
 export function nearest(axis, place) {
   let best = null;
   axis.trends.forEach((trend, run) => {
-    const index = nearestIn(trend, place);
+    const index = nearestIndex(trend.places, place);
     if (index >= 0 && (!best || Math.abs(trend.places[index] - place) < Math.abs(best.place - place))) {
       best = { run, index, step: trend.steps[index], place: trend.places[index] };
     }
@@ -74,19 +68,11 @@ export function nearest(axis, place) {
   return best;
 }
 
-export function nearestIn({ places }, place) {
-  let best = -1;
-  for (let at = 0; at < places.length; at += 1) {
-    if (!Number.isNaN(places[at]) && (best < 0 || Math.abs(places[at] - place) < Math.abs(places[best] - place))) best = at;
-  }
-  return best;
-}
-
 // The step of another run that stands beside `cursor`; null: that run was not there.
 export function beside(axis, run, cursor) {
   const trend = axis.trends[run];
   if (run === cursor.run) return cursor.step;
-  const at = nearestIn(trend, cursor.place);
+  const at = nearestIndex(trend.places, cursor.place);
   if (at < 0) return null;
   const neighbour = trend.places[at + 1] ?? trend.places[at - 1] ?? trend.places[at];
   const reach = Math.abs(neighbour - trend.places[at]) / 2;

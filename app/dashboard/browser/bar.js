@@ -1,8 +1,8 @@
 // The top bar: name of the product, run picker, what the run is doing. It also is the page's heart: it asks for news
 // while somebody looks, and for nothing while the page is hidden.
-import { follow, node } from "./dom.js";
+import { code, follow, node } from "./dom.js";
 import { compact, duration, integer } from "./format.js";
-import { introduction } from "./guide.js";
+import { explanation, introduction } from "./guide.js";
 import { help, offer, withdraw } from "./keys.js";
 
 const WORDS = { live: "live", idle: "idle", stale: "stale", ended: "ended", no_data: "no data", away: "service away" };
@@ -42,7 +42,7 @@ function start(root, view) {
 function shortcuts(view) {
   const pages = (view.data.pages ?? []).filter(({ path }) => path in LETTERS);
   return [
-    { keys: ["?"], words: "about this page, and this list", run: () => help(opened(view)) },
+    { keys: ["?"], words: "about this page, and this list", run: () => explain(view) },
     ...pages.map(({ path, title }) => ({ keys: [`g ${LETTERS[path]}`], words: title, run: () => view.send("go", `/${path}`) })),
     { keys: ["j"], words: "older run", run: () => beside(view, 1) },
     { keys: ["k"], words: "newer run", run: () => beside(view, -1) },
@@ -50,6 +50,8 @@ function shortcuts(view) {
 }
 
 const opened = (view) => view.data.pages?.find(({ open }) => open);
+
+const explain = (view) => help(opened(view)?.title ?? "Keys", explanation(opened(view), view));
 
 function beside(view, way) {
   const { runs, selected } = view.data;
@@ -90,7 +92,7 @@ function draw(root, view) {
       node("div", { class: "lp-facts" }, ...facts(data, selected), data.pages?.length ? asker(view) : null),
     ),
     ...(data.notices ?? []).map(notice),
-    introduction(opened(view), () => draw(root, view)) ?? "",
+    introduction(opened(view), view, () => draw(root, view)) ?? "",
   );
   if (focused) root.querySelector(`button.${focused.split(" ")[0]}`)?.focus();
   scrollTabs(root, view, left);
@@ -115,7 +117,7 @@ const tab = ({ path, href, title, open }, view) =>
   node("a", { href, text: title, "aria-current": open ? "page" : null, onclick: (event) => follow(event, view, path) });
 
 const asker = (view) => node("button", {
-  class: "lp-ask", type: "button", text: "?", title: "about this page, and its keys", "aria-label": "about this page", onclick: () => help(opened(view)) });
+  class: "lp-ask", type: "button", text: "?", title: "about this page, and its keys", "aria-label": "about this page", onclick: () => explain(view) });
 
 function facts(data, run) {
   const list = [];
@@ -139,7 +141,7 @@ const badge = (state, title) =>
 function notice({ kind, text, age, hint }) {
   const lasting = age === null || age === undefined ? [] : [" for ", node("b", { "data-age": age })];
   return node("div", { class: `lp lp-notice lp-${kind}`, role: kind === "error" ? "alert" : "status" },
-    node("span", {}, text, ...lasting), hint ? node("span", { class: "lp-hint", text: hint }) : null);
+    node("span", {}, ...code(text), ...lasting), hint ? node("span", { class: "lp-hint" }, ...code(hint)) : null);
 }
 
 function picker(root, view) {

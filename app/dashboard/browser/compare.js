@@ -1,8 +1,10 @@
 // Runs against a baseline: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently.
 // A part is redrawn only when its data changed, so that an open menu, a selection or a place in a table is never lost.
 import { drawCharts } from "./compare_charts.js";
-import { download, node } from "./dom.js";
-import { closePlots, sample, savePng } from "./plots.js";
+import { code, download, node, table, title } from "./dom.js";
+import { sample, savePng } from "./plots.js";
+
+export { closePlots as close } from "./plots.js";
 
 const MARKS = { worse: "▼", better: "▲", same: "=", differs: "≠", unknown: "?" };
 
@@ -20,10 +22,6 @@ export function update(root, view) {
   part(view, "charts", data.charts && { charts: data.charts, looks: data.looks, axis: data.axis }, drawCharts);
   part(view, "onsets", data.onsets && { onsets: data.onsets, looks: data.looks }, onsets);
   part(view, "settings", data.settings && { settings: data.settings }, settings);
-}
-
-export function close(_root, view) {
-  closePlots(view);
 }
 
 function build(root, view) {
@@ -63,7 +61,7 @@ function choice(place, data, view) {
 }
 
 function elsewhere(place, words) {
-  fill(place, node("p", { class: "lp-text lp-hint" }, ...words.split("`").map((part, at) => (at % 2 ? node("code", { text: part }) : part))));
+  fill(place, node("p", { class: "lp-text lp-hint" }, ...code(words)));
 }
 
 const fill = (place, ...content) => place.replaceChildren(...content.filter(Boolean));
@@ -115,30 +113,28 @@ function verdicts(place, { verdicts: items, looks }) {
       node("span", { class: "lp-cmp-outcome-words" }, item.words, node("span", { class: "lp-hint", text: ` · ${item.note}` }))))));
 }
 
-const title = (words, hint) => node("h2", { class: "lp-title" }, words, hint ? node("span", { class: "lp-hint", text: hint }) : null);
+const WIDE = "lp-cmp-wide-table";
 
 // One run: a table with the numbers. Several: who is what, metric by metric, and the numbers of each run below, on demand.
 function metrics(place, { matrix, looks, single, table }, view) {
   const tables = table.runs.map((run) => numbers(run, table.head, matrix, view));
   fill(place,
-    title("Verdicts", "intervals account for autocorrelation; final: the last tenth of the common steps; area: the summed difference over common steps; click a metric to show or hide its chart"),
+    title("Verdicts", "intervals account for autocorrelation; final: the value in the last tenth of the common steps, not a distance; area: the summed difference of the values; click a metric to show or hide its chart"),
     single ? tables[0] : overview(matrix, looks, view),
     ...(single ? [] : table.runs.map((run, at) => fold(view, run.run, `numbers and reasons of ${run.run}`, tables[at]))));
 }
 
 function overview(matrix, looks, view) {
-  return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table lp-cmp-matrix", "aria-label": "verdicts" },
-    node("thead", {}, node("tr", {}, node("th", { scope: "col", text: "metric" }), ...looks.slice(1).map((look) => node("th", { scope: "col" }, sample(look), look.name)))),
-    node("tbody", {}, ...matrix.map((line) => node("tr", {}, node("th", { scope: "row" }, toggle(line, view)),
-      ...line.cells.map((cell, at) => node("td", { class: `lp-is-${cell.tone}`, "data-label": looks[at + 1]?.name, title: cell.reason }, ...word(cell)))))) ));
+  const head = ["metric", ...looks.slice(1).map((look) => node("th", { scope: "col" }, sample(look), look.name))];
+  return table("verdicts", head, matrix.map((line) => node("tr", {}, node("th", { scope: "row" }, toggle(line, view)),
+    ...line.cells.map((cell, at) => node("td", { class: `lp-is-${cell.tone}`, "data-label": looks[at + 1]?.name, title: cell.reason }, ...word(cell))))), ["lp-cmp-matrix", WIDE]);
 }
 
 const word = ({ verdict, change }) => [node("span", { class: "lp-verdict-mark", "aria-hidden": "true", text: MARKS[verdict] }), node("b", { text: verdict }), change ? node("span", { class: "lp-hint", text: ` ${change}` }) : null];
 
 function numbers(run, head, matrix, view) {
-  return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table lp-cmp-numbers", "aria-label": `numbers of ${run.run}` },
-    node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
-    node("tbody", {}, ...run.rows.map(({ tone, cells }, at) => node("tr", {}, ...cells.map((words, column) => cell(words, head[column], column, tone, matrix[at], view)))))));
+  const lines = run.rows.map(({ tone, cells }, at) => node("tr", {}, ...cells.map((words, column) => cell(words, head[column], column, tone, matrix[at], view))));
+  return table(`numbers of ${run.run}`, head, lines, ["lp-cmp-numbers", WIDE]);
 }
 
 function cell(words, label, column, tone, line, view) {
@@ -149,7 +145,7 @@ function cell(words, label, column, tone, line, view) {
 function toggle(line, view) {
   const shown = view.data.choice.shown;
   const next = line.shown ? shown.filter((key) => key !== line.key) : [...shown, line.key];
-  return node("button", { class: "lp-cmp-toggle", type: "button", "aria-pressed": String(line.shown), title: `${line.shown ? "hide" : "show"} its chart`, text: line.label,
+  return node("button", { class: "lp-cmp-toggle", type: "button", "aria-pressed": String(line.shown), title: `${line.help}\n${line.shown ? "Hide" : "Show"} its chart.`, text: line.label,
     onclick: () => next.length && view.send("set", { metric: next.join(",") }) });
 }
 
@@ -164,7 +160,8 @@ function fold(view, key, words, content) {
 }
 
 function onsets(place, { onsets: { head, rows }, looks }) {
-  place.replaceChildren(title("Onsets", "when K3 left the baseline, and when it started to grow by the run's own past"), plain("onsets", head, rows, (_row, at) => sample(looks[at] ?? looks[0])));
+  const lines = rows.map((row, at) => node("tr", {}, ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, column ? null : sample(looks[at] ?? looks[0]), words)))));
+  place.replaceChildren(title("Onsets", "when K3 left the baseline, and when it started to grow by the run's own past"), table("onsets", head, lines));
 }
 
 function settings(place, { settings: { head, rows } }) {
@@ -173,14 +170,6 @@ function settings(place, { settings: { head, rows } }) {
 }
 
 function configuration(head, rows) {
-  return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table", "aria-label": "configuration" },
-    node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
-    node("tbody", {}, ...rows.map((row) => node("tr", { class: row.at(-1) ? "lp-tone-warning" : undefined },
-      ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, words || (column < row.length - 1 ? node("span", { class: "lp-hint", text: "the same" }) : "")))))))));
-}
-
-function plain(name, head, rows, mark) {
-  return node("div", { class: "lp-scroll lp-cmp-wide-table" }, node("table", { class: "lp-table", "aria-label": name },
-    node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
-    node("tbody", {}, ...rows.map((row, at) => node("tr", {}, ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, column === 0 && mark ? mark(row, at) : null, words))))))));
+  return table("configuration", head, rows.map((row) => node("tr", { class: row.at(-1) ? "lp-tone-warning" : undefined },
+    ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, words || (column < row.length - 1 ? node("span", { class: "lp-hint", text: "the same" }) : "")))))), ["", WIDE]);
 }

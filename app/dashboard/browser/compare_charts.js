@@ -1,6 +1,6 @@
 // Small charts of runs side by side: values above, their ratio to the baseline below.
-import { node, svg } from "./dom.js";
-import { duration, integer } from "./format.js";
+import { node, svg, title } from "./dom.js";
+import { TIMES, duration, integer } from "./format.js";
 import { bandPath, label, linePath } from "./plot.js";
 import { plots, sample, zoomIn } from "./plots.js";
 import { ticks } from "./ticks.js";
@@ -18,7 +18,7 @@ export function drawCharts(place, { charts, looks, axis }, view) {
     reach: axis.cell * (charts.some(({ lines }) => lines.some(({ x }) => unpackArray(x).length > DENSE)) ? 4 : 2), charts: charts.map((each) => chart(each, looks)),
   });
   place.replaceChildren(
-    node("h2", { class: "lp-title" }, "Curves", node("span", { class: "lp-hint", text: `over ${axis.words}; below each, the ratio to the baseline block by block; shaded is what noise and margin explain` })),
+    title("Curves", `over ${axis.words}; below each, the ratio to the baseline block by block; shaded is what noise and margin explain`),
     node("div", { class: "lp-tools" }, node("span", { class: "lp-legend" }, ...looks.map((look, at) => node("span", { class: "lp-key" }, sample(look), at ? look.name : `${look.name} (baseline)`))), kit.tools),
     node("div", { class: "lp-small-charts" }, ...kit.figures.map(({ element }) => element)));
 }
@@ -27,7 +27,7 @@ function chart(data, looks) {
   const looked = ({ run }) => ({ name: looks[run].name, color: looks[run].color, dash: looks[run].dash });
   const ratios = data.ratio.lines.filter(({ blocks }) => blocks.length);
   return {
-    title: data.title, unit: [data.unit, data.log ? "logarithmic" : ""].filter(Boolean).join(", "), alt: data.alt, height: HEIGHT,
+    title: data.title, help: data.help, unit: [data.unit, data.log ? "logarithmic" : ""].filter(Boolean).join(", "), alt: data.alt, height: HEIGHT,
     missing: data.lines.length ? "" : data.missing,
     lines: data.lines.map((line) => ({ ...looked(line), x: unpackArray(line.x), y: unpackArray(line.y) })),
     panes: [{ ...UPPER, log: data.log }, ratios.length ? below(data.ratio, ratios, looked) : { ...LOWER, bare: true, over: (_x, _y, { left }) => [label(data.ratio.missing, left, LOWER.top + 22)] }],
@@ -61,9 +61,6 @@ function axisOf(axis) {
     },
   };
 }
-
-/** @type {[number, string][]} */
-const TIMES = [[86400, "d"], [3600, "h"], [60, "min"]];
 
 /** @type {(span: number) => [number, string]} */
 const timeUnit = (span) => TIMES.find(([size]) => span >= 2 * size) ?? [1, "s"];

@@ -1,8 +1,10 @@
 // The correction of a run over its steps: what it did to the gap, how much it masked, and what was decided when.
-import { node } from "./dom.js";
+import { node, title } from "./dom.js";
 import { integer } from "./format.js";
-import { closePlots, plots, stepAxis } from "./plots.js";
+import { plots, stepAxis } from "./plots.js";
 import { ruleChart, swatch } from "./rule_chart.js";
+
+export { closePlots as close } from "./plots.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -15,12 +17,8 @@ export function update(root, view) {
     png: { columns: 2 },
   });
   root.replaceChildren(node("section", { class: "lp lp-report", "aria-label": "trend of the correction" },
-    node("h2", { class: "lp-title" }, "Trend", node("span", { class: "lp-hint", text: "over the steps of the run" }), tools),
+    title("Trend", "over the steps of the run", tools),
     node("div", { class: "lp-trend" }, ...figures.map(({ element }) => element),
       node("p", { class: "lp-hint lp-rule-key lp-trend-key" }, swatch("announced"), "announced", swatch("on"), "correction on",
         ...data.marks.slice(0, 12).flatMap(({ step, word, tone }) => [node("i", { class: `lp-trend-tick lp-tone-${tone}`, "aria-hidden": "true" }), `${word}, step ${integer(step)}`])))));
-}
-
-export function close(_root, view) {
-  closePlots(view);
 }

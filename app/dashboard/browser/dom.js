@@ -21,6 +21,23 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
+// `words` between backticks are code.
+export const code = (words) =>
+  String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
+
+// The same where only text fits, such as a tooltip.
+export const uncoded = (words) => words?.replaceAll("`", "");
+
+// The title of a part of a page; beside it `hint` in small print, and tools.
+export const title = (words, hint, tools = null) => node("h2", { class: "lp-title" }, words, hint ? node("span", { class: "lp-hint" }, ...code(hint)) : null, tools);
+
+// A table in a frame of its own; `head`: words or header cells, `lines`: rows; `kinds`: further classes of the table and of the frame.
+export function table(name, head, lines, [kind, frame] = ["", ""]) {
+  const cells = head.map((words) => (words instanceof Node ? words : node("th", { scope: "col", text: words })));
+  return node("div", { class: `lp-scroll ${frame}`.trim() }, node("table", { class: `lp-table ${kind}`.trim(), "aria-label": name },
+    node("thead", {}, node("tr", {}, ...cells)), node("tbody", {}, ...lines)));
+}
+
 // A plain click stays within the session; any other opens the address as links do.
 export function follow(event, view, path) {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;

@@ -8,8 +8,9 @@ export function number(value) {
     const [mantissa, exponent] = size.toExponential(2).split("e");
     return `${sign}${mantissa}e${Number(exponent)}`;
   }
-  if (size >= 0.99 && size < 1) {
-    const digits = Math.min(6, Math.ceil(-Math.log10(1 - size)) + 1);
+  const off = Math.abs(1 - size);
+  if (off > 0 && off < 0.01) {
+    const digits = Math.min(6, Math.ceil(-Math.log10(off)) + 1);
     return sign + String(Number(size.toFixed(digits)));
   }
   if (size >= 1000) return sign + Math.round(size).toLocaleString("en-US");
@@ -32,7 +33,7 @@ export function compact(value) {
 }
 
 /** @type {[number, string][]} */
-const TIMES = [[86400, "d"], [3600, "h"], [60, "min"]];
+export const TIMES = [[86400, "d"], [3600, "h"], [60, "min"]];
 
 export function duration(seconds) {
   for (const [size, name] of TIMES) {

@@ -4,7 +4,7 @@ import { listen, put } from "./address.js";
 import { axisOf, placeOf, stepsBetween } from "./axis.js";
 import { read } from "./chart_state.js";
 import { older, pairs } from "./choice.js";
-import { node, svg } from "./dom.js";
+import { node, svg, title } from "./dom.js";
 import { compact, integer, number } from "./format.js";
 import { label } from "./plot.js";
 import { closePlots, plots } from "./plots.js";
@@ -30,9 +30,9 @@ export function update(root, view) {
   draw(view);
 }
 
-export function close(_root, view) {
+export function close(root, view) {
   view.deaf?.();
-  closePlots(view);
+  closePlots(root, view);
 }
 
 function draw(view) {
@@ -42,7 +42,7 @@ function draw(view) {
   view.image = painted(view);
   const kit = plots(view, groupOf(view));
   const [made] = kit.figures;
-  view.root.replaceChildren(node("section", { class: "lp lp-heat" }, node("h2", { class: "lp-title" }, "Log-ratio density", node("span", { class: "lp-hint", text: data.axis })),
+  view.root.replaceChildren(node("section", { class: "lp lp-heat" }, title("Log-ratio density", data.axis),
     node("div", { class: "lp-tools-line" }, pairs(view), legend(view), ...[older(data)].filter(Boolean), kit.tools), made.element,
     node("p", { class: "lp-absent", hidden: !data.note, text: data.note })));
 }

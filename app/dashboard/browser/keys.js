@@ -44,19 +44,20 @@ function taken(event, action) {
   if (!event.repeat || !dialog) action();
 }
 
-// `page`: { title, about } of the page that is open.
-export function help(page) {
+// `about`: elements in front of the keys; following a link in them closes it.
+export function help(title, about) {
   const before = /** @type {HTMLElement | null} */ (document.activeElement);
   const root = document.querySelector(".lp");
   dialog = node("dialog", { class: "lp lp-keys", "aria-labelledby": "lp-keys-title" },
-    node("h2", { id: "lp-keys-title", text: page?.title ?? "Keys" }), page?.about ? node("p", { text: page.about }) : null, ...groups(),
+    node("h2", { id: "lp-keys-title", text: title }), ...about, ...groups(),
     node("button", { class: "lp-button", type: "button", text: "Close", autofocus: true, onclick: () => dialog.close() }));
   // It lies outside of our panels, where the theme's colours are not set.
   if (root) for (const name of COLORS) dialog.style.setProperty(name, getComputedStyle(root).getPropertyValue(name));
   dialog.addEventListener("close", () => { dialog.remove(); dialog = null; before?.focus?.(); });
-  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  dialog.addEventListener("click", (event) => { if (event.target === dialog || event.target.closest("a")) dialog.close(); });
   document.body.append(dialog);
   dialog.showModal();
+  dialog.scrollTop = 0; // the focus on "Close" scrolls to the end
 }
 
 function groups() {

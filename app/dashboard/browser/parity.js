@@ -1,5 +1,5 @@
 // Parity with the recipe or with a reference run: test, found, expected, verdict, fix; what is met is folded away.
-import { node } from "./dom.js";
+import { node, table as tableOf, title } from "./dom.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -8,7 +8,7 @@ export function update(root, view) {
   const open = root.querySelector("details")?.open;
   const [met, others] = [data.checks.filter((check) => check.tone === "good"), data.checks.filter((check) => check.tone !== "good")];
   const section = node("section", { class: "lp lp-report lp-parity", "aria-label": "parity" },
-    node("h2", { class: "lp-title" }, "Parity", node("span", { class: "lp-hint", text: "is the run set up so that engine and trainer can agree?" })),
+    title("Parity", "is the run set up so that engine and trainer can agree?"),
     chooser(data, view),
     ...data.notes.map((words) => node("p", { class: "lp-text lp-tone-warning", role: "status", text: words })),
     node("p", { class: `lp-parity-verdict lp-parity-${data.tone}`, role: "status" }, node("b", { text: data.word }), ` ${data.words}`,
@@ -46,15 +46,12 @@ function facts({ found, more }) {
 function compared({ trends, settings, reference }) {
   const rows = settings.map((cells) => cells.map((words) => node("div", { text: words })));
   return [
-    node("h2", { class: "lp-title" }, "Trend compared with the reference", node("span", { class: "lp-hint", text: "block by block, beyond noise and margin" })),
+    title("Trend compared with the reference", "block by block, beyond noise and margin"),
     table("trends", ["metric", "verdict", "from step", "how"], trends.map(({ tone, cells }) => cells.map((words, at) => node("div", {}, at === 1 ? node("b", { class: `lp-parity-${tone}`, text: words }) : words)))),
-    node("h2", { class: "lp-title" }, "Configuration", node("span", { class: "lp-hint", text: "differing settings, those required for parity first" })),
+    title("Configuration", "differing settings, those required for parity first"),
     rows.length ? table("differing settings", ["setting", "found", reference, "required for parity"], rows) : node("p", { class: "lp-text lp-hint", text: "No recorded settings differ." }),
   ];
 }
 
-function table(name, head, rows) {
-  return node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
-    node("thead", {}, node("tr", {}, ...head.map((words) => node("th", { scope: "col", text: words })))),
-    node("tbody", {}, ...rows.map((cells) => node("tr", {}, ...cells.map((cell, at) => node("td", { "data-label": head[at] }, cell)))))));
-}
+const table = (name, head, rows) =>
+  tableOf(name, head, rows.map((cells) => node("tr", {}, ...cells.map((cell, at) => node("td", { "data-label": head[at] }, cell)))));

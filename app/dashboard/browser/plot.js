@@ -63,9 +63,11 @@ export function bandPath(blocks, x, y) {
 export const clipped = ({ left, right, top, bottom }, ...children) =>
   svg("svg", { x: left, y: top, width: Math.max(0, right - left), height: bottom - top, viewBox: `${left} ${top} ${Math.max(1, right - left)} ${bottom - top}`, preserveAspectRatio: "none" }, ...children);
 
-// Index of the place nearest to `at` among ascending `places`; −1: there is none.
+// Index of the place nearest to `at` among `places`, of which some may be unknown; −1: there is none.
 export function nearestIndex(places, at) {
   let best = -1;
-  for (let index = 0; index < places.length; index += 1) if (best < 0 || Math.abs(places[index] - at) < Math.abs(places[best] - at)) best = index;
+  for (let index = 0; index < places.length; index += 1) {
+    if (!Number.isNaN(places[index]) && (best < 0 || Math.abs(places[index] - at) < Math.abs(places[best] - at))) best = index;
+  }
   return best;
 }

@@ -55,7 +55,7 @@ export function plots(view, group) {
   return kit;
 }
 
-export function closePlots(view) {
+export function closePlots(_root, view) {
   const { kit } = view;
   if (!kit) return;
   kit.sizes.disconnect();

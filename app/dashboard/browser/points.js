@@ -1,8 +1,10 @@
 // Points with their errors, and what they are to be compared with.
-import { node, svg } from "./dom.js";
+import { node, svg, title } from "./dom.js";
 import { label } from "./plot.js";
-import { closePlots, plots } from "./plots.js";
+import { plots } from "./plots.js";
 import { ticks } from "./ticks.js";
+
+export { closePlots as close } from "./plots.js";
 
 const HEIGHT = 220;
 const BELOW = 34;
@@ -13,12 +15,8 @@ export function update(root, view) {
   const { data } = view;
   const kit = plots(view, groupOf(data));
   root.replaceChildren(node("section", { class: "lp", "aria-label": data.title },
-    node("h2", { class: "lp-title" }, data.title, node("span", { class: "lp-hint", text: data.hint }), data.points.length ? kit.tools : null),
+    title(data.title, data.hint, data.points.length ? kit.tools : null),
     ...(data.points.length ? [kit.figures[0].element, kit.said] : [node("p", { class: "lp-text lp-hint", text: data.empty })])));
-}
-
-export function close(_root, view) {
-  closePlots(view);
 }
 
 const REACH = 2; // standard errors

@@ -1,8 +1,10 @@
 // Small multiples: by place, probability and weight lag, one range of steps as bars and a second one as marks over them.
 import { choice, older, pairs } from "./choice.js";
-import { node, svg } from "./dom.js";
+import { node, svg, title } from "./dom.js";
 import { integer } from "./format.js";
-import { closePlots, plots } from "./plots.js";
+import { plots } from "./plots.js";
+
+export { closePlots as close } from "./plots.js";
 
 const LABELS = 6;
 const HEIGHT = 58;
@@ -18,13 +20,9 @@ export function update(root, view) {
   const { data } = view;
   const kit = plots(view, groupOf(data));
   root.replaceChildren(node("section", { class: "lp lp-profiles", style: `--pair:${data.color}` },
-    node("h2", { class: "lp-title" }, "Profiles", node("span", { class: "lp-hint", text: "where in a sequence, at which probability, and from which weights the gap comes" })),
+    title("Profiles", "where in a sequence, at which probability, and from which weights the mismatch comes"),
     node("div", { class: "lp-tools-line" }, pairs(view), ranges(view), ...data.sides.map(key), ...[older(data)].filter(Boolean), kit.tools),
     node("div", { class: "lp-multiples" }, ...data.columns.map((column) => multiple(column, kit)))));
-}
-
-export function close(_root, view) {
-  closePlots(view);
 }
 
 function ranges(view) {

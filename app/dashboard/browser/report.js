@@ -1,6 +1,6 @@
 // A page of words and tables: blocks of data in, elements out. Text goes in as text. What is to be done is asked twice: a button
 // opens a form that says what will happen, and only its own button sends it.
-import { follow, node } from "./dom.js";
+import { code, follow, node, table as tableOf, title, uncoded } from "./dom.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -10,11 +10,11 @@ export function update(root, view) {
 }
 
 // How other panels draw the same buttons: `view.update` is then theirs.
-export { buttons, code };
+export { buttons };
 
 const UNFOLDED = 8; // rows of a long table
 
-const BLOCKS = { verdict, heading, text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
+const BLOCKS = { verdict, heading: ({ text: words, note }) => title(words, note), text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
 
 function verdict(block, _root, view) {
   return node("div", { class: `lp-verdict lp-tone-${block.tone}`, role: "status" },
@@ -32,10 +32,6 @@ function anchor({ path, href, title, help }, view) {
   return node("a", { href, text: title, title: help, onclick: (event) => follow(event, view, path) });
 }
 
-function heading({ text: words, note }) {
-  return node("h2", { class: "lp-title" }, words, note ? node("span", { class: "lp-hint", text: note }) : null);
-}
-
 function text({ text: words, tone }) {
   return node("p", { class: `lp-text${tone ? ` lp-tone-${tone}` : ""}`, role: tone ? "status" : undefined }, ...code(words));
 }
@@ -44,17 +40,10 @@ function facts({ items }) {
   return pairs(items, "lp-facts-list");
 }
 
-// `words` between backticks are code.
-function code(words) {
-  return String(words).split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
-}
-
 function table({ head, rows, empty, name, fold }, root, view) {
-  if (!rows.length) return node("p", { class: "lp-text lp-hint", text: empty });
+  if (!rows.length) return node("p", { class: "lp-text lp-hint" }, ...code(empty));
   const lines = rows.map((row) => line(row, head, root, view));
-  const place = node("div", { class: "lp-scroll" }, node("table", { class: "lp-table", "aria-label": name },
-    node("thead", {}, node("tr", {}, ...head.map((word) => node("th", { scope: "col", text: word })))),
-    node("tbody", {}, ...lines)));
+  const place = tableOf(name, head, lines);
   if (fold && rows.length > UNFOLDED + 2) folded(lines.slice(UNFOLDED), name, place, view);
   return place;
 }
@@ -80,7 +69,7 @@ function line({ cells, tone, actions }, head, root, view) {
 function buttons(actions, root, view) {
   const place = node("div", { class: "lp-actions" });
   const rest = () => place.replaceChildren(...actions.map((action) => action.href ? link(action, view) : node("button", {
-    class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: action.disabled || action.help,
+    class: `lp-button${action.danger ? " lp-danger" : ""}`, type: "button", disabled: Boolean(action.disabled), title: uncoded(action.disabled || action.help),
     text: action.label, onclick: () => ask(action, place, rest, root, view),
   })));
   rest();

@@ -1,8 +1,8 @@
 // The rules of a home: a list, and an editor for one of them with what it would have said in the run that is open.
 // A draft is the reader's: news from the service never takes it away, and a file that changed meanwhile is said, not overwritten.
 import { asked, listen, put } from "./address.js";
-import { node } from "./dom.js";
-import { buttons, code } from "./report.js";
+import { code, node, table, title } from "./dom.js";
+import { buttons } from "./report.js";
 import { closePlots, plots, stepAxis } from "./plots.js";
 import { ruleChart, swatch } from "./rule_chart.js";
 import { BLANK, formOf, textOf } from "./rule_form.js";
@@ -11,6 +11,7 @@ const PAUSE = 450; // ms after the last key, before a draft is tried out
 const NEW = "+"; // no rule can be called so
 const BY = { name: "by", label: "your name", required: true };
 const BUILT_IN = "built in"; // as `rule_rows.BUILT_IN`
+const HEAD = ["rule", "severity", "looks at", "defined in", "state"];
 
 export function update(root, view) {
   if (view.form) return; // never take a form from under somebody's hands
@@ -22,10 +23,10 @@ export function update(root, view) {
   drawEditor(view);
 }
 
-export function close(_root, view) {
+export function close(root, view) {
   clearTimeout(view.pause);
   view.unlisten?.();
-  closePlots(view);
+  closePlots(root, view);
 }
 
 function build(root, view) {
@@ -36,7 +37,7 @@ function build(root, view) {
   view.said = node("div", { class: "lp-rule-said" });
   view.root = root;
   root.replaceChildren(node("section", { class: "lp lp-report lp-rules", "aria-label": "rules" },
-    node("h2", { class: "lp-title" }, "Rules", node("span", { class: "lp-hint", text: "conditions that send notifications; saved rules apply immediately" })),
+    title("Rules", "conditions that send notifications; saved rules apply immediately"),
     view.said, view.editor, view.list));
   view.unlisten = listen(() => { if ((asked("rule") ?? null) !== (view.draft?.open ?? null)) { open(view, asked("rule")); drawList(view); drawEditor(view); } });
   open(view, asked("rule"));
@@ -94,9 +95,7 @@ function drawList(view) {
   const { data } = view;
   view.said.replaceChildren(...[...data.said, ...(data.problem ? [{ text: data.problem, tone: "warning" }] : [])].map(({ text, tone }) =>
     node("p", { class: `lp-text lp-tone-${tone}`, role: "status" }, ...code(text))));
-  view.list.replaceChildren(node("div", { class: "lp-scroll" }, node("table", { class: "lp-table lp-rule-list", "aria-label": "rules" },
-    node("thead", {}, node("tr", {}, ...["rule", "severity", "looks at", "defined in", "state"].map((word) => node("th", { scope: "col", text: word })))),
-    node("tbody", {}, ...data.rules.map((rule) => row(rule, view))))),
+  view.list.replaceChildren(table("rules", HEAD, data.rules.map((rule) => row(rule, view)), ["lp-rule-list", ""]),
     node("div", { class: "lp-actions lp-rule-new" }, node("button", { class: "lp-button", type: "button", text: "New rule", onclick: () => choose(view, NEW) }),
       data.runs.length ? node("span", { class: "lp-hint", text: `${data.runs.length} part${data.runs.length === 1 ? "" : "s"} for single runs (${data.runs.join(", ")}): edited in the file alone` }) : null));
 }
@@ -105,9 +104,9 @@ function row(rule, view) {
   const current = view.draft?.open === rule.name;
   const state = rule.enabled ? (rule.special ? "other for this run" : "on") : "disabled";
   const cells = [node("button", { class: "lp-rule-name", type: "button", "aria-expanded": String(current), text: rule.name, onclick: () => choose(view, current ? null : rule.name) }),
-    rule.severity, [rule.metric ?? rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), rule.where, state];
+    rule.severity, [rule.called || rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), rule.where, state];
   return node("tr", { class: [current ? "lp-rule-current" : "", rule.enabled ? "" : "lp-rule-off"].join(" ").trim() || undefined },
-    ...cells.map((cell, index) => node("td", { "data-label": ["rule", "severity", "looks at", "defined in", "state"][index] }, node("div", {}, cell))));
+    ...cells.map((cell, index) => node("td", { "data-label": HEAD[index] }, node("div", {}, cell))));
 }
 
 function drawEditor(view) {

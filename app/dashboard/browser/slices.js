@@ -1,7 +1,7 @@
 // Slices of the sequences in view: a table that sorts by any column. Names of slices come from outside and go in as text.
 import { asked, put } from "./address.js";
 import { choice, older, pairs } from "./choice.js";
-import { node } from "./dom.js";
+import { code, node, title } from "./dom.js";
 import { integer } from "./format.js";
 import { spark } from "./tiles.js";
 
@@ -16,9 +16,9 @@ export function update(root, view) {
   view.picker = picker(view);
   if (open) view.picker.open = true;
   root.replaceChildren(node("section", { class: "lp lp-slices" },
-    node("h2", { class: "lp-title" }, "Slices", node("span", { class: "lp-hint", text: "groups of the sequences in view, with the same formulas" })),
+    title("Slices", "groups of the sequences in view, with the same formulas"),
     node("div", { class: "lp-tools-line" }, pairs(view), choice(view, "mismatch.by", "slice by", data.dimensions, data.dimension), view.picker, ...[older(data)].filter(Boolean)),
-    view.place, node("p", { class: "lp-absent", text: [data.missing, data.note].filter(Boolean).join(" · ") })));
+    view.place, node("p", { class: "lp-absent" }, ...code([data.missing, data.note].filter(Boolean).join(" · ")))));
   draw(view);
 }
 
@@ -30,7 +30,7 @@ function draw(view) {
   const down = wanted.startsWith("-");
   const rows = sorted ? [...data.rows].sort((a, b) => compared(sorted.of(a), sorted.of(b), down)) : data.rows;
   view.place.replaceChildren(node("table", { class: "lp-table lp-slices-table", "aria-label": `slices by ${data.dimension}` },
-    node("thead", {}, node("tr", {}, ...heads.map((each) => head(each, sorted === each, down, view)), node("th", { scope: "col", text: "KL (k3) over steps" }))),
+    node("thead", {}, node("tr", {}, ...heads.map((each) => head(each, sorted === each, down, view)), node("th", { scope: "col", text: "K3 over steps" }))),
     node("tbody", {}, ...rows.map((row) => line(row, heads, data)))));
 }
 

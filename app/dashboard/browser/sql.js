@@ -1,7 +1,7 @@
 // The SQL box: text, Run, Stop, and the rows that came back. What is typed belongs to the reader: no news ever touches it, and a
 // statement that came with a link is only run by whoever reads it first. Values go in as text.
 import { asked, put } from "./address.js";
-import { download, node } from "./dom.js";
+import { code, download, node, title } from "./dom.js";
 
 const LOOK_MS = 700; // while a query runs
 
@@ -32,7 +32,7 @@ function build(root, view) {
   view.examples = node("div", { class: "lp-sql-examples" });
   view.schema = node("div", { class: "lp-sql-schema" });
   root.replaceChildren(node("section", { class: "lp lp-report", "aria-label": "SQL" },
-    node("h2", { class: "lp-title" }, "SQL", node("span", { class: "lp-hint", text: `read-only, over all runs of this home; at most ${view.data.limit.toLocaleString("en-US")} rows` })),
+    title("SQL", `read-only, over all runs of this home; at most ${view.data.limit.toLocaleString("en-US")} rows`),
     view.examples,
     node("label", { class: "lp-hint lp-sql-label", for: "lp-sql", text: "statement" }), view.text,
     node("div", { class: "lp-actions lp-sql-actions" }, view.run, view.stop, view.hint),
@@ -92,8 +92,8 @@ function changed(view, name, value) {
 
 function words(_view, answer) {
   if (answer.state === "none") return [];
-  if (answer.state === "refused") return [answer.words];
-  const save = answer.csv === null ? node("span", { class: "lp-hint", text: answer.large }) : node("button", { class: "lp-button", type: "button", text: "Download CSV", onclick: () => download(answer.csv, "text/csv;charset=utf-8", "logprobe.csv") });
+  if (answer.state === "refused") return code(answer.words);
+  const save = answer.csv === null ? node("span", { class: "lp-hint" }, ...code(answer.large)) : node("button", { class: "lp-button", type: "button", text: "Download CSV", onclick: () => download(answer.csv, "text/csv;charset=utf-8", "logprobe.csv") });
   return [`${answer.words}. `, answer.more ? `${answer.more} ` : "", save];
 }
 

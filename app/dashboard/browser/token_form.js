@@ -1,10 +1,10 @@
 // Where the home's token is typed. Built once, so that a refresh takes nothing away from under the fingers.
 
-import { node } from "./dom.js";
+import { code, node } from "./dom.js";
 
 export function update(root, view) {
   view.root ??= build(root, view);
-  view.said.textContent = view.data.said;
+  view.said.replaceChildren(...code(view.data.said));
 }
 
 function build(root, view) {

@@ -212,7 +212,7 @@ export class Strip {
       pen.globalAlpha = index < first ? 0.45 : 1; // prompt or context
       pen.fillStyle = this.pattern;
       pen.fillRect(left, top, width, height);
-      if (code !== this.strip.masked) this.dotted(pen, left, top, width, height);
+      if (code !== this.strip.masked) this.framed(pen, left + 0.5, top + 0.5, width - 1, height - 1, this.colors.muted, 1, [2, 2]);
     } else {
       this.alarm(pen, index, left, top, width, height);
       ink = this.colors.text;
@@ -220,30 +220,18 @@ export class Strip {
     if (this.mode !== "squares") {
       pen.fillStyle = ink;
       pen.fillText(this.label(index), left + this.size.pad, top + height / 2 + 0.5);
-    } else if (code === 0) this.outlined(pen, left, top, width, height);
+    } else if (code === 0) this.framed(pen, left + 0.5, top + 0.5, width - 1, height - 1, this.colors.line);
     pen.globalAlpha = 1;
     this.treated(pen, index, left, top, width, height);
-    if (index === this.selected || index === this.hovered) this.framed(pen, left, top, width, height, index === this.selected ? 2 : 1);
+    if (index === this.selected || index === this.hovered) this.framed(pen, left - 0.5, top - 0.5, width + 1, height + 1, this.colors.text, index === this.selected ? 2 : 1);
   }
 
-  outlined(pen, left, top, width, height) {
-    pen.strokeStyle = this.colors.line;
-    pen.lineWidth = 1;
-    pen.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
-  }
-
-  dotted(pen, left, top, width, height) {
-    pen.strokeStyle = this.colors.muted;
-    pen.lineWidth = 1;
-    pen.setLineDash([2, 2]);
-    pen.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
-    pen.setLineDash([]);
-  }
-
-  framed(pen, left, top, width, height, line) {
-    pen.strokeStyle = this.colors.text;
+  framed(pen, left, top, width, height, color, line = 1, dash = []) {
+    pen.strokeStyle = color;
     pen.lineWidth = line;
-    pen.strokeRect(left - 0.5, top - 0.5, width + 1, height + 1);
+    pen.setLineDash(dash);
+    pen.strokeRect(left, top, width, height);
+    pen.setLineDash([]);
   }
 
   // A broken token: framed in the colour of alarms, with its name on that colour, or a cross where there is no room.

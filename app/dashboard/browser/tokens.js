@@ -1,7 +1,7 @@
 // The Tokens page: a step, its worst sequences, and every token of one of them.
 import { asked, put } from "./address.js";
 import { choice, pairs } from "./choice.js";
-import { download, node } from "./dom.js";
+import { code, download, node } from "./dom.js";
 import { integer, number } from "./format.js";
 import { offer, withdraw } from "./keys.js";
 import { chooser, trend } from "./token_charts.js";
@@ -36,8 +36,6 @@ export function close(_root, view) {
   view.sizes?.disconnect();
   clearTimeout(view.later);
 }
-
-const code = (words) => words.split("`").map((part, index) => (index % 2 ? node("code", { text: part }) : part)).filter((part) => part !== "");
 
 function build(root, view) {
   view.strip = new Strip((index) => chosen(view, index), (index) => inspect(view, index ?? view.selected));

@@ -1,7 +1,9 @@
 // The timeline of weight updates: a lane per engine, the trainer on top; a tick where a version arrived, a bar for how long it took.
-import { node, svg } from "./dom.js";
+import { node, svg, title } from "./dom.js";
 import { integer, number } from "./format.js";
-import { closePlots, plots } from "./plots.js";
+import { plots } from "./plots.js";
+
+export { closePlots as close } from "./plots.js";
 
 const HEIGHT = 30;
 const EDGE = 8; // room beside the first and the last tick
@@ -15,12 +17,8 @@ export function update(root, view) {
   const { data } = view;
   const kit = plots(view, groupOf(data));
   root.replaceChildren(node("section", { class: "lp", "aria-label": "timeline" },
-    node("h2", { class: "lp-title" }, "Updates", node("span", { class: "lp-hint", text: data.hint }), kit.tools), node("span", { class: "lp-lane-key" }, ...keys(data.lanes)),
+    title("Updates", data.hint, kit.tools), node("span", { class: "lp-lane-key" }, ...keys(data.lanes)),
     node("div", { class: "lp-lanes", role: "group", "aria-label": data.alt }, ...kit.figures.map(({ element }) => element)), kit.said));
-}
-
-export function close(_root, view) {
-  closePlots(view);
 }
 
 function groupOf({ run, lanes, from, to }) {

@@ -34,6 +34,12 @@ def charts_of(found: Comparison, metrics: Sequence[str]) -> list[dict[str, Any]]
     return [_chart(found, key) for key in metrics]
 
 
+def help_of(key: str) -> str:
+    """What a metric is, and how it is computed."""
+    metric = declared(key)
+    return f"{metric.words} {metric.formula}"
+
+
 def _chart(found: Comparison, key: str) -> dict[str, Any]:
     items = [next(item for item in pairing.metrics if item.metric == key) for pairing in found.pairings]
     lines = list(_lines(found, key))
@@ -41,6 +47,7 @@ def _chart(found: Comparison, key: str) -> dict[str, Any]:
     return {
         "key": key,
         "title": items[0].label.partition(", distance")[0],
+        "help": help_of(key),
         "unit": declared(key).unit,
         "log": wants_log(values[np.isfinite(values)]) if len(values) else False,
         "alt": alt_of(found, items),

@@ -83,7 +83,7 @@ def _backend(key: str, title: str) -> Panel:
 
 
 OVERVIEW: Final[tuple[Panel, ...]] = (
-    _pairs("k3_kl", "KL (k3)", scale="log", height=120),
+    _pairs("k3_kl", "K3", scale="log", height=120),
     _pairs("kl", "KL (k1)"),
     _pairs("chi2_token", "χ²", scale="auto"),
     _pairs("ess", "ESS"),

@@ -38,9 +38,8 @@ class Vocabulary:
         """Text of each id that the vocabulary has; bytes that are no character by themselves as Python's surrogate escapes."""
         pieces = {token: self._tokenizer.id_to_token(token) for token in ids if token >= 0}
         known = {token: self._text(piece) for token, piece in pieces.items() if piece is not None}
-        return known | {
-            token: self._added[token] for token in known if token in self._added
-        }  # these are written as they are
+        # These are written as they are
+        return known | {token: self._added[token] for token in known if token in self._added}
 
     def _text(self, piece: str) -> str:
         if byte := _FALLBACK.fullmatch(piece):

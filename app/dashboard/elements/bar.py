@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.data.feed import Snapshot
 from logprobe.app.dashboard.elements.links import link
-from logprobe.app.dashboard.page_table import Page
+from logprobe.app.dashboard.page_table import BY_PATH, Page
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import duration
 
@@ -45,7 +45,16 @@ def bar_of(
 
 def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
     tab = {"path": page.path, "title": page.title, "open": open, "href": link(page.path, run)}
-    return tab | {"about": page.about} if open else tab
+    return tab | _explained(page, run) if open else tab
+
+
+def _explained(page: Page, run: Run | None) -> dict[str, Any]:
+    """What `browser/guide.js` says of the page that is open."""
+    further = [
+        {"path": path, "title": BY_PATH[path].title, "href": link(path, run), "words": words}
+        for path, words in page.next.items()
+    ]
+    return {"about": page.about, "next": further, "parts": [list(part) for part in page.parts.items()]}
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.elements.links import link
+from logprobe.app.dashboard.page_table import BY_PATH
+from logprobe.app.runs import Run
 from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import LAYERS, extent, share
 from logprobe.app.text.numbers import number
@@ -27,6 +30,7 @@ VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "calibrating": ("…", "Calibrating", "Too few steps for a baseline."),
     "no_data": ("?", "No data", "There is nothing to compare."),
 }
+_NEXT: Final = ("diagnosis", "alerts", "actions")
 _LATE: Final = 5  # steps; a diagnosis is always a little behind
 
 
@@ -52,6 +56,20 @@ def banner(view: RunView) -> Block:
     }
 
 
+def links(view: RunView, run: Run | None, here: str = "") -> list[Block]:
+    """Where the verdict leads, for `banner`'s ``links``: to the other pages that explain it; while a correction is on, to its effect."""
+    on = view.diagnosis is not None and view.diagnosis.standing.on
+    return [
+        {
+            "path": path,
+            "title": "Effect of the correction" if on and path == "actions" else BY_PATH[path].title,
+            "href": link(path, run),
+        }
+        for path in _NEXT
+        if path != here
+    ]
+
+
 def sentence(view: RunView) -> str:
     """The verdict in one line, for those who cannot see the chart; "" while there is none."""
     if view.diagnosis is None:
@@ -69,9 +87,9 @@ def _facts(view: RunView, diagnosis: LatestDiagnosis) -> list[list[str]]:
     if since is not None:
         facts.append(["since step", f"{since:,}{', its first' if since <= int(view.series.steps[0]) else ''}"])
     if how_much := extent(document, growth):
-        facts.append(["KL (k3)", how_much])
+        facts.append(["K3", how_much])
     elif wrong:
-        facts.append(["KL (k3)", "no baseline yet"])
+        facts.append(["K3", "no baseline yet"])
     if document["doubling_steps"] is not None:
         facts.append(["doubles every", f"{number(document['doubling_steps'])} steps"])
     if layer != "none":
@@ -103,7 +121,7 @@ def _layer(document: Mapping[str, Any]) -> str:
 
 
 def _cause(document: Mapping[str, Any]) -> str:
-    """What explains the gap, and how much of it; "": no share is known."""
+    """What explains K3, and how much of it; "": no share is known."""
     first = leading(document)
     part = "" if first is None else share(first)
     return part and f"{_named(first)}, {part}"

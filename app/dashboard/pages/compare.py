@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from logprobe.app.dashboard.charts.compare_charts import charts_of, run_looks
+from logprobe.app.dashboard.charts.compare_charts import charts_of, help_of, run_looks
 from logprobe.app.dashboard.elements.links import from_address
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.runs import Run
@@ -175,7 +175,7 @@ def _matrix(found: Comparison, choice: Choice) -> list[dict[str, Any]]:
     """A line per metric, a cell per run."""
     of_metric = zip(*(pairing.metrics for pairing in found.pairings), strict=True)
     return [
-        {"key": items[0].metric, "label": items[0].label, "shown": items[0].metric in choice.shown, "cells": list(map(_cell, items))}
+        {"key": items[0].metric, "label": items[0].label, "help": help_of(items[0].metric), "shown": items[0].metric in choice.shown, "cells": list(map(_cell, items))}
         for items in of_metric
     ]  # fmt: skip
 

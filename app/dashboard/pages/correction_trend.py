@@ -15,7 +15,7 @@ from logprobe.monitor.columns import floats
 
 _POINTS: Final = 800
 _ROWS: Final = (
-    ("k3", "K3 of the pair backend", "nats", True),
+    ("k3", "K3", "nats", True),
     ("masked", "share of tokens masked by the trainer", "", False),
     ("weight_ess", "ESS of the weights", "", False),
     ("reward", "reward", "", False),

@@ -40,13 +40,15 @@ class Acceptances:
     blocked: str = "findings cannot be accepted here"
 
 
-def diagnosis_blocks(view: RunView, acceptances: Acceptances | None = None) -> list[Block]:
-    """Blocks of `browser/report.js` for a run; only the verdict while it has not been diagnosed."""
+def diagnosis_blocks(
+    view: RunView, acceptances: Acceptances | None = None, onward: Sequence[Block] = ()
+) -> list[Block]:
+    """Blocks of `browser/report.js` for a run; only the verdict while it has not been diagnosed. `onward`: its links."""
     if view.diagnosis is None:
         return [banner(view)]
     document, known = view.diagnosis.document, acceptances or Acceptances()
     return [
-        banner(view),
+        banner(view) | {"links": list(onward)},
         *_trend(view),
         *_layers(view.diagnosis, known),
         *_accepted(document, known),
@@ -57,8 +59,8 @@ def diagnosis_blocks(view: RunView, acceptances: Acceptances | None = None) -> l
 
 def _trend(view: RunView) -> Iterator[Block]:
     if view.diagnosis is not None and (reasons := view.diagnosis.growth.reasons):
-        measured = "KL (k3) of engine and trainer against the run's own baseline"
-        yield heading("Trend of the gap", f"{measured}, as of step {view.diagnosis.step:,}; the onset is an estimate")
+        measured = "against the run's own baseline"
+        yield heading("Trend of K3", f"{measured}, as of step {view.diagnosis.step:,}; the onset is an estimate")
         yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
 
 
@@ -200,7 +202,7 @@ def experiment_blocks(document: Mapping[str, Any] | None, run: str) -> Iterator[
     """The newest bisection of a run: verdict, noise floor and arms; how to run one where there is none."""
     yield heading("Proof by experiment", "one setting changed at a time, on a real engine")
     if document is None:
-        yield text(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (docs/proof.md).")
+        yield text(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (`docs/proof.md`).")
         return
     baseline = document["baseline"]
     yield text(headline(document))

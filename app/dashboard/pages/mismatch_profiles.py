@@ -24,7 +24,7 @@ DIMENSIONS: Final = {
 MEASURES: Final = (
     ("logprob_abs_diff_mean", "mean |d|", "nats"),
     ("log_ratio_mean", "mean d", "nats"),
-    ("k3_kl", "KL (k3)", "nats"),
+    ("k3_kl", "K3", "nats"),
     ("share", "share of tokens", ""),
 )
 _NO_PROFILE: Final = "no profile of these steps: their raw tokens were not kept, or they were not profiled yet"

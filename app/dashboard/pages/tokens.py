@@ -83,7 +83,7 @@ def chooser_of(steps: StepList, step: StepTokens) -> dict[str, Any]:
         "k3": packed(steps.k3),
         "broken": packed(steps.broken),
         "marks": packed(marks, "i1"),
-        "alt": f"K3 of the pair {step.pair} over {len(steps.step):,} steps; step {step.step:,} is chosen",
+        "alt": f"K3 ({step.pair}) over {len(steps.step):,} steps; step {step.step:,} is chosen",
     }
 
 

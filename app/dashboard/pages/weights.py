@@ -288,7 +288,7 @@ def versions_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 def _rest(each: Mapping[str, Any]) -> str:
     what = "of several versions" if each["mixed"] else "of unknown version"
-    return f"{counted(each['sequences'], 'sequence')} {what}: KL (k3) {number(each['k3_kl'])}"
+    return f"{counted(each['sequences'], 'sequence')} {what}: K3 {number(each['k3_kl'])}"
 
 
 def title(words: str, note: str) -> list[Block]:

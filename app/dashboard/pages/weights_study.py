@@ -42,14 +42,14 @@ _UNKNOWN: Final[Mapping[Question, str]] = {
 
 
 def switch_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
-    """Data of `browser/points.js`: the gap by distance to a switch. `where`: of which steps."""
+    """Data of `browser/points.js`: mean |d| by distance to a switch. `where`: of which steps."""
     points = [
         _distance(each) for each in rows if each["distance"] is not None and each["logprob_abs_diff_mean"] is not None
     ]
     reference = next((each for each in rows if each["distance"] is None), None)
     return {
         "title": "Around a weight switch",
-        "hint": f"|log-ratio| by distance to the switch, ± 2 standard errors; {where}",
+        "hint": f"mean |d| of the log-ratio by distance to the switch, ± 2 standard errors; {where}",
         "x": "tokens after the switch",
         "log": False,
         "split": -0.5,
@@ -75,16 +75,16 @@ def _distance(each: Row) -> dict[str, Any]:
         "x": each["distance"],
         "y": each["logprob_abs_diff_mean"],
         "error": each["logprob_abs_diff_error"],
-        "words": f"{place}: {_gap(each)}, KL (k3) {number(each['k3_kl'])}, {each['tokens']:,} tokens{_broken(each)}",
+        "words": f"{place}: {_size(each)}, K3 {number(each['k3_kl'])}, {each['tokens']:,} tokens{_broken(each)}",
     }
 
 
 def _reference(each: Row) -> dict[str, Any]:
-    words = f"sequences without a switch: {_gap(each)}, {each['sequences']:,} sequences{_broken(each)}"
+    words = f"sequences without a switch: {_size(each)}, {each['sequences']:,} sequences{_broken(each)}"
     return {"y": each["logprob_abs_diff_mean"], "error": each["logprob_abs_diff_error"], "words": words}
 
 
-def _gap(each: Row) -> str:
+def _size(each: Row) -> str:
     error = each["logprob_abs_diff_error"]
     return number(each["logprob_abs_diff_mean"]) + ("" if error is None else f" ± {number(error)}")
 
@@ -98,7 +98,7 @@ def version_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
     own = [each for each in reversed(rows) if each["version"] is not None and each["k3_kl"] is not None]
     numbered = all(each["version"].lstrip("+-").isdecimal() for each in own)
     return {
-        "title": "KL (k3) by weight version",
+        "title": "K3 by weight version",
         "hint": f"of sequences sampled by one version; {where}",
         "x": "weight version" if numbered else "weight versions, in order",
         "log": bool(own) and all(each["k3_kl"] > 0 for each in own),
@@ -115,7 +115,7 @@ def _version(each: Row, x: int) -> dict[str, Any]:
         if each["first_step"] == each["last_step"]
         else f"steps {each['first_step']:,} to {each['last_step']:,}"
     )
-    words = f"version {harmless(each['version'])}: KL (k3) {number(each['k3_kl'])}, {each['sequences']:,} sequences, {steps}{_broken(each)}"
+    words = f"version {harmless(each['version'])}: K3 {number(each['k3_kl'])}, {each['sequences']:,} sequences, {steps}{_broken(each)}"
     return {"x": x, "y": each["k3_kl"], "error": None, "words": words}
 
 
@@ -124,7 +124,7 @@ def contrasts_blocks(found: Sequence[Contrast]) -> list[Block]:
     return [
         table(
             "patterns",
-            ("tokens or requests", "their gap", "against", "verdict", "what it means"),
+            ("tokens or requests", "mean |d|", "against", "verdict", "what it means"),
             [_contrast(each) for each in found],
             empty="",
         )
@@ -151,7 +151,7 @@ def _verdict(each: Contrast, words: str) -> str:
 
 def cached_blocks(rows: Sequence[Row]) -> list[Block]:
     """Requests by cached prompt tokens and by update in flight."""
-    head = ("prompt tokens from the cache", "in-flight update", "gap", "KL (k3)", "sequences", "tokens")
+    head = ("prompt tokens from the cache", "in-flight update", "mean |d|", "K3", "sequences", "tokens")
     return [
         table(
             "cached",
@@ -169,7 +169,7 @@ def _cached(each: Row) -> Block:
         [
             known[each["cached"]],
             known[each["in_flight"]],
-            _gap(each),
+            _size(each),
             number(each["k3_kl"]),
             f"{each['sequences']:,}",
             tokens,

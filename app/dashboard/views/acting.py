@@ -18,7 +18,7 @@ from logprobe.app.dashboard.access.tries import Tries
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.elements.blocks import Block, text
 from logprobe.app.dashboard.views.login import person
-from logprobe.app.dashboard.views.session import feed, home
+from logprobe.app.dashboard.views.session import feed, home, is_new
 from logprobe.app.text.numbers import duration
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor.home import Home
@@ -74,9 +74,8 @@ def ask(action: str, document: Mapping[str, Any]) -> dict[str, Any]:
 
 def attempt(place: str, wanted: Mapping[str, Any] | None, do: Callable[[Mapping[str, Any]], str]) -> None:
     """Does what was confirmed at `place`, a page about a run, and redraws it with what came of it."""
-    if wanted is None or wanted.get("at") == st.session_state.get(_DONE):
+    if not is_new(wanted, _DONE):
         return
-    st.session_state[_DONE] = wanted.get("at")
     try:
         st.session_state[f"{_SAID} {place}"] = (do(wanted), "info")
     except LogprobeError as error:
@@ -95,8 +94,7 @@ def token_form() -> None:
     if granted() is not Permission.LOCKED:
         return
     sent = panel("token_form", "token_form", {"said": st.session_state.get(_MESSAGE, "")}, triggers=("do",))
-    if sent.do and sent.do.get("at") != st.session_state.get(_DONE):
-        st.session_state[_DONE] = sent.do.get("at")
+    if is_new(sent.do, _DONE):
         st.session_state[_MESSAGE] = _opened(str(sent.do.get("token", "")).strip())
         st.rerun(scope="fragment")
 

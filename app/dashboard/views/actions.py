@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import streamlit as st
@@ -13,8 +14,8 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
 from logprobe.app.dashboard.pages.correction_trend import trend_data
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import live, report, show
-from logprobe.app.dashboard.views.session import feed, guarded, home, kept, theme
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import feed, guarded, home, kept, read_once, theme
 from logprobe.app.runs import Run
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
@@ -23,23 +24,19 @@ _KEY: Final = "actions"
 _LAST_STEP: Final = 2**62
 
 
-def actions() -> None:
+def draw(run: Run, view: RunView) -> None:
     """Draws the page."""
-    live("actions", _run)
-
-
-def _run(run: Run, view: RunView) -> None:
     place = f"{_KEY} {run.name}"
     with guarded(_KEY):
         document = kept(place, lambda: _read(run.name))
         if document is not None:
             foreseen = st.session_state.get(_foreseen(run.name))
             blocks = [*said(place), *actions_blocks(document, foreseen, blocked=blocked(run.name))]
-            wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "actions", "blocks": blocks})
+            wanted = report(_KEY, "actions", blocks)
             attempt(place, wanted, lambda asked: _do(run.name, asked))
             _trend(run, view, document)
             below = outcome_blocks(document)
-            report("outcome", {"version": str(hash(str(below))), "label": "what came of it", "blocks": below})
+            report("outcome", "what came of it", below)
 
 
 def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
@@ -47,13 +44,10 @@ def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
     if not document["actions"]:
         return
     version = f"{view.version} {theme().mode}"
-    place = f"trend {run.name}"
-    if st.session_state.get(place, ("", None))[0] != version:
-        steps = kept(f"{place} read", lambda: feed().read("controller_trend", run=run.name, first=0, last=_LAST_STEP))
-        if steps is None:
-            return
-        st.session_state[place] = (version, trend_data(steps, document))
-    show("correction_trend", "trend", {"version": version, "run": run.name, **st.session_state[place][1]})
+    read = partial(feed().read, "controller_trend", run=run.name, first=0, last=_LAST_STEP)
+    trend = read_once(f"trend {run.name}", version, lambda: trend_data(read(), document))
+    if trend is not None:
+        show("correction_trend", "trend", {"version": version, "run": run.name, **trend})
 
 
 def _read(run: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, matchers_of, snooze
 from logprobe.app.dashboard.pages.channels import channels_blocks, tested
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import live, report
+from logprobe.app.dashboard.views.page import report
 from logprobe.app.dashboard.views.rules import consult, rules
 from logprobe.app.dashboard.views.session import guarded, kept, rows_of
 from logprobe.app.runs import Run
@@ -29,12 +29,8 @@ _CHANNELS: Final = "channels"
 _AUDITED: Final = 20
 
 
-def alerts() -> None:
+def draw(run: Run, _: RunView) -> None:
     """Draws the page."""
-    live("alerts", _run)
-
-
-def _run(run: Run, _: RunView) -> None:
     with guarded(_KEY):
         _current(run.name)
     with guarded("rules"):
@@ -48,7 +44,7 @@ def _current(run: str) -> None:
     known = kept(place, lambda: _read(run))
     if known is not None:
         blocks: list[Block] = [*said(place), *alerts_blocks(known, run=run, blocked=blocked(run))]
-        wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "alerts", "blocks": blocks})
+        wanted = report(_KEY, "alerts", blocks)
         attempt(place, wanted, _take_care)
 
 
@@ -93,7 +89,7 @@ def _telling(run: str) -> None:
     known = kept(_CHANNELS, _read_channels)
     if known is not None:
         blocks = [*said(_CHANNELS), *channels_blocks(*known, blocked=blocked(run))]
-        wanted = report(_CHANNELS, {"version": str(hash(str(blocks))), "label": "channels", "blocks": blocks})
+        wanted = report(_CHANNELS, "channels", blocks)
         attempt(_CHANNELS, wanted, _handle)
 
 

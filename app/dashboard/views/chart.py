@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +18,7 @@ from logprobe.app.dashboard.charts.steps_chart import PAIR_KEYS, Key, chart_of
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.app.dashboard.views.page import show
-from logprobe.app.dashboard.views.session import asked, theme
+from logprobe.app.dashboard.views.session import asked, made, theme
 
 
 def steps_chart(
@@ -54,9 +55,5 @@ def _drawn(
     colors = theme()
     others = tuple(view.series.checksum for view in views[1:])  # which need not be runs of the feed
     state = (views[0].version, others, colors.mode, detail, tuple(panels), tuple(legend))
-    kept: tuple[Any, Mapping[str, Any]] | None = st.session_state.get(f"{key} drawn")
-    if kept is None or kept[0] != state:
-        data = chart_of(views[0], panels, colors, beside=views[1:], legend=legend, detail=detail)
-        kept = (state, {"version": sha256(repr(state).encode()).hexdigest()[:16], **data})
-        st.session_state[f"{key} drawn"] = kept
-    return dict(kept[1])
+    make = partial(chart_of, views[0], panels, colors, beside=views[1:], legend=legend, detail=detail)
+    return {"version": sha256(repr(state).encode()).hexdigest()[:16], **made(f"{key} drawn", state, make)}

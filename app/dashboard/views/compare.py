@@ -13,8 +13,8 @@ from logprobe.app.dashboard.data.comparing import Comparer, Made, Recent
 from logprobe.app.dashboard.data.elsewhere import OtherPlaces
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.pages.compare import Choice, choice_of, chooser, compare_data, values_of
-from logprobe.app.dashboard.views.page import live, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, is_new, kept, theme
 from logprobe.app.report import comparison as html
 from logprobe.app.runs import Run
 from logprobe.app.text import tables
@@ -25,11 +25,6 @@ _KEY: Final = "compare"
 _ASKED: Final = ("baseline", "runs", "align", "metric")
 _GIVEN: Final = "compare given"  # the download that was asked for last, so that it is made once
 _FILE: Final = "compare file"
-
-
-def compare() -> None:
-    """Draws the page."""
-    live("compare", _run)
 
 
 @cache
@@ -47,7 +42,8 @@ def _drawn() -> Recent[dict[str, Any]]:
     return Recent(8)
 
 
-def _run(run: Run, _: RunView) -> None:
+def draw(run: Run, _: RunView) -> None:
+    """Draws the page."""
     with guarded("comparison"):
         others = _others().look()
         runs = {each.name: each for each in feed().snapshot(run.name).runs or ()} | dict(others.runs)
@@ -85,9 +81,8 @@ def _drawing(found: Made[Comparison], choice: Choice) -> dict[str, Any]:
 
 def _give(wanted: Mapping[str, Any] | None, found: Comparison | None, choice: Choice) -> None:
     """Makes the file that was asked for, and redraws the page with it."""
-    if wanted is None or found is None or wanted.get("at") == st.session_state.get(_GIVEN):
+    if found is None or not is_new(wanted, _GIVEN):
         return
-    st.session_state[_GIVEN] = wanted.get("at")
     name = f"comparison-with-{found.baseline}"
     kind = wanted.get("id")
     if kind == "json":

@@ -19,8 +19,8 @@ from logprobe.app.dashboard.pages import data as words
 from logprobe.app.dashboard.pages import data_run
 from logprobe.app.dashboard.pages.sql_box import ROWS, answer, examples, schema_of
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import live_home, report, show
-from logprobe.app.dashboard.views.session import feed, guarded, home, kept, rows_of
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import feed, guarded, home, is_new, kept, made, rows_of
 from logprobe.app.runs import Run
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY
@@ -50,12 +50,8 @@ _PARTS: Final = (
 )
 
 
-def data() -> None:
+def draw(snapshot: Snapshot, run: Run | None) -> None:
     """Draws the page."""
-    live_home("data", _page)
-
-
-def _page(snapshot: Snapshot, run: Run | None) -> None:
     stored = None
     with guarded("account of the home"):
         panel("data", "parts", {"version": "1", "parts": _PARTS})
@@ -105,7 +101,7 @@ def _handle(asked: Mapping[str, Any]) -> str:
 
 
 def _blocks(key: str, blocks: Sequence[Block]) -> Mapping[str, Any] | None:
-    return report(f"data {key}", {"version": str(hash(str(blocks))), "label": key, "blocks": blocks})
+    return report(f"data {key}", key, blocks)
 
 
 def _tick(seconds: float) -> int:
@@ -163,9 +159,8 @@ def _sql(run: str | None) -> None:
     state = (drawn["state"], drawn.get("seconds"), None if query is None else query.label, run, len(schema))
     data = {"answer": drawn, "examples": examples(run), "schema": schema, "limit": ROWS}
     wanted = show("sql", "sql", {"version": str(state), **data})
-    if wanted is None or wanted.get("at") == st.session_state.get(_ANSWERED):
+    if not is_new(wanted, _ANSWERED):
         return
-    st.session_state[_ANSWERED] = wanted.get("at")
     if wanted.get("id") == "run" and (query is None or not query.running):
         st.session_state[_ASKED] = query = RunningQuery(str(wanted.get("sql", "")), _ask)
     elif wanted.get("id") == "stop" and query is not None:
@@ -180,10 +175,7 @@ def _answer(query: RunningQuery | None) -> dict[str, Any]:
     """What became of the query; a thousand rows are made into text once."""
     if query is None or query.running:
         return answer(query)
-    known: tuple[str, dict[str, Any]] | None = st.session_state.get(_DRAWN)
-    if known is None or known[0] != query.label:
-        known = st.session_state[_DRAWN] = (query.label, answer(query))
-    return known[1]
+    return made(_DRAWN, query.label, lambda: answer(query))
 
 
 def _ask(sql: str, label: str) -> Any:

@@ -12,11 +12,12 @@ import streamlit as st
 from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW
 from logprobe.app.dashboard.data.comparing import Paced, state_of
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.elements.verdict import links
 from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks, experiment_blocks
 from logprobe.app.dashboard.pages.parity import RECIPE, parity_data
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import live, report, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.accepted import expectation
@@ -28,33 +29,18 @@ _KEY: Final = "diagnosis"
 _DONE: Final = "accepted at"  # when something was last accepted or withdrawn in this session
 
 
-def diagnosis() -> None:
-    """Draws the page."""
-    live("diagnosis", _run)
-
-
 def _acceptances(run: Run, view: RunView) -> Acceptances:
     """Read again whenever the run has something new: accepting makes it diagnosed again, and something was just done."""
-    place, version = f"acceptances {run.name}", f"{view.version} {st.session_state.get(_DONE)} {asked('reference')}"
-    if st.session_state.get(place, ("",))[0] != version:
-        known = kept(f"{place} read", lambda: _read_acceptances(run.name))
-        if known is None:
-            return Acceptances(blocked=blocked(run.name) or "accepted findings could not be read")
-        st.session_state[place] = (version, known)
-    found: Acceptances = st.session_state[place][1]
+    version = f"{view.version} {st.session_state.get(_DONE)} {asked('reference')}"
+    found = read_once(f"acceptances {run.name}", version, lambda: _read_acceptances(run.name))
+    if found is None:
+        return Acceptances(blocked=blocked(run.name) or "accepted findings could not be read")
     return replace(found, blocked=blocked(run.name))
 
 
 def _experiment(run: Run, view: RunView) -> Mapping[str, Any] | None:
     """The newest bisection; read again whenever the run has something new, as finishing one makes it diagnosed again."""
-    place = f"experiment {run.name}"
-    if st.session_state.get(place, ("",))[0] != view.version:
-        found = kept(f"{place} read", lambda: (latest(feed(), run.name, "bisect"),))
-        if found is None:
-            return None
-        st.session_state[place] = (view.version, found[0])
-    document: Mapping[str, Any] | None = st.session_state[place][1]
-    return document
+    return read_once(f"experiment {run.name}", view.version, lambda: latest(feed(), run.name, "bisect"))
 
 
 def _read_acceptances(run: str) -> Acceptances:
@@ -80,15 +66,16 @@ def _parities() -> Paced[Parity]:
     return Paced(16)
 
 
-def _run(run: Run, view: RunView) -> None:
+def draw(run: Run, view: RunView) -> None:
+    """Draws the page."""
     with guarded(_KEY):
         place = f"{_KEY} {run.name}"
         blocks = [
             *said(place),
-            *diagnosis_blocks(view, _acceptances(run, view)),
+            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis")),
             *experiment_blocks(_experiment(run, view), run.name),
         ]
-        wanted = report(_KEY, {"version": str(hash(str(blocks))), "label": "diagnosis", "blocks": blocks})
+        wanted = report(_KEY, "diagnosis", blocks)
         attempt(place, wanted, lambda asked: _do(run.name, asked))
     with guarded("parity"):
         _parity(run)

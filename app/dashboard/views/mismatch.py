@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-import streamlit as st
 
 from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.density import density_of
@@ -23,8 +22,8 @@ from logprobe.app.dashboard.pages.mismatch_profiles import compared, profiles_of
 from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import live, report, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, made, theme
 from logprobe.app.runs import Run
 from logprobe.monitor.metrics.catalog import CATALOG
 
@@ -58,11 +57,6 @@ class _Panel:
     draw: Callable[[], dict[str, Any]]
 
 
-def mismatch() -> None:
-    """Draws the page."""
-    live("mismatch", _run)
-
-
 @cache
 def _series(_home: str) -> CatalogSeries:
     return CatalogSeries(feed())
@@ -73,7 +67,8 @@ def _data(_home: str) -> MismatchData:
     return MismatchData(feed(), StaleCache(), StaleCache(_LOADS))
 
 
-def _run(run: Run, view: RunView) -> None:
+def draw(run: Run, view: RunView) -> None:
+    """Draws the page."""
     with guarded("metrics"):
         series = kept(f"catalog {run.name}", lambda: _series(str(home())).of(run.name, view.series.revision))
         if series is not None:
@@ -97,7 +92,7 @@ def _looking(run: Run, view: RunView) -> _Looking:
 
 
 def _sections(at: _Looking) -> None:
-    report("about", {"version": at.metric.key, "label": "chosen metric", "blocks": about(at.metric)})
+    report("about", "chosen metric", about(at.metric), version=at.metric.key)
     with guarded("chart"):
         steps_chart("metric", at.view, (panel_of(at.metric),))
     for kind, read in (("mismatch", _grid), ("heatmap", _density), ("profiles", _profiles), ("slices", _slices)):
@@ -108,13 +103,9 @@ def _sections(at: _Looking) -> None:
 def _section(kind: str, at: _Looking, read: Callable[[_Looking], _Panel]) -> None:
     """Draws a panel of what `read` found, or found last while the service is away; rebuilt only when it is another."""
     panel = kept(f"{kind} {at.run.name}", lambda: read(at))
-    if panel is None:
-        return
-    last: tuple[str, dict[str, Any]] | None = st.session_state.get(f"{kind} drawn")
-    if last is None or last[0] != panel.version:
-        last = (panel.version, panel.draw())
-        st.session_state[f"{kind} drawn"] = last
-    show(kind, kind, {"version": panel.version, "run": at.run.name, "pairs": at.pairs, **last[1]})
+    if panel is not None:
+        drawn = made(f"{kind} drawn", panel.version, panel.draw)
+        show(kind, kind, {"version": panel.version, "run": at.run.name, "pairs": at.pairs, **drawn})
 
 
 def _grid(at: _Looking) -> _Panel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -13,26 +13,20 @@ import streamlit as st
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.data.feed import RunView, Snapshot
 from logprobe.app.dashboard.elements.bar import bar_of
+from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.page_table import BY_PATH, PAGES
 from logprobe.app.dashboard.views.acting import token_form
 from logprobe.app.dashboard.views.empty_states import ABSENT_RUN, BEGINNING, no_service, recording_snippet
 from logprobe.app.dashboard.views.session import asked, choose, chosen, current_snapshot, guarded, home, pace, put
 from logprobe.app.runs import Run
 
-Draw = Callable[[Run, RunView], None]
 
-
-def live(path: str, draw: Draw) -> None:
-    """The page at `path`: bar, and what `draw` makes of the run that is looked at.
+def live(path: str, draw: Callable[..., None]) -> None:
+    """The page at `path`: bar, and what `draw` makes of the run that is looked at, or of the home.
 
     All of it is one fragment: the bar asks for the next look by itself, see `browser/bar.js`.
     """
-    st.fragment(_live)(path, partial(_below, draw=draw))
-
-
-def live_home(path: str, draw: Callable[[Snapshot, Run | None], None]) -> None:
-    """As `live`, for a page that has something to say without a run, or about one that has no step yet."""
-    st.fragment(_live)(path, draw)
+    st.fragment(_live)(path, draw if BY_PATH[path].of_home else partial(_below, draw=draw))
 
 
 def current() -> str:
@@ -48,9 +42,9 @@ def go(path: str) -> None:
     st.rerun()
 
 
-def report(key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
-    """Draws blocks of `browser/report.js`; what somebody confirmed on it, or None. Links are followed."""
-    return show("report", key, data)
+def report(key: str, label: str, blocks: Sequence[Block], version: str = "") -> Mapping[str, Any] | None:
+    """Draws blocks of `browser/report.js`, again where they, or `version`, are others; what somebody confirmed on them, or None."""
+    return show("report", key, {"version": version or str(hash(str(blocks))), "label": label, "blocks": blocks})
 
 
 def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
@@ -88,7 +82,7 @@ def _live(path: str, below: Callable[[Snapshot, Run | None], None]) -> None:
     below(snapshot, run)
 
 
-def _below(snapshot: Snapshot, run: Run | None, draw: Draw) -> None:
+def _below(snapshot: Snapshot, run: Run | None, draw: Callable[[Run, RunView], None]) -> None:
     if run is None:
         (no_service if snapshot.runs is None else recording_snippet)(home())
     elif snapshot.view is None:

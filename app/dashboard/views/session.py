@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import streamlit as st
 
@@ -99,6 +99,30 @@ def kept(key: str, read: Callable[[], T]) -> T | None:
         st.session_state[key] = read()
     value: T | None = st.session_state.get(key)
     return value
+
+
+def made(place: str, version: Hashable, make: Callable[[], T]) -> T:
+    """What `make` returned for this `version`, made again for another one."""
+    known: tuple[Hashable, T] | None = st.session_state.get(place)
+    if known is None or known[0] != version:
+        known = st.session_state[place] = (version, make())
+    return known[1]
+
+
+def read_once(place: str, version: Hashable, read: Callable[[], T]) -> T | None:
+    """As `made`; while the service does not answer, what was read last."""
+    with suppress(ServiceUnavailableError):  # the bar says so
+        return made(place, version, read)
+    last: tuple[Hashable, T] | None = st.session_state.get(place)
+    return None if last is None else last[1]
+
+
+def is_new(wanted: Mapping[str, Any] | None, place: str) -> TypeGuard[Mapping[str, Any]]:
+    """Whether something was confirmed on a panel that was not yet heard at `place`; it is from now on."""
+    if not wanted or wanted.get("at") == st.session_state.get(place):
+        return False
+    st.session_state[place] = wanted.get("at")
+    return True
 
 
 @contextmanager

@@ -13,12 +13,12 @@ import streamlit as st
 
 from logprobe.app.dashboard.browser import icon, stylesheet
 from logprobe.app.dashboard.views.login import admitted, signed_in
-from logprobe.app.dashboard.views.page import current
+from logprobe.app.dashboard.views.page import current, live
 
 st.set_page_config(page_title="logprobe", page_icon=icon(), layout="wide")
 st.html(f"<style>{stylesheet()}</style>")
 if admitted():
-    name = current() or "overview"
+    path = current()
     # Only the page that is looked at: what the others stand on takes longer to load than the first chart may take to show.
-    getattr(import_module(f"logprobe.app.dashboard.views.{name}"), name)()
+    live(path, import_module(f"logprobe.app.dashboard.views.{path or 'overview'}").draw)
     signed_in()

@@ -15,8 +15,8 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.tokenizers import vocabulary
 from logprobe.app.dashboard.data.tokens import StepList, StepTokens, read_step, read_steps
 from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
-from logprobe.app.dashboard.views.page import live, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, put, theme
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, is_new, put, theme
 from logprobe.app.runs import Run
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
@@ -32,12 +32,8 @@ _SENT: Final = "tokens sent"
 _ANSWERED: Final = "tokens answered"
 
 
-def tokens() -> None:
+def draw(run: Run, view: RunView) -> None:
     """Draws the page."""
-    live("tokens", _run)
-
-
-def _run(run: Run, view: RunView) -> None:
     with guarded("tokens"):
         _leave_other_runs(run)
         pairs = pairs_of(view.series)
@@ -49,7 +45,7 @@ def _run(run: Run, view: RunView) -> None:
         if steps is None or step is None:
             st.caption(_UNREAD)
         else:
-            _draw(run, steps, step, pairs)
+            _shown(run, steps, step, pairs)
 
 
 def _leave_other_runs(run: Run) -> None:
@@ -81,7 +77,7 @@ def _step(steps: StepList) -> int | None:
     return suggested
 
 
-def _draw(run: Run, steps: StepList, step: StepTokens, pairs: Sequence[str]) -> None:
+def _shown(run: Run, steps: StepList, step: StepTokens, pairs: Sequence[str]) -> None:
     if asked("sequence") is None and step.chosen is not None:
         put({"sequence": step.chosen["sample_id"]})  # it stays while records that arrive late change the order
     strip = _strip(run, step)
@@ -93,8 +89,7 @@ def _draw(run: Run, steps: StepList, step: StepTokens, pairs: Sequence[str]) -> 
     version = "" if drawn is None else _digest(_key(run, step), drawn["n"])
     page["strip"] = None if drawn is None else _once(drawn, version)
     wanted = show("tokens", "tokens", {"version": _digest(repr(page | {"strip": version}), colors.mode), **page})
-    if wanted is not None and wanted.get("at") != st.session_state.get(_ANSWERED):
-        st.session_state[_ANSWERED] = wanted.get("at")
+    if is_new(wanted, _ANSWERED):
         st.session_state.pop(_SENT, None)
         st.rerun(scope="fragment")
 

@@ -18,7 +18,7 @@ from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.pages import weights as words
 from logprobe.app.dashboard.pages import weights_study as study
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import live, report, show
+from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, rows_of, theme
 from logprobe.app.runs import Run
 from logprobe.monitor.analysis.weight_updates import Lane, ReplicaLag, lag_by_replica, lanes
@@ -53,11 +53,6 @@ class _Looking:
         return kept(f"weights {key}", lambda: _cache(str(home())).get(key, state, read).value)
 
 
-def weights() -> None:
-    """Draws the page."""
-    live("weights", _run)
-
-
 @cache
 def _series(_home: str) -> CatalogSeries:
     return CatalogSeries(feed(), words.METRICS)
@@ -68,7 +63,8 @@ def _cache(_home: str) -> StaleCache:
     return StaleCache()
 
 
-def _run(run: Run, view: RunView) -> None:
+def draw(run: Run, view: RunView) -> None:
+    """Draws the page."""
     seen = visible(asked("steps"), view.series.steps)
     at = _Looking(run, view, seen, _newest(view, seen, sequences=True), _newest(view, seen, sequences=False))
     sections = (("timeline", _timeline), ("lag", _lag), ("event study", _study), ("weight versions", _by_version))
@@ -90,7 +86,7 @@ def _newest(view: RunView, seen: Visible, *, sequences: bool) -> Visible:
 
 
 def _blocks(key: str, blocks: Sequence[Block]) -> None:
-    report(f"weights {key}", {"version": str(hash(str(blocks))), "label": key, "blocks": blocks})
+    report(f"weights {key}", key, blocks)
 
 
 def _drawn(kind: str, key: str, run: Run, data: Mapping[str, Any]) -> None:

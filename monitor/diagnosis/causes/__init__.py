@@ -21,28 +21,29 @@ from logprobe.monitor.diagnosis.causes import (
 )
 from logprobe.monitor.diagnosis.causes.cause import Cause
 
+_semantic = partial(Cause, layer="semantic")
+_inference_path = partial(Cause, layer="inference_path")
+_objective = partial(Cause, layer="objective")
+
 _SEMANTIC: Final = (
-    Cause(
+    _semantic(
         name="raw_logprobs",
-        layer="semantic",
         words="The engine reports log-probs from before temperature and penalties, and samples after them.",
         looks_at="logprobs_mode and sampling params; E[ρ] ≠ 1 while E[1/ρ] = 1; likely tokens all sharper at the trainer",
         fix='vLLM: `--logprobs-mode processed_logprobs` (`LLM(logprobs_mode="processed_logprobs")`).',
         rule=distribution.raw_logprobs,
         explain=partial(distribution.without_scale, "raw_logprobs"),
     ),
-    Cause(
+    _semantic(
         name="temperature_mismatch",
-        layer="semantic",
         words="The trainer scales its logits by another temperature than the engine samples with.",
         looks_at="temperatures of both sides; E[ρ] = 1 while E[1/ρ] ≠ 1; likely tokens all sharper at the engine",
         fix="Trainer: divide the logits by the sampling temperature before log_softmax (`logits / temperature`), or sample at temperature 1.",
         rule=distribution.temperature_mismatch,
         explain=partial(distribution.without_scale, "temperature_mismatch"),
     ),
-    Cause(
+    _semantic(
         name="truncated_support",
-        layer="semantic",
         words="One side renormalises over a nucleus (top-p, top-k, min-p), the other does not.",
         looks_at="sampling params; d of one sign, at most −ln(top_p) in size; log-probs of exactly 0",
         fix="Sample with `top_p=1, top_k=0, min_p=0` (SamplingParams; check the model's generation_config.json, or pass "
@@ -50,17 +51,15 @@ _SEMANTIC: Final = (
         rule=distribution.truncated_support,
         explain=partial(distribution.without_scale, "truncated_support"),
     ),
-    Cause(
+    _semantic(
         name="unnormalized_logits",
-        layer="semantic",
         words="The engine reports logits instead of log-probs.",
         looks_at="logprobs_mode; share of positive values",
         fix="vLLM: `--logprobs-mode processed_logprobs` instead of raw_logits or processed_logits.",
         rule=broken.unnormalized_logits,
     ),
-    Cause(
+    _semantic(
         name="structured_output_mask",
-        layer="semantic",
         words="A grammar or a list of allowed tokens masks the engine's logits, and not the trainer's.",
         looks_at="sampling params; d of one sign, further than any truncation; log-probs of exactly 0",
         fix="Apply the same token mask to the trainer's logits before log_softmax, or leave constrained requests (`structured_outputs`, "
@@ -68,61 +67,54 @@ _SEMANTIC: Final = (
         rule=distribution.structured_output_mask,
         explain=partial(distribution.without_scale, "structured_output_mask"),
     ),
-    Cause(
+    _semantic(
         name="vocab_padding",
-        layer="semantic",
         words="Padded vocabulary rows take probability in one side's softmax.",
         looks_at="d of one sign although nothing is truncated",
         fix="Cut the padded rows off before log_softmax: `logits[..., :len(tokenizer)]` (Megatron: `make-vocab-size-divisible-by` pads).",
         rule=distribution.vocab_padding,
         explain=partial(distribution.without_scale, "vocab_padding"),
     ),
-    Cause(
+    _semantic(
         name="synthetic_eos",
-        layer="semantic",
         words="An end token that the engine did not sample was appended, with a placeholder as its log-prob.",
         looks_at="placeholders (0, −9999, missing) at the last token of sequences and nowhere else",
         fix='Mask appended end tokens out of the loss, or do not append them to answers with finish_reason "length".',
         rule=broken.synthetic_eos,
         explain=broken.without_ends,
     ),
-    Cause(
+    _semantic(
         name="misaligned_tokens",
-        layer="semantic",
         words="One side's log-probs are indexed at another position than the other's.",
         looks_at="correlation of r and t near 0; correlation after a shift",
         fix="Trainer: the log-prob of token i comes from the logits at i − 1 (`logits[:, :-1]` against `ids[:, 1:]`); check padding side and "
         "prompt length.",
         rule=alignment.misaligned_tokens,
     ),
-    Cause(
+    _semantic(
         name="retokenization",
-        layer="semantic",
         words="The trainer's token ids are not those the engine sampled.",
         looks_at="token ids of both records",
         fix="Pass the engine's token ids to the trainer (`return_token_ids`, `CompletionOutput.token_ids`) instead of encoding its text again.",
         rule=alignment.retokenization,
     ),
-    Cause(
+    _semantic(
         name="nonfinite_logprobs",
-        layer="semantic",
         words="Log-probs are NaN, infinite or placeholders for these.",
         looks_at="counts of broken tokens by kind",
         fix="Find what masks or overflows: a truncation or grammar on one side only gives −inf; vLLM's HTTP server writes −9999 for it. Mask "
         "these tokens out of the loss until then.",
         rule=broken.nonfinite_logprobs,
     ),
-    Cause(
+    _semantic(
         name="missing_logprobs",
-        layer="semantic",
         words="Rollout log-probs of some tokens never arrived.",
         looks_at="sequences without r beside sequences with it",
         fix="Ask for them in every request (`SamplingParams(logprobs=0)`, HTTP: `logprobs=0`), and record the same sample id on both sides.",
         rule=broken.missing_logprobs,
     ),
-    Cause(
+    _semantic(
         name="miscalibrated_logprobs",
-        layer="semantic",
         words="The log-probs reported are not those of the distribution sampled from, and no other rule names why.",
         looks_at="E[ρ] ≠ 1 by more than noise of this size makes, over the run or today",
         fix="Find what changes probabilities between the engine's sampler and what it reports, or between its logits and the trainer's: a "
@@ -133,9 +125,8 @@ _SEMANTIC: Final = (
 )
 
 _INFERENCE_PATH: Final = (
-    Cause(
+    _inference_path(
         name="stale_prefix_cache",
-        layer="inference_path",
         words="The prefix cache keeps keys and values of older weights across weight updates.",
         looks_at="requests with and without cached prompt tokens; whether updates cleared the cache",
         fix="Call `reset_prefix_cache(reset_running_requests=True)` after every weight update (without it nothing is cleared while requests run; "
@@ -143,9 +134,8 @@ _INFERENCE_PATH: Final = (
         rule=updates.stale_prefix_cache,
         explain=updates.without_cached,
     ),
-    Cause(
+    _inference_path(
         name="inflight_stale_kv",
-        layer="inference_path",
         words="Requests in flight continue after a weight update with keys and values of the old weights.",
         looks_at="tokens after a switch of the weight version against others of the same version; pause mode",
         fix='`pause_generation(mode="abort", clear_cache=True)` (or "wait") at weight updates; with mode "keep" also clear the cache, so that '
@@ -153,45 +143,40 @@ _INFERENCE_PATH: Final = (
         rule=updates.inflight_stale_kv,
         explain=updates.without_in_flight,
     ),
-    Cause(
+    _inference_path(
         name="engine_state",
-        layer="inference_path",
         words="The running engine, with the same weights, does not confirm the log-probs that it reported.",
         looks_at="the live probe: the engine's own sequences scored again, past its caches",
         fix="Reset the prefix cache (`POST /reset_prefix_cache?reset_running_requests=true`); if the probe stays high, restart the engine, and run "
         "`logprobe score` to compare it with a fresh one.",
         rule=probed.engine_state,
     ),
-    Cause(
+    _inference_path(
         name="replica_divergence",
-        layer="inference_path",
         words="One engine replica computes something else than the others.",
-        looks_at="fingerprints of the weights; the gap by replica at the same declared version",
+        looks_at="fingerprints of the weights; K3 by replica at the same declared version",
         fix="Restart the replica with the others' configuration and weights; check that it is in the weight-transfer group (`logprobe parity`).",
         rule=updates.replica_divergence,
         explain=updates.without_replica,
     ),
-    Cause(
+    _inference_path(
         name="partial_weight_sync",
-        layer="inference_path",
         words="Some tensors of a weight update do not arrive.",
         looks_at="fingerprints of the weights; numbers of tensors and checksums of updates",
         fix="Send every parameter: compare the names sent with `model.named_parameters()`, tied and stacked ones (lm_head, qkv_proj, "
         "gate_up_proj) and buffers included.",
         rule=arrival.partial_weight_sync,
     ),
-    Cause(
+    _inference_path(
         name="missed_weight_sync",
-        layer="inference_path",
         words="The engine samples from old weights, although its version label says otherwise.",
-        looks_at="fingerprints of the weights; a lasting rise of the gap at a step among tokens of the trainer's own version; labels without a load",
+        looks_at="fingerprints of the weights; a lasting rise of mean |d| at a step among tokens of the trainer's own version; labels without a load",
         fix="Check that the weight transfer returns before generation goes on and that its result is loaded: compare one tensor's checksum on both "
         "sides after an update.",
         rule=arrival.missed_weight_sync,
     ),
-    Cause(
+    _inference_path(
         name="version_conflict",
-        layer="inference_path",
         words="Engine and trainer state different weight versions of the same tokens.",
         looks_at="the versions in the engine's records against `rollout_versions=`, token by token",
         fix="Compare the versions of one sequence (`version_source`, `spans`, `rollout_versions` of the view sequences). If the engine's is older, an "
@@ -199,41 +184,36 @@ _INFERENCE_PATH: Final = (
         "when the request was sent: pass the version of each token or turn.",
         rule=arrival.version_conflict,
     ),
-    Cause(
+    _inference_path(
         name="quantized_rollout",
-        layer="inference_path",
         words="The engine's weights, activations or KV cache have fewer bits than the trainer's.",
         looks_at="quantization and kv_cache_dtype; steady, calibrated noise above what bfloat16 makes",
         fix="`--kv-cache-dtype auto` and no `--quantization`, or train with the same quantisation (matched FP8) and correct by importance sampling.",
         rule=precision.quantized_rollout,
     ),
-    Cause(
+    _inference_path(
         name="moe_routing",
-        layer="inference_path",
         words="Rounding sends tokens to other experts in the engine than in the trainer.",
-        looks_at="architecture; share of the gap that 1 % of the tokens make",
+        looks_at="architecture; share of K3 that 1 % of the tokens make",
         fix="Replay the engine's routes in the trainer (`--enable-return-routed-experts`), or compute the router in float32 on both sides.",
         rule=precision.moe_routing,
     ),
-    Cause(
+    _inference_path(
         name="batch_variance",
-        layer="inference_path",
         words="Log-probs depend on what else is in the batch.",
         looks_at="the same tokens after the same prompt and weights, computed in different batches",
         fix="`VLLM_BATCH_INVARIANT=1` in the engine, batch-invariant kernels or a fixed batch shape in the trainer.",
         rule=precision.batch_variance,
     ),
-    Cause(
+    _inference_path(
         name="lm_head_precision",
-        layer="inference_path",
         words="The last matrix product is in a 16-bit dtype on one side only.",
         looks_at="steady noise that is the same in every batch, with an engine in float32",
         fix='Compute logits in float32 on both sides: trainer `lm_head.float()`, vLLM `--hf-overrides \'{"head_dtype": "float32"}\'`.',
         rule=precision.lm_head_precision,
     ),
-    Cause(
+    _inference_path(
         name="low_precision",
-        layer="inference_path",
         words="One side computes, or stores log-probs, in a 16-bit dtype.",
         looks_at="dtypes in the configuration; grid of the values; steady, calibrated noise",
         fix="`--dtype float32` for the engine where it can be afforded, `--dtype float16` on both sides, or at least the lm_head in float32 "
@@ -243,28 +223,25 @@ _INFERENCE_PATH: Final = (
 )
 
 _OBJECTIVE: Final = (
-    Cause(
+    _objective(
         name="late_growth",
-        layer="objective",
-        words="The gap grew, step by step, after it had been steady.",
+        words="K3 grew, step by step, after it had been steady.",
         looks_at="K3 against its own frozen baseline; ramp rather than jump",
         fix="Masked importance sampling now; then a lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
         rule=policy.late_growth,
         fix_corrected="A lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
     ),
-    Cause(
+    _objective(
         name="step_jump",
-        layer="objective",
-        words="The gap jumped at one step and stayed up.",
+        words="K3 jumped at one step and stayed up.",
         looks_at="K3 before and after the step; jump rather than ramp",
         fix="Look at what changed at that step (learning rate, batch, reward scale); lower the learning rate or clip the gradient norm.",
         rule=policy.step_jump,
     ),
-    Cause(
+    _objective(
         name="staleness",
-        layer="objective",
         words="Tokens were sampled by weights older than the trainer's.",
-        looks_at="the gap by weight lag",
+        looks_at="K3 of tokens by their weight lag",
         fix="Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps), and correct by importance sampling (TIS or MIS).",
         rule=policy.staleness,
         explain=policy.without_lag,

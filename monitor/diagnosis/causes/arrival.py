@@ -67,7 +67,7 @@ def _never_arrived(evidence: Evidence, risen: Change, not_loaded: int) -> Sign |
             "labels_without_load": not_loaded,
             "unknown_version_share": evidence.unknown_versions,
         },
-        f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the gap of the other steps, "
+        f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the mean |d| of the other steps, "
         f"{risen.z:.0f} standard errors), {_told(evidence, risen)}: new weights do not reach it.",
         since_step=beginning(evidence, risen),
     )
@@ -86,7 +86,7 @@ def _blurred(risen: Change) -> Sign:
         POSSIBLE,
         1.0,
         risen_numbers(risen),
-        f"Since step {risen.step} what the other finding leaves of the gap is {risen.ratio:.3g} times as large ({risen.z:.0f} standard errors): new "
+        f"Since step {risen.step} the mean |d| that the other finding leaves is {risen.ratio:.3g} times as large ({risen.z:.0f} standard errors): new "
         "weights may not reach the engine (inferred; look again once the other fault is fixed).",
         since_step=risen.step,
     )

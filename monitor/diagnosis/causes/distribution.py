@@ -24,9 +24,8 @@ _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sid
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
 _ALONE: Final = 0.005  # of the tokens, which one side gives all probability: a truncation left nothing else
 _FEWEST: Final = 200
-_SECOND_ORDER: Final = (
-    0.3  # of K3: recorded policies 12 versions apart are off by up to 0.14 of it, by rare tokens alone
-)
+# Of K3: recorded policies 12 versions apart are off by up to 0.14 of it, by rare tokens alone.
+_SECOND_ORDER: Final = 0.3
 
 _NEVER_COMPARED: Final = frozenset({"missing_logprobs", "retokenization"})
 
@@ -259,7 +258,7 @@ def miscalibrated_logprobs(evidence: Evidence) -> Sign | None:
         min(abs(deviation) / gap.k3, 1.0),
         {"ratio_deviation": deviation, "calibration_z": gap.ratio.z, "k3_kl": gap.k3},
         f"Mean ρ − 1 is {deviation:+.3g} ({gap.ratio.z:.0f} standard errors) where K3 is {gap.k3:.2g}: log-probs of the distribution sampled from have "
-        "mean ρ = 1 however large the gap (inferred from the numbers).",
+        "mean ρ = 1 however large the mismatch (inferred from the numbers).",
         since_step=shifted_since(evidence.series, math.copysign(1.0, deviation)),
     )
 

@@ -219,7 +219,7 @@ def moe_routing(evidence: Evidence) -> Sign | None:
             "share_of_worst_percent": tail,
             "architectures": str(next(iter(evidence.setup.engine("architectures")), None)),
         },
-        f"The model is a mixture of experts, and 1 % of the tokens make {tail:.0%} of the gap: rounding sends single tokens to other experts in the "
+        f"The model is a mixture of experts, and 1 % of the tokens make {tail:.0%} of K3: rounding sends single tokens to other experts in the "
         "engine than in the trainer.",
         since_step=evidence.start,
     )

@@ -160,7 +160,7 @@ def _readings(source: Source, run: str) -> Readings:
     rows = source.read("diagnosis_weight_readings", run=run).to_pylist()
     if not rows:
         return Readings()
-    layouts = source.read("diagnosis_weight_layouts", run=run).to_pylist()
+    layouts = source.read("config_documents", run=run, kind="weight_layout").to_pylist()
     return from_rows(rows, {row["fingerprint"]: tuple(parsed(row["document"]).get("tensors", ())) for row in layouts})
 
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-SIGNIFICANT: Final = (
-    5.0  # standard errors: of 200 runs × 50 tests, 0.006 are false; looks at a growing run are many more
-)
+# Standard errors: of 200 runs × 50 tests, 0.006 are false; looks at a growing run are many more.
+SIGNIFICANT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,8 +190,8 @@ def _go_on(
     if keep is not None and kept:
         states = [_state(run, begun[run]) for run, judgements in found.items() if judgements]
         with keep.transaction() as cursor:
-            keep.execute(cursor, "growth_write", pa.Table.from_pylist(kept, _KEPT))
-            keep.execute(cursor, "growth_advance", pa.Table.from_pylist(states, _STATES))
+            keep.execute(cursor, "replace", pa.Table.from_pylist(kept, _KEPT), table="step_growth")
+            keep.execute(cursor, "replace", pa.Table.from_pylist(states, _STATES), table="growth_states")
     return found
 
 

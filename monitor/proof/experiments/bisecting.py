@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, above, decide
@@ -95,18 +96,7 @@ class Arm:
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {
-            "knob": self.knob,
-            "setting": self.setting,
-            "side": self.side,
-            "k3": self.k3,
-            "removed": self.removed,
-            "interval": None if self.interval is None else list(self.interval),
-            "tokens_per_s": self.tokens_per_s,
-            "verdict": self.verdict,
-            "note": self.note,
-            "cause": self.cause,
-        }
+        return {**asdict(self), "interval": self.interval and list(self.interval)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,33 +175,12 @@ class Search:
     def _arm(self, changes: tuple[Change, ...], base: Sums) -> Arm:
         measured, change = self._measure(changes), changes[-1]
         of = self._sums(measured)
+        arm = partial(Arm, change.knob.name, change.setting, self.bench.side, cause=change.knob.cause)
         if measured.error is not None or of is None:
             note = f"not supported here: {measured.error or 'no token could be compared'}"
-            return Arm(
-                change.knob.name,
-                change.setting,
-                self.bench.side,
-                None,
-                None,
-                None,
-                None,
-                "not testable here",
-                note,
-                change.knob.cause,
-            )
+            return arm(None, None, None, None, "not testable here", note)
         share, interval = removed(base, of)
-        return Arm(
-            change.knob.name,
-            change.setting,
-            self.bench.side,
-            _k3(of),
-            share,
-            interval,
-            measured.tokens_per_s,
-            judged(share, interval),
-            "",
-            change.knob.cause,
-        )
+        return arm(_k3(of), share, interval, measured.tokens_per_s, judged(share, interval))
 
     def _greedy(self, base: Sums) -> tuple[Change, ...]:
         """Settings that each remove some of what the ones before them left, the best first."""
@@ -250,18 +219,7 @@ class Search:
         without = self._sums(self._measure(others))
         share = None if without is None or together.k3 is None else (_k3(without) - together.k3) / _k3(base)
         note = f"with {', '.join(other.knob.name for other in others)}"
-        return Arm(
-            together.knob,
-            together.setting,
-            together.side,
-            together.k3,
-            share,
-            None,
-            together.tokens_per_s,
-            "contributes",
-            note,
-            together.cause,
-        )
+        return replace(together, removed=share, interval=None, verdict="contributes", note=note)
 
     def _parity(self, changes: tuple[Change, ...]) -> bool:
         left = self._sums(self._measure(changes))

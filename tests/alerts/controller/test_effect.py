@@ -1,4 +1,4 @@
-"""Before and after a correction: what is said of the gap's growth, and when nothing can be said."""
+"""Before and after a correction: what is said of the growth of K3, and when nothing can be said."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ def test_growth_is_judged_on_both_sides(before: float, after: float, judgement: 
         else:
             assert found[side]["doubling_steps"] == pytest.approx(doubling, rel=0.1)
     assert ("lower the learning rate" in found["words"]) is (judgement == "still_growing")
+
+
+@pytest.mark.parametrize(("urgency", "first"), [("act", "bound the weight lag, "), ("informational", "")])
+def test_growth_that_old_weights_explain_asks_for_less_lag_first(urgency: str, first: str) -> None:
+    stale = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "urgency": urgency}
+    found = effect.judge({effect.K3: (STEPS, k3(20, 20))}, 150, 50, [stale])
+    assert found is not None
+    assert f"steps: {first}lower the learning rate" in found["words"]
 
 
 def test_scalars_are_medians_and_what_is_unknown_is_null() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import eventually
+from recorded_home import take_in
 
 from logprobe.alerts.controller import gather
 from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform
@@ -21,10 +22,7 @@ from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
 from logprobe.collectors.switch import CorrectionSwitch
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -73,15 +71,7 @@ class Trainer:
             self.recorder.step(self.step, grad_norm=1.0, correction=correction if says else None)
             self.step += 1
         assert self.recorder.flush(120)
-        Ingester(self.store).run_once()
-        Joiner(self.store).run_once()
-        StepJob(self.store).run_once()
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
+        take_in(self.store)
 
 
 @pytest.fixture
@@ -100,6 +90,15 @@ def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
             cursor, "diagnosis_write", run=RUN, verdict=verdict, layer="objective", since_step=0,
             causes=[finding["cause"] for finding in findings], document=document, diagnosed_at=datetime.now(UTC), **row,
         )  # fmt: skip
+
+
+def switched_on(store: Store, trainer: Trainer, steps: int = 15, **how: float) -> Controller:
+    """A controller that has just switched a correction on."""
+    controller = Controller(store, lambda _: ARMED)
+    trainer.train(steps, **how)
+    diagnosed(store, "critical", STALE)
+    controller.run_once()
+    return controller
 
 
 def audit(store: Store) -> list[str]:
@@ -138,10 +137,7 @@ def test_from_growth_to_the_effect(home: Path, store: Store, trainer: Trainer) -
 
 
 def test_the_preview_is_what_the_trainer_then_measures(home: Path, store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15, spread=0.6)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer, spread=0.6)
     (action,) = store.read("controller_actions", run=RUN).to_pylist()
     previewed = json.loads(action["details"])["preview"]
     assert previewed["tokens"] == 5 * 8 * 50
@@ -162,26 +158,18 @@ def test_the_preview_is_what_the_trainer_then_measures(home: Path, store: Store,
 def test_a_trainer_that_masks_far_more_is_taken_off(
     home: Path, store: Store, trainer: Trainer, grown: dict[str, float], reason: str
 ) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
         trainer.train(12, switch=switch, **grown)
         controller.run_once()
         assert audit(store)[-1] == f"rolled_back/{reason}"
         off = trainer.step - 1 + ARMED.notice_steps
-        deadline = time.monotonic() + 120
-        while switch.current(off) is not None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert (switch.current(off - 1) is None, switch.current(off)) == (False, None)
+        eventually(lambda: switch.current(off) is None)
+        assert switch.current(off - 1) is not None
 
 
 def test_a_gap_that_grows_on_does_not_take_it_off(home: Path, store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
         trainer.train(12, spread=0.6, switch=switch)  # about 12 % are outside the bounds, and none were before
     controller.run_once()
@@ -202,16 +190,12 @@ def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: T
     trainer.recorder.training(step=20, **{**rest, "sample_ids": ["next"]})
     trainer.recorder.rollout(sample_ids=["next"], token_ids=[np.arange(3)], logprobs=[np.full(3, -1.0, np.float32)])
     trainer.train(0)
-    assert (
-        store.read("controller_coverage", runs=[RUN], first=[0], last=[20])["coverage"][0].as_py() == 0.0
-    )  # it never came
+    # It never came
+    assert store.read("controller_coverage", runs=[RUN], first=[0], last=[20])["coverage"][0].as_py() == 0.0
 
 
 def test_a_trainer_that_does_not_answer_is_noted(store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     trainer.train(6)
     controller.run_once()
     assert audit(store)[-1] == "not_acknowledged/no_record"
@@ -261,10 +245,7 @@ def test_one_run_that_fails_keeps_no_other_waiting(home: Path, store: Store, tra
 def test_after_a_return_to_a_checkpoint_it_counts_where_the_run_is_now(
     home: Path, store: Store, trainer: Trainer
 ) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(30)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer, 30)
     file = DirectiveFile(home, RUN)
     assert file.read(None).at(32) is not None
     trainer.step = 10  # 29 was the newest step
@@ -295,10 +276,7 @@ def test_previews_in_batches_are_previews(store: Store, trainer: Trainer, monkey
 
 
 def test_every_rank_is_heard(home: Path, store: Store, trainer: Trainer) -> None:
-    controller = Controller(store, lambda _: ARMED)
-    trainer.train(15)
-    diagnosed(store, "critical", STALE)
-    controller.run_once()
+    controller = switched_on(store, trainer)
     with CorrectionSwitch(home, RUN) as switch, Recorder(home, RUN, rank=1) as other:
         trainer.train(4, switch=switch)
         ones = np.zeros((1, 4), np.float32) - 1

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -16,19 +14,12 @@ from logprobe.alerts.rules import backtest, job, rule_file
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE, of
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.errors import ConfigurationError, StoreError
-from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
 HIGH = (
     "rules:\n  - {name: high, metric: k3_kl, for: 2, keep_firing: 2, when: {kind: threshold, above: 1, clear: 0.5}}\n"
 )
 WAVE = [0.1] * 5 + [2.0] * 6 + [0.7, 0.1, 0.1, 0.1] + [3.0] * 4 + [None] * 3 + [0.1] * 4 + [2.0] * 3
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def book(text: str = HIGH):
@@ -270,7 +261,7 @@ def test_a_notification_carries_what_people_need(store: Store) -> None:
     (document,) = (
         json.loads(text) for text in store.query("SELECT document FROM notifications")["document"].to_pylist()
     )
-    assert document["summary"] == "Too large. backend.k3_kl is 2; it should be at most 1."
+    assert document["summary"] == "Too large. K3 is 2; it should be at most 1."
     assert (document["metric"], document["pair"], document["unit"]) == ("k3_kl", "backend", "nats")
     assert (document["step"], document["since_step"], document["value"]) == (6, 5, 2.0)
     assert document["series"] == [[0, 0.1], [1, 0.1], [2, 0.1], [3, 0.1], [4, 0.1], [5, 2.0], [6, 2.0]]

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from recorded_home import take_in
 from segments import records, trained
 
 from logprobe.alerts.liveness import Liveness, State
 from logprobe.app.runs import runs_of
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.home import Home
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(Home(home).create()) as opened:
-        yield opened
 
 
 def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...] = ("heartbeat",), data: bool = True):
@@ -36,9 +27,7 @@ def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...
         writer.write("training", records("training", *(trained(f"s{n}", n, time=theirs) for n in range(3))))
     health = [{"time": theirs, "event": event, "component": "trainer", "severity": "info"} for event in events]
     writer.write("health", records("health", *health))
-    pipeline = Pipeline(store, threading.Event())
-    pipeline.ingest(lambda _: None)
-    pipeline.compute_steps()
+    take_in(store)
     return began
 
 
@@ -58,9 +47,8 @@ def test_a_run_that_was_killed_is_missed_however_its_clock_went(store: Store, ho
 
 def test_a_clock_that_is_behind_does_not_declare_a_run_dead(store: Store, home: Path) -> None:
     began = arrive(store, home, ahead=-HOUR)
-    assert (
-        judged(store, began, later=timedelta(0)).state is State.IDLE
-    )  # late by its own clock, but it sent a heartbeat
+    # Late by its own clock, but it sent a heartbeat
+    assert judged(store, began, later=timedelta(0)).state is State.IDLE
 
 
 def test_a_run_that_ended_is_told_from_one_that_was_killed(store: Store, home: Path) -> None:

@@ -34,9 +34,8 @@ def steps(*columns: dict[str, float | None]) -> list[StepFacts]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_rule_says_what_to_do(rule: Rule) -> None:
     assert rule.annotations.runbook
-    assert rule.annotations.summary or isinstance(
-        rule.when, PresentCondition
-    )  # whose words are a sentence of their own
+    # Whose words are a sentence of their own
+    assert rule.annotations.summary or isinstance(rule.when, PresentCondition)
 
 
 def test_an_engine_whose_records_stay_away_is_told_once() -> None:

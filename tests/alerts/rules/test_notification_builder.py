@@ -43,5 +43,5 @@ def test_a_message_says_since_when_and_one_can_paste_its_commands() -> None:
 def test_what_is_over_says_how_long_it_was_and_asks_for_nothing() -> None:
     last = told([0.0] * 5 + [2.0] * 3 + [0.5] * 4)[-1]
     assert (last.state, last.step, last.since_step) == ("resolved", 11, 5)
-    assert last.summary == "Resolved. backend.k3_kl is 0.5; it should be at most 1."
+    assert last.summary == "Resolved. K3 is 0.5; it should be at most 1."
     assert (last.description, last.fix) == ("", None)

@@ -92,9 +92,8 @@ def test_the_token_is_private_stays_and_can_be_replaced(tmp_path: Path, capsys: 
     assert main(["token", "--new", "--home", str(home)]) == 0
     second = capsys.readouterr().out.strip()
     assert second != first
-    assert not token.same(
-        token.mark(first), token.mark(token.read(Home(home)))
-    )  # sessions opened with the old one are closed
+    # Sessions opened with the old one are closed
+    assert not token.same(token.mark(first), token.mark(token.read(Home(home))))
     (home / "token").chmod(0o644)
     assert main(["token", "--home", str(home)]) == 1
     assert "logprobe token --new" in capsys.readouterr().err

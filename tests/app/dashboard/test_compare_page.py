@@ -92,9 +92,8 @@ def test_a_baseline_is_not_compared_with_itself() -> None:
 
 
 def test_every_metric_with_a_chart_is_judged() -> None:
-    assert choice(metric="chi2_seq,backend.chi2_seq").shown == (
-        "backend.chi2_seq",
-    )  # as other pages write it, and in full
+    # As other pages write it, and in full
+    assert choice(metric="chi2_seq,backend.chi2_seq").shown == ("backend.chi2_seq",)
     assert "backend.chi2_seq" in choice(metric="backend.chi2_seq").metrics
     assert choice().shown == SHOWN
 
@@ -136,6 +135,15 @@ def test_what_comes_after_the_common_steps_is_told(steps: int, growth: Growth, t
     ]
     assert verdict["tone"] == tone
     assert verdict["words"] == f"the same in 3 of 3 metrics{ending}"
+
+
+def test_k3_that_was_high_from_the_first_step_is_not_just_steady() -> None:
+    runs = [replace(history(name, k3, 0.8), growth=Growth("healthy")) for name, k3 in (("high", 1e-1), ("fine", 1e-3))]
+    first, *rows = compare_data(comparison(*runs), Choice("base", ("high", "fine"), shown=METRICS), LIGHT)["onsets"][
+        "rows"
+    ]
+    assert first[1] == "is the baseline"
+    assert [row[1:3] for row in rows] == [["at step 0", "steady, but high from the first step"], ["does not", "steady"]]
 
 
 def test_charts_have_every_run_and_the_ratio_within_its_band() -> None:

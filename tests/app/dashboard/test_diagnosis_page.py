@@ -90,7 +90,7 @@ def test_what_is_accepted_stays_visible_without_colour_and_says_when_it_is_back(
     known = Acceptances([STANDING], blocked="")
     (line,) = lines(lived_with, "inference path", known)
     assert (line["tone"], line["actions"]) == ("", [])
-    assert "80% of the gap; accepted: bf16 by choice" in line["cells"][3]
+    assert "80% of K3; accepted: bf16 by choice" in line["cells"][3]
     (line,) = lines(lived_with, "accepted", known)
     assert (line["cells"][1:4], line["tone"]) == (["8.00e-4", "0.003", "bf16 by choice"], "")
     assert [(action["id"], action["disabled"]) for action in line["actions"]] == [("withdraw", "")]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from recorded_home import take_in
 from synthetic_run import SyntheticRun
 
 from logprobe.app.dashboard.data.events import events_of, rates_of
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 
@@ -27,8 +26,7 @@ def test_learning_rates_and_restarts_are_events(home: Path) -> None:
         run.next_step = 5
         run.record(4)
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        StepJob(store).run_once()
+        take_in(store)
         events = events_of(store.read("app_events", run="restarts"))
         events += rates_of(store.read("app_learning_rates", run="restarts"))
     assert sorted((event.step, event.kind, event.words) for event in events) == [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from recorded_home import take_in
 from segments import RUN, records, sampled, trained
 from synthetic_run import SEQUENCES, SyntheticRun
 
@@ -21,11 +20,8 @@ from logprobe.app.dashboard.elements.bar import bar_of, ingest_lag
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.reader import Reader, connect
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 
@@ -56,22 +52,10 @@ class StoreReader(Reader):
         pass
 
 
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    opened = Store.open(Home(home).create())
-    yield opened
-    opened.close()
-
-
 @pytest.fixture(autouse=True)
 def _no_sharing_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "_FRESH_SECONDS", 0.0)
     monkeypatch.setattr(feed, "_RATES_SECONDS", 3600.0)  # on no machine is a test that slow
-
-
-def ingest(store: Store) -> None:
-    Ingester(store).run_once()
-    StepJob(store).run_once()
 
 
 def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> None:
@@ -82,7 +66,7 @@ def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> 
     with Recorder(home, "grows") as recorder:
         run = SyntheticRun(recorder)
         run.record(5)
-        ingest(store)
+        take_in(store)
         first = feed.snapshot("grows")
         assert first.view is not None
         assert first.problem is None
@@ -94,7 +78,7 @@ def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> 
         assert unchanged.view is first.view
 
         run.record(3)
-        ingest(store)
+        take_in(store)
         grown = feed.snapshot("grows")
     assert grown.view is not None
     series = grown.view.series
@@ -113,7 +97,7 @@ def test_sessions_that_look_at_once_share_one_read(home: Path, store: Store, mon
     for name in ("one", "other"):
         with Recorder(home, name) as recorder:
             SyntheticRun(recorder, full=False).record(2)
-    ingest(store)
+    take_in(store)
     monkeypatch.setattr(feed, "_FRESH_SECONDS", 3600.0)
     reader = StoreReader(store)
     shared = Feed(lambda: reader)
@@ -126,11 +110,11 @@ def test_sessions_that_look_at_once_share_one_read(home: Path, store: Store, mon
 def test_runs_are_newest_first_and_judged(home: Path, store: Store) -> None:
     with Recorder(home, "older") as recorder:
         SyntheticRun(recorder).record(2)
-    ingest(store)
+    take_in(store)
     begun = datetime.now(UTC)
     with Recorder(home, "newer") as recorder:
         SyntheticRun(recorder, full=False).record(2)
-        ingest(store)
+        take_in(store)
         snapshot = Feed(lambda: StoreReader(store), now=lambda: begun).snapshot("newer")
         later = Feed(lambda: StoreReader(store), now=lambda: datetime.now(UTC) + timedelta(hours=1)).snapshot("newer")
     assert snapshot.runs is not None
@@ -151,7 +135,7 @@ def test_a_changed_configuration_is_an_event(home: Path, store: Store) -> None:
         run.record(2)
         recorder.config({"cache": False})
         run.record(2)
-    ingest(store)
+    take_in(store)
     view = Feed(lambda: StoreReader(store)).snapshot("changes").view
     assert view is not None
     assert [(event.kind, event.words, event.step) for event in view.events] == [("config", "engine_config changed", 2)]
@@ -168,7 +152,7 @@ def test_learning_rates_are_read_now_and_then_and_after_the_last_step_too(
             for step in steps:
                 recorder.step(step, {"lr": rate})
             run.record(3)
-            ingest(store)
+            take_in(store)
             early = shared.snapshot("rates").view
     assert early is not None
     assert reader.reads.count("app_learning_rates") == 1
@@ -185,13 +169,11 @@ def test_learning_rates_are_read_now_and_then_and_after_the_last_step_too(
 
 def test_a_step_waits_for_its_engine_records_until_they_are_here(home: Path, store: Store) -> None:
     spool, reader = SpoolWriter(home, RUN, "w"), StoreReader(store)
-    feed, pipeline = Feed(lambda: reader), Pipeline(store, threading.Event())
+    feed = Feed(lambda: reader)
 
     def bring(kind: str, row: dict[str, Any]) -> bool:
         spool.write(kind, records(kind, row))
-        pipeline.ingest(lambda _: None)
-        pipeline.join()
-        pipeline.compute_steps()
+        take_in(store)
         view = feed.snapshot(RUN).view
         return view is not None and view.awaited
 
@@ -214,7 +196,7 @@ def test_events_of_a_step_that_came_between_the_reads_are_there_the_next_time(ho
         def read(self, name: str, **params: Any) -> pa.Table:
             if name == "app_steps" and run.next_step == 5:
                 run.record(1)
-                ingest(store)
+                take_in(store)
             return super().read(name, **params)
 
     reader = Overtaken(store)
@@ -222,7 +204,7 @@ def test_events_of_a_step_that_came_between_the_reads_are_there_the_next_time(ho
     with Recorder(home, "overtaken") as recorder:
         run = SyntheticRun(recorder)
         run.record(5)
-        ingest(store)
+        take_in(store)
         first, second, third = (feed.snapshot("overtaken").view for _ in range(3))
     assert first is not None
     assert second is not None
@@ -236,7 +218,7 @@ def test_events_of_a_step_that_came_between_the_reads_are_there_the_next_time(ho
 def test_the_last_values_stay_while_the_service_is_away(home: Path, store: Store) -> None:
     with Recorder(home, "stays") as recorder:
         SyntheticRun(recorder, full=False).record(2)
-    ingest(store)
+    take_in(store)
     reader, clock = StoreReader(store), datetime(2026, 1, 1, tzinfo=UTC)
     feed = Feed(lambda: reader, now=lambda: clock)
     seen = feed.snapshot("stays")
@@ -268,11 +250,11 @@ def test_a_failing_query_is_one_line_beside_the_last_values(home: Path, store: S
     with Recorder(home, "breaks") as recorder:
         run = SyntheticRun(recorder, full=False)
         run.record(2)
-        ingest(store)
+        take_in(store)
         feed = Feed(lambda: StoreReader(store))
         seen = feed.snapshot("breaks")
         run.record(1)
-    ingest(store)
+    take_in(store)
     with store.transaction() as cursor:
         cursor.execute("ALTER TABLE step_metrics RENAME TO step_metrics_gone")
     broken = feed.snapshot("breaks")
@@ -285,11 +267,11 @@ def test_a_failing_query_is_one_line_beside_the_last_values(home: Path, store: S
 def test_a_store_made_anew_is_read_anew(home: Path, store: Store, tmp_path: Path) -> None:
     with Recorder(home, "again") as recorder:
         SyntheticRun(recorder, full=False).record(4)
-    ingest(store)
+    take_in(store)
     other = Store.open(Home(tmp_path / "other").create())
     with Recorder(tmp_path / "other", "again") as recorder:
         SyntheticRun(recorder, full=False).record(2)
-    ingest(other)
+    take_in(other)
     reader = StoreReader(store)
     feed = Feed(lambda: reader)
     feed.snapshot("again")

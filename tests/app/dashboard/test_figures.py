@@ -119,7 +119,7 @@ def test_a_smoothed_line_of_a_long_run_stands_before_its_values() -> None:
 
 def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
     first, other = run_of(30), replace(run_of(50), run="other")
-    panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "KL (k3)")]
+    panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "K3")]
     legend = [Key(name, f"run {at}") for at, name in enumerate("ab")]
     chart = chart_of(RunView(first), panels, LIGHT, beside=[RunView(other)], legend=legend)
     assert [(place["name"], len(unpacked(place["steps"]))) for place in chart["places"]] == [
@@ -214,7 +214,7 @@ def test_headings_and_traces_name_the_same_rows() -> None:
 def test_alt_text_has_the_newest_values_and_their_range() -> None:
     chart = chart_of(RunView(run_of(3, backend__k3_kl=[1e-4, 4e-4, 2e-4])), OVERVIEW, LIGHT)
     assert chart["alt"].startswith(
-        "Metrics of run v1-initial over 3 steps. KL (k3) (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4."
+        "Metrics of run v1-initial over 3 steps. K3 (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from recorded_home import ingest_recorded
+from segments import Clock
 
 from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.mismatch import LAG, MOST_SEQUENCES, MismatchData
@@ -67,20 +68,12 @@ def opened(source: Counting) -> tuple[MismatchData, RunSeries]:
 # --- The stale cache ---
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_value_is_computed_again_only_after_a_rest_that_grows_with_its_cost() -> None:
     clock, made = Clock(), []
     values = StaleCache(clock=clock)
 
     def compute() -> int:
-        clock.now += 1.0
+        clock.seconds += 1.0
         made.append(len(made))
         return made[-1]
 
@@ -90,9 +83,9 @@ def test_a_value_is_computed_again_only_after_a_rest_that_grows_with_its_cost() 
 
     assert look(1) == (0, False)
     assert look(1) == (0, False)
-    clock.now += 19.0
+    clock.seconds += 19.0
     assert look(2) == (0, True)  # twenty times its second have not passed: the old one, and it says so
-    clock.now += 1.0
+    clock.seconds += 1.0
     assert look(2) == (1, False)
     assert values.get("another", 2, compute).value == 2  # what is asked for first is computed at once
 
@@ -101,7 +94,7 @@ def test_a_failed_computation_keeps_what_there_was() -> None:
     clock = Clock()
     values = StaleCache(clock=clock)
     values.get("k", 1, lambda: "first")
-    clock.now = 1e6
+    clock.seconds = 1e6
 
     def fail() -> str:
         raise ServiceUnavailableError("away")
@@ -115,7 +108,7 @@ def test_an_old_value_does_not_wait_for_the_new_one() -> None:
     clock = Clock()
     values = StaleCache(clock=clock)
     values.get("k", 1, lambda: "old")
-    clock.now = 1e6
+    clock.seconds = 1e6
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly() -> str:

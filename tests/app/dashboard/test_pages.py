@@ -278,6 +278,11 @@ def test_a_trial_that_got_no_answer_says_so() -> None:
 
 
 def test_a_page_introduces_itself_in_three_sentences_at_most():
+    paths = {page.path for page in PAGES}
     for page in PAGES:
-        assert 1 <= page.about.count(". ") + 1 <= 3, page.title
-        assert page.about.endswith(".")
+        question, _, reading = page.about.partition("? ")
+        assert "." not in question, page.title
+        assert reading.count(". ") == 0, page.title  # the third sentence says where to go next
+        assert reading.endswith(".")
+        assert set(page.next) <= paths - {page.path}
+        assert page.parts

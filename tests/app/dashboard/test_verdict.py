@@ -21,7 +21,7 @@ from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis, read_latest_d
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import Feed, RunView
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.elements.verdict import VERDICTS, banner
+from logprobe.app.dashboard.elements.verdict import VERDICTS, banner, links
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.text.diagnosis import extent
@@ -53,7 +53,7 @@ def test_the_banner_answers_in_order() -> None:
     advice = {"advice": "enable", "why": "the policies differ"}
     shown = banner(judged("growing", since=300, doubling=40.0, findings=[found], correction=advice))
     assert (shown["icon"], shown["word"], shown["tone"]) == ("▲", "Growing", "growing")
-    assert [name for name, _ in shown["facts"]] == ["since step", "KL (k3)", "doubles every", "layer", "alerts firing"]
+    assert [name for name, _ in shown["facts"]] == ["since step", "K3", "doubles every", "layer", "alerts firing"]
     assert shown["facts"][0][1] == "300"
     assert float(shown["facts"][1][1].split("×")[0]) == pytest.approx(2 ** (94.5 / 40), rel=0.01)
     assert shown["do"] == [
@@ -130,12 +130,12 @@ BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, s
     ("critical", "semantic", [GREW, CACHE, RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
     ("critical", "objective", [GREW, RAW_LIVED_WITH], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth"}),
     # What explains the gap leads growth that explains none of it; onset and layer stay those of the growth.
-    ("critical", "objective", [SHAPE, LAG], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth (0% of the gap)"}),
+    ("critical", "objective", [SHAPE, LAG], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth (0% of K3)"}),
     ("critical", "objective", [GREW, MOST], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth"}),
-    ("growing", "objective", [OWN, MOST], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (70% of the gap)"}),
-    ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (20% of the gap)"}),
+    ("growing", "objective", [OWN, MOST], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (70% of K3)"}),
+    ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (20% of K3)"}),
     ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this set-up": "staleness"}),
-    ("critical", "semantic", [RAW, SHAPE, LAG], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth (0% of the gap), staleness (100% of the gap)"}),
+    ("critical", "semantic", [RAW, SHAPE, LAG], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth (0% of K3), staleness (100% of K3)"}),
     ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"normal for this set-up": "low precision"}),
     ("calibrating", "semantic", [RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {}),
     ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this set-up": "low precision"}),
@@ -167,7 +167,7 @@ def test_the_banner_never_contradicts_itself(
 
 def test_the_cause_is_named_with_its_share() -> None:
     facts = dict(banner(judged("critical", findings=[SHAPE, LAG], correction=ENABLE))["facts"])
-    assert facts["cause"] == "staleness, 100% of the gap"
+    assert facts["cause"] == "staleness, 100% of K3"
     assert facts["since step"] == "300"
 
 
@@ -192,6 +192,14 @@ def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> No
     assert f"O{said[1:]}" in page
     assert "importance sampling now" not in json.dumps(banner(view)) + page
     assert "switch one on" not in json.dumps(banner(view)) + page
+
+
+def test_while_a_correction_is_on_the_banner_leads_to_its_effect() -> None:
+    view = judged("critical", findings=[SHAPE, LAG], correction=ENABLE)
+    on = with_correction(view, Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}))
+    assert [each["title"] for each in links(view, None)] == ["Diagnosis", "Alerts", "Actions"]
+    assert [each["title"] for each in links(on, None, "diagnosis")] == ["Alerts", "Effect of the correction"]
+    assert links(on, None)[2]["path"] == "actions"
 
 
 # What the verdict is about, what has grown, and the level of the set-up → how large K3 is said to be.

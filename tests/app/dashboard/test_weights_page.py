@@ -158,7 +158,7 @@ def distance(place: int | None, mean: float | None = 0.1, error: float | None = 
 def test_points_around_a_switch_have_words_and_a_level_to_compare_with() -> None:
     drawn = switch_points([distance(-2), distance(0, error=None), distance(3, None), distance(None, 0.05)], "steps 1–9")
     assert [(point["x"], point["error"]) for point in drawn["points"]] == [(-2, 0.01), (0, None)]
-    assert drawn["points"][0]["words"] == "2 before: 0.1 ± 0.01, KL (k3) 0.002, 30 tokens, 1 broken left out"
+    assert drawn["points"][0]["words"] == "2 before: 0.1 ± 0.01, K3 0.002, 30 tokens, 1 broken left out"
     assert drawn["reference"]["words"].startswith("sequences without a switch: 0.05")
     assert "no in-flight updates" in switch_points([distance(None)], "")["empty"]
     assert "No raw tokens" in switch_points([], "")["empty"]
@@ -190,7 +190,7 @@ def test_versions_stand_at_their_numbers_and_the_others_are_told() -> None:
     assert [point["x"] for point in version_points([version("b", 0.0), version("a", 0.1)], "")["points"]] == [0, 1]
     assert not version_points([version("b", 0.0), version("a", 0.1)], "")["log"]
     (words,) = versions_blocks(rows)
-    assert words["text"] == "2 sequences of several versions: KL (k3) 0.3; 2 sequences of unknown version: KL (k3) –."
+    assert words["text"] == "2 sequences of several versions: K3 0.3; 2 sequences of unknown version: K3 –."
 
 
 @pytest.mark.parametrize(

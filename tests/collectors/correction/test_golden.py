@@ -99,9 +99,8 @@ def test_every_correction_of_the_reference(case: dict[str, Any], library: Any) -
             advantages=given["advantages"],
         )
         factors = np.asarray(found.weights * found.mask)
-        assert factors == pytest.approx(expected_factors(report, reference, mask), rel=1e-6, abs=1e-8), (
-            report
-        )  # TRL does not clamp: below e^−20
+        # TRL does not clamp: below e^−20
+        assert factors == pytest.approx(expected_factors(report, reference, mask), rel=1e-6, abs=1e-8), report
         if isinstance(reference, dict) and "mask" in reference:
             assert (np.asarray(found.mask) == np.array(reference["mask"])).all(), report
         compared += 1

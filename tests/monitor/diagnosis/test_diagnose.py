@@ -81,7 +81,7 @@ def test_correction_is_refused_while_something_upstream_is_broken() -> None:
 def test_nothing_recorded_is_unknown() -> None:
     diagnosis = conclude(Evidence("empty", Simulation(steps=1).evidence().series.between(9, 9)))
     assert (diagnosis.verdict, diagnosis.layer, diagnosis.findings) == ("no_data", "unknown", ())
-    assert [item.what for item in diagnosis.not_measured] == ["the gap"]
+    assert [item.what for item in diagnosis.not_measured] == ["the mismatch"]
 
 
 def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
@@ -98,7 +98,7 @@ def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
     diagnosis = conclude(nothing)
     assert diagnosis.layer == "unknown"
     assert diagnosis.findings == ()
-    assert {"the gap", "the engine's configuration", "sampling params"} <= {
+    assert {"the mismatch", "the engine's configuration", "sampling params"} <= {
         item.what for item in diagnosis.not_measured
     }
     assert all(item.why and item.how for item in diagnosis.not_measured)

@@ -118,4 +118,4 @@ def test_a_trainer_only_run_is_unknown(store: Store, tmp_path: Path) -> None:
     put(store, Simulation(steps=4).columns(), engine=False)
     diagnosis = diagnose(store, RUN)
     assert (diagnosis.verdict, diagnosis.layer, diagnosis.findings) == ("no_data", "unknown", ())
-    assert "the gap" in {item.what for item in diagnosis.not_measured}
+    assert "the mismatch" in {item.what for item in diagnosis.not_measured}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from recorded_home import ingest_recorded
+from segments import Clock
 from store_contents import same
 
 from logprobe.collectors.errors import QueryError
@@ -19,16 +19,6 @@ from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.job import DiagnosisJob, essence
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
-
-
-@dataclass
-class Clock:
-    """Seconds that pass when told to."""
-
-    seconds: float = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 class Moved(Store):
@@ -75,7 +65,7 @@ def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> 
         recompute(store)
         third = job.run_once()
         (latest,) = store.read("diagnosis_latest", run=None).to_pylist()
-        history = store.read("diagnosis_history", run="v0-reference").to_pylist()
+        history = store.query("SELECT * FROM diagnosis_changes ORDER BY diagnosed_at").to_pylist()
         # Of nine digits the last one may differ.
         assert same(json.loads(latest["document"]), diagnose(store, "v0-reference").document(), rel=1e-7)
     assert (second.runs, second.changes) == (1, 1)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from framework_writers import SEQUENCES, WRITERS
 from importing_files import generic_row, slime_rollout, write_lines
+from processes import eventually
 
 from logprobe.app.cli import main
 from logprobe.app.processes.follow import follow
@@ -132,13 +133,6 @@ def open_reader_of(home):
     return open_reader(home)
 
 
-def until(condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_what_is_torn_waits_then_shows_and_is_taken_when_it_is_whole(tmp_path):
     home, place = tmp_path / "home", tmp_path / "out"
     place.mkdir()
@@ -146,12 +140,12 @@ def test_what_is_torn_waits_then_shows_and_is_taken_when_it_is_whole(tmp_path):
     whole = (place / "rollout_1.pt").read_bytes()
     (place / "rollout_2.pt").write_bytes(whole[: len(whole) // 2])
     with following(home, "slime", place) as follower:
-        until(lambda: follower.status.broken == 1)
+        eventually(lambda: follower.status.broken == 1)
         assert follower.status.units == 2
         assert "rollout_2.pt: " in follower.status.shown[0]
         torch.save(slime_rollout(2, 3), place / "next.tmp")
         (place / "next.tmp").replace(place / "rollout_2.pt")
-        until(lambda: follower.status.units == 5 and not follower.status.broken)
+        eventually(lambda: follower.status.units == 5 and not follower.status.broken)
     assert rows(home, "SELECT message FROM health_records WHERE event = 'import_broken'")[0]["message"].startswith(
         "rollout_2.pt"
     )
@@ -163,18 +157,18 @@ def test_a_growing_file(tmp_path):
     lines = [json.dumps(generic_row(1, str(number))) + "\n" for number in range(4)]
     path.write_text(lines[0] + lines[1][:30])
     with following(home, "jsonl", path) as follower:
-        until(lambda: follower.status.units == 1)
+        eventually(lambda: follower.status.units == 1)
         with path.open("a") as file:
             file.write(lines[1][30:])
-        until(lambda: follower.status.units == 2 and not follower.status.waiting)
+        eventually(lambda: follower.status.units == 2 and not follower.status.waiting)
         size = path.stat().st_size
         with path.open("ab") as file:
             file.write(b"\0" * len(lines[2]))
-        until(lambda: follower.status.waiting + follower.status.broken == 1)  # broken: it has waited for a second
+        eventually(lambda: follower.status.waiting + follower.status.broken == 1)  # broken: it has waited for a second
         with path.open("r+b") as file:
             file.seek(size)
             file.write(lines[2].encode())
-        until(lambda: follower.status.units == 3)
+        eventually(lambda: follower.status.units == 3)
     assert sorted(row["sample_id"] for row in rows(home, "SELECT sample_id FROM sequences")) == ["0", "1", "2"]
     assert not rows(home, "SELECT 1 FROM health_records WHERE event = 'import_bad_rows'")
 
@@ -184,7 +178,7 @@ def test_a_follower_started_again_opens_only_what_changed(tmp_path, monkeypatch)
     for number in range(30):
         write_lines(place / f"{number}.jsonl", [generic_row(number, "a")])
     with following(home, "jsonl", place) as follower:
-        until(lambda: follower.status.units == 30)
+        eventually(lambda: follower.status.units == 30)
     opened = []
     with (place / "7.jsonl").open("a") as file:
         file.write(json.dumps(generic_row(7, "b")) + "\n")
@@ -193,7 +187,7 @@ def test_a_follower_started_again_opens_only_what_changed(tmp_path, monkeypatch)
         Follower, "_take", lambda self, path, *rest: (opened.append(path.name), take(self, path, *rest))
     )
     with following(home, "jsonl", place) as follower:
-        until(lambda: follower.status.units == 1)
+        eventually(lambda: follower.status.units == 1)
     assert set(opened) == {"7.jsonl"}
     assert rows(home, "SELECT count(*) AS n, count(DISTINCT (step, sample_id)) AS ids FROM sequences") == [
         {"n": 31, "ids": 31}
@@ -273,6 +267,6 @@ def test_killed_in_the_middle_of_a_piece(tmp_path):
     write_lines(path, [generic_row(1 + i // 200, str(i)) for i in range(600)])
     import_until_killed(home, "jsonl", path, 3)  # a whole piece and the next one's marker
     with following(home, "jsonl", path) as follower:
-        until(lambda: follower.status.units == 600 - 512)
+        eventually(lambda: follower.status.units == 600 - 512)
     found = rows(home, "SELECT count(*) AS n, count(DISTINCT sample_id) AS ids FROM sequences")
     assert found == [{"n": 600, "ids": 600}]

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from processes import eventually
 from segments import on_small_disk
 
 from logprobe.monitor.proof.experiments.arm_cache import ArmCache
@@ -77,9 +77,9 @@ def test_kill_in_the_middle_loses_no_finished_arm_and_leaves_no_process(folder: 
     )
     jobs = [_job(folder, name="done"), _job(folder, name="endless", wait=True)]
     with subprocess.Popen([sys.executable, "-c", code, str(folder / "arms"), json.dumps(jobs)]) as process:
-        _until(lambda: _ran(folder, "endless"))
+        eventually(lambda: _ran(folder, "endless"))
         os.kill(process.pid, signal.SIGKILL)
-    _until(lambda: not _processes(str(folder / "model")))
+    eventually(lambda: not _processes(str(folder / "model")))
     cache = ArmCache(folder / "arms")
     assert cache(FORWARD, jobs[0], seconds=120).answer is not None
     assert _ran(folder, "done") == 1
@@ -111,14 +111,6 @@ def test_a_full_disk_gives_one_clear_line(tmp_path: Path):
     printed = on_small_disk(tmp_path / "disk", 1, script)
     assert "cannot write to" in printed
     assert "free some space, finished arms are kept" in printed
-
-
-def _until(condition) -> None:
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("did not happen within two minutes")
 
 
 def _processes(words: str) -> list[str]:

@@ -13,7 +13,6 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.weights import mark
-from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
@@ -28,12 +27,6 @@ SUMMARY = {
     "seed": 3,
 }
 ENVIRONMENT = {"VLLM_BATCH_INVARIANT": "1", "VLLM_HOST_IP": "10.0.0.1"}
-
-
-@pytest.fixture
-def store(home: Path):
-    with Store.open(Home(home)) as opened:
-        yield opened
 
 
 def _feed(

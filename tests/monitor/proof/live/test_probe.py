@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from segments import RUN, records, trained
+from recorded_home import take_in
+from segments import RUN, Clock, records, trained
 from served_engine import LONGEST, ServedEngine, served_engine
 
 from logprobe.app.processes import probe_file
@@ -301,16 +302,6 @@ def test_settings_that_are_wrong_name_their_field(home: Path, text: str, words: 
 # --- While the home is served ---
 
 
-class Clock:
-    """Seconds that a test lets pass."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -322,8 +313,7 @@ def prober_of(run: Recorded, engine: ServedEngine, clock: Clock, **settings: obj
 
 
 def written(store: Store) -> list[dict]:
-    Ingester(store).run_once()
-    StepJob(store).run_once()
+    take_in(store)
     query = (
         "SELECT step, metric, value FROM step_metrics WHERE metric LIKE 'probe.%' AND value IS NOT NULL ORDER BY ALL"
     )
@@ -341,7 +331,7 @@ def test_a_result_is_recorded_with_the_next_step(sampled: Recorded, engine: Serv
     sampled.ingest()
     prober = prober_of(sampled, engine, clock)
     assert prober.tick()["state"] == "ok"
-    clock.now = 10.0
+    clock.seconds = 10.0
     prober.tick()
     assert written(sampled.store) == []
     sampled.train(4)
@@ -355,9 +345,9 @@ def test_a_result_is_recorded_with_the_next_step(sampled: Recorded, engine: Serv
 def test_the_price_of_all_looks_together_keeps_the_share(sampled: Recorded, engine: ServedEngine, clock: Clock) -> None:
     prober = prober_of(sampled, engine, clock, sequences=1)
     for step in range(6):
-        clock.now += 100.0
+        clock.seconds += 100.0
         prober.tick()
-        clock.now += 10.0
+        clock.seconds += 10.0
         prober.tick()
         sampled.train(step)
         sampled.ingest()
@@ -376,7 +366,7 @@ def test_an_engine_that_is_gone_gives_one_note_and_another_when_it_is_back(
     prober = prober_of(sampled, gone, clock)
     for _ in range(5):
         assert prober.tick()["state"] == "engine"
-        clock.now += 100.0
+        clock.seconds += 100.0
     assert notes(sampled.store) == [("probe_engine", "warning")]
     prober._engine = probe_file.engine(ProbeSettings(url=engine.url))
     assert prober.tick()["state"] == "ok"
@@ -388,7 +378,7 @@ def test_a_busy_engine_is_noted_once(sampled: Recorded, engine: ServedEngine, cl
     prober = prober_of(sampled, engine, clock)
     for _ in range(5):
         assert prober.tick()["state"] == "busy"
-        clock.now += 100.0
+        clock.seconds += 100.0
     assert notes(sampled.store) == [("probe_busy", "info")]
     assert engine.scored == []
 
@@ -399,7 +389,7 @@ def test_a_discarded_result_is_noted_and_only_its_price_recorded(
     engine.before = lambda: sampled.mark(8, ago=0.0)
     prober = prober_of(sampled, engine, clock)
     assert prober.tick()["state"] == "discarded"
-    clock.now = 10.0
+    clock.seconds = 10.0
     sampled.train(4)
     sampled.ingest()
     prober.tick()
@@ -426,7 +416,7 @@ def test_the_probe_does_not_count_as_a_trainer(sampled: Recorded, engine: Served
     sampled.ingest()
     prober = prober_of(sampled, engine, clock)
     prober.tick()
-    clock.now = 10.0
+    clock.seconds = 10.0
     prober.close()
     assert written(sampled.store) != []
     (row,) = sampled.store.read("alert_pulse", runs=[RUN]).to_pylist()

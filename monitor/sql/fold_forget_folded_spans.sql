@@ -1,4 +1,0 @@
--- Inputs: incoming (Arrow: run, step). Table: folded_spans.
-DELETE FROM folded_spans
-WHERE step BETWEEN (SELECT min(step) FROM incoming) AND (SELECT max(step) FROM incoming)
-    AND (run, step) IN (SELECT (run, step) FROM incoming)

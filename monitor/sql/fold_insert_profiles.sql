@@ -1,2 +1,0 @@
--- Inputs: incoming (Arrow). Table: folded_profiles.
-INSERT INTO folded_profiles BY NAME SELECT * FROM incoming

@@ -1,2 +1,0 @@
--- Inputs: incoming (Arrow). Table: folded_spans.
-INSERT INTO folded_spans BY NAME SELECT * FROM incoming

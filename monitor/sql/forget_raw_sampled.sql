@@ -1,3 +1,0 @@
--- Sampled sequences of folded steps whose raw tokens are about to go. Inputs: incoming (Arrow: path), segments.
-UPDATE sampled_sequences SET raw_kept = false
-WHERE segment_id IN (SELECT segment_id FROM segments WHERE raw_file IN (SELECT path FROM incoming))
