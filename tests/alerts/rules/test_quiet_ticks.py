@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from recorded_home import take_in
 from segments import RUN, records, trained
 
 from logprobe.alerts.rules import rule_file
@@ -36,14 +37,12 @@ class Watched:
 
 
 def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, store: Store) -> None:
-    spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
+    spool, watched = SpoolWriter(home, RUN, "w"), Watched(store)
     book = rule_file.load()
 
     def bring(step: int) -> None:
         spool.write("training", records("training", trained(f"{step}", step)))
-        pipeline.ingest(lambda _: None)
-        pipeline.join()
-        pipeline.compute_steps()
+        take_in(store)
 
     def tick() -> set[str]:
         watched.asked.clear()
@@ -55,22 +54,20 @@ def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, s
         bring(step)
         assert tick() == asked
         assert tick() == set()
-    pipeline.diagnose()
+    Pipeline(store, threading.Event()).diagnose()
     assert tick() == {"alert_diagnoses"}
     assert store.read("alert_runs")["cursor"].to_pylist() == [1]
 
 
 def test_many_runs_are_asked_about_together(home: Path, store: Store) -> None:
     """A small statement takes milliseconds, whatever it reads: so many per run would be most of what the service does."""
-    pipeline, watched = Pipeline(store, threading.Event()), Watched(store)
+    watched = Watched(store)
     evaluator = Evaluator(watched, rule_file.load, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
     asked = []
     for step, runs in enumerate((["a"], ["a", "b", "c"])):
         for run in runs:
             SpoolWriter(home, run, f"w{step}").write("training", records("training", trained(f"{step}", step)))
-        pipeline.ingest(lambda _: None)
-        pipeline.join()
-        pipeline.compute_steps()
+        take_in(store)
         watched.asked.clear()
         assert evaluator.run_once()["steps"] == len(runs)
         asked.append(sorted(watched.asked))
