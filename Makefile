@@ -46,6 +46,7 @@ help:
 	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of docs/recording.md"
 	@echo "make test-s3           raw tokens in a real S3 server: the same digits, and everything killed"
 	@echo "make test-objects      the same on emulators of Azure's and Google's object stores"
+	@echo "make test-image        docs/examples/Dockerfile built and used: the service inside, a relay and readers outside"
 	@echo "make test-agents       multi-turn agents against a real vllm serve, with a weight update in flight"
 	@echo "make test-proof        faults planted on real engines, found by logprobe score and bisect; writes the tables of docs/proof.md"
 	@echo "make dev     the development environment only"
@@ -331,6 +332,19 @@ $(AZURITE): tests/objects/package.json | node
 
 test-objects: dev $(AZURITE)
 	@OBJECT_STORES=azure,google $(BIN)/python -m pytest tests/monitor/objects tests/objects/store_cases.py --timeout=900 $(ARGS)
+
+# The image of docs/examples/Dockerfile, built and used; tests/image/image_cases.py says what can be set, e.g. IMAGE_BASE.
+.PHONY: buildah
+buildah:
+	@command -v buildah >/dev/null && { test -n "$${IMAGE_BASE:-}" || command -v debootstrap >/dev/null; } || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && echo "installing Debian's buildah and debootstrap (once) …" >&2 && \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah debootstrap >/dev/null; } || \
+	  { echo "The image is built by buildah, its base by debootstrap or IMAGE_BASE: install them" >&2; exit 1; }
+
+.PHONY: test-image
+test-image: dev buildah
+	@$(BIN)/python -m pytest tests/image/image_cases.py --timeout=3600 $(ARGS)
+	@buildah images localhost/logprobe
 
 # Multi-turn agents through the OpenAI client against a real `vllm serve`, with a weight update in flight.
 .PHONY: test-agents

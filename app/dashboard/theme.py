@@ -95,6 +95,8 @@ def streamlit_options() -> dict[str, str]:
         "server.fileWatcherType": "none",
         "server.enableXsrfProtection": "true",
         "browser.gatherUsageStats": "false",
+        # With an address like 0.0.0.0 it asks a public server which one this machine has.
+        "logger.hideWelcomeMessage": "true",
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
         "client.showErrorLinks": "false",

@@ -29,8 +29,18 @@ WITH updates AS (
     WHERE EXISTS (SELECT 1 FROM finished WHERE finished.time BETWEEN starts.earlier AND starts.time)
 ), events AS (
     SELECT * FROM shown UNION ALL BY NAME SELECT * FROM changes UNION ALL BY NAME SELECT * FROM restarts
+), placed AS (
+    -- Not by an ASOF join, which compares each event with each step as long as the events are few beside the steps.
+    SELECT *, first_value(finished_step IGNORE NULLS) OVER (
+        ORDER BY moment, finished_step NULLS FIRST ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+    ) AS next_step
+    FROM (
+        SELECT *, happened_at AS moment, NULL::BIGINT AS finished_step FROM events
+        UNION ALL BY NAME SELECT time AS moment, step AS finished_step FROM finished
+    )
 )
-SELECT kind, label, happened_at, cache_cleared, pause_mode, coalesce(own_step, finished.step) AS step
-FROM events ASOF LEFT JOIN finished ON events.happened_at <= finished.time
+SELECT kind, label, happened_at, cache_cleared, pause_mode, coalesce(own_step, next_step) AS step
+FROM placed
+WHERE kind IS NOT NULL
 QUALIFY kind != 'restart' OR row_number() OVER (PARTITION BY kind, label, step ORDER BY happened_at) = 1
 ORDER BY happened_at, label

@@ -25,18 +25,24 @@ _NEVER: Final = {
 _CONCLUDED: Final = {"diagnoses", "diagnosis_changes", "step_growth", "growth_states"}
 _ALERTED: Final = {"alert_cursors", "alert_states", "alert_transitions", "controllers", "controller_actions"}
 _ONCE: Final = {"config_records", "health_records"}
+_MOMENT: Final = "TIMESTAMP WITH TIME ZONE"
 _IDS: Final = ("segment_id", "rollout_segment", "sample_id")
 _SPANS: Final = re.compile(r"^STRUCT\(.*version.*\)\[\]$", re.IGNORECASE)
 
 
 def as_other_runs(store: Store, run: str, names: str, count: int) -> None:
-    """Copies a run `count` times; `names`: of the copies, with one place for their number (``"other-{:04d}"``)."""
+    """Copies a run `count` times; `names`: of the copies, with one place for their number (``"other-{:04d}"``).
+
+    Each is an hour older than the one before: runs of the last day are looked at again and again.
+    """
     with store.transaction() as cursor:
         cursor.execute("CREATE OR REPLACE TEMP TABLE copies (copy_number BIGINT, copy_name VARCHAR)")
         cursor.executemany("INSERT INTO copies VALUES (?, ?)", [[at, names.format(at)] for at in range(count)])
         for table, columns in _tables(store).items():
             changes = {"run": "copy_name", "raw_file": "NULL", "raw_kept": "false"}
             changes |= {name: f"copy_name || '/' || {name}" for name in ("segment_id", "rollout_segment")}
+            moments = [name for name, kind in columns.items() if kind == _MOMENT]
+            changes |= {name: f"{name} - (1 + copy_number) * INTERVAL 1 HOUR" for name in moments}
             cursor.execute(_copy(table, columns, changes), {"run": run})
 
 
@@ -76,7 +82,7 @@ def _later(columns: dict[str, str], steps: int, revisions: int) -> dict[str, str
 
 
 def _moment(name: str, kind: str) -> bool:
-    return kind == "TIMESTAMP WITH TIME ZONE" and name not in {"ingested_at", "computed_at"}
+    return kind == _MOMENT and name not in {"ingested_at", "computed_at"}
 
 
 def _copy(table: str, columns: dict[str, str], changes: dict[str, str]) -> str:
