@@ -103,7 +103,7 @@ class Evaluator:
         book = self._book()
         rows = [(row, book.for_run(row["run"])) for row in self._store.read("alert_runs").to_pylist()]
         rows = [(row, rules) for row, rules in rows if _may_have_changed(row, rules, now, book.tell_within)]
-        silences = ledger.silences(self._store, now) if rows else []
+        silences = ledger.silences(self._store, now) if any(row["silenced"] for row, _ in rows) else []
         known, self._known = self._known, {}  # after a failure everything is read again
         # Of many runs at once: a small statement takes milliseconds, whatever it reads.
         for start in range(0, len(rows), _RUNS_PER_BATCH):
@@ -111,10 +111,11 @@ class Evaluator:
                 break
             some = rows[start : start + _RUNS_PER_BATCH]
             runs = [row["run"] for row, _ in some]
-            kept, acknowledgements = self._kept(some, known), ledger.acknowledgements(self._store, runs)
+            kept = self._kept(some, known)
+            said = ledger.acknowledgements(self._store, runs) if some[0][0]["acknowledged"] else {}
             works = []
             for row, rules in some:
-                context = Context(row["run"], now, silences, acknowledgements, notify_from=now - book.tell_within)
+                context = Context(row["run"], now, silences, said, notify_from=now - book.tell_within)
                 works.append(self._begin(context, row, rules, kept[row["run"]]))
             self._evaluate(works, book.tell_within)
             self._known.update({work.run: (work.rules, work.kept) for work in works})
@@ -178,14 +179,14 @@ class Evaluator:
         """Looks at the next steps of some runs; → those of which there may be more."""
         if self._stopping.is_set():
             return []
+        quiet_since = self._clock() - self._quiet
         asked = {}
         for work in works:
             seen = _seen_by_all(work.alerts)
-            if work.stepwise and seen != work.row["newest_step"]:
+            if work.stepwise and seen != work.row["newest_step"] and not _too_young(work.row, seen, quiet_since):
                 asked[work.run] = facts.Asked(work.stepwise, seen)
         if not asked:
             return []
-        quiet_since = self._clock() - self._quiet
         found = facts.next_steps(self._store, asked, quiet_since=quiet_since, keep=self._store)
         for work in works:
             self._through(work, found.get(work.run, ()))
@@ -264,6 +265,11 @@ def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: dateti
     unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
     young = now - row["last_arrival"] <= notify_within
     return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
+
+
+def _too_young(row: Mapping[str, Any], seen: int | None, quiet_since: datetime) -> bool:
+    """Whether the only step that was not looked at yet may still be receiving data; asking the store takes as long as all else of a tick."""
+    return seen is not None and row["newest_step"] == seen + 1 and row["newest_computed_at"] > quiet_since
 
 
 def _fingerprint(rules: Sequence[Rule]) -> str:

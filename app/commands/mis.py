@@ -20,6 +20,7 @@ from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
+from logprobe.app.text.diagnosis import evidence_name
 from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
@@ -160,7 +161,7 @@ def words(document: dict[str, Any]) -> str:
     lines = [f"{name:<12} {tables.harmless(value)}" for name, value in facts]
     lines += [f"waiting      {tables.harmless(document['waiting'])}"] if document["waiting"] else []
     lines += [f"policy       {tables.harmless(document['problem'])}"] if document["problem"] else []
-    lines += [f"{figure['name'].replace('_', ' '):<12} {_change(figure)}" for figure in document["figures"]]
+    lines += [f"{evidence_name(figure['name']):<12} {_change(figure)}" for figure in document["figures"]]
     if not document["actions"]:
         return "\n".join([*lines, "actions      none"]) + "\n"
     rows = [[a["step"], a["name"], a["reason"], a["words"]] for a in document["actions"]]

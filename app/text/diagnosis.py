@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -48,8 +49,10 @@ def evidence_name(evidence: str) -> str:
 
     >>> evidence_name("k3_kl"), evidence_name("mean_lag")
     ('K3', 'mean lag')
+    >>> evidence_name("k3_lagging")
+    'K3 lagging'
     """
-    return _EVIDENCE.get(evidence, evidence.replace("_", " "))
+    return _EVIDENCE.get(evidence, re.sub(r"\bk3\b", "K3", evidence.replace("_", " ")))
 
 
 def extent(document: Mapping[str, Any], growth: Growth) -> str:

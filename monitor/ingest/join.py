@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import QueryError
+from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor.ingest.alignment import align, joined_statistics, received_differences, source_logprobs
 from logprobe.monitor.ingest.backoff import RunBackoff
@@ -203,8 +204,9 @@ class Joiner:
         with self._store.transaction() as cursor:
             for name in ("forget_trajectories", "insert_trajectories") if trajectories is not None else ():
                 self._store.execute(cursor, name, trajectories)
+            flat = results.drop_columns([*SIDES])  # making structs known takes long
             for name in _WRITES:
-                self._store.execute(cursor, name, results)
+                self._store.execute(cursor, name, flat)
             statistics = statistics_rows(results)
             if statistics.num_rows:
                 self._store.execute(cursor, "join_forget_statistics", results)

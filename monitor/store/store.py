@@ -202,8 +202,7 @@ class Store:
         write. Inside `holding_files` they can be read until its end.
         """
         names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
-        paths = pa.array([name for of_kind in names.values() for name in of_kind], pa.string())
-        found = self.read("raw_locations", pa.table({"path": paths})).to_pylist()
+        found = self.read("raw_locations", paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
         places = {row["path"]: raw_places.place(self.home, row["path"], row["location"]) for row in found}
         empty = {kind: raw_places.pattern(empty_file(self.home, kind)) for kind in names}
         return {

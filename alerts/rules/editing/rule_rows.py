@@ -25,6 +25,7 @@ def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> di
         "severity": rule.severity,
         "kind": rule.when.kind,
         "metric": rule.key,
+        "called": rule.called,
         "slice": rule.slice,
         "enabled": rule.enabled,
         "special": rule.enabled and in_force.get(rule.name) != rule,

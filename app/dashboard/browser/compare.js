@@ -161,7 +161,7 @@ function fold(view, key, words, content) {
 
 function onsets(place, { onsets: { head, rows }, looks }) {
   const lines = rows.map((row, at) => node("tr", {}, ...row.map((words, column) => node("td", { "data-label": head[column] }, node("div", {}, column ? null : sample(looks[at] ?? looks[0]), words)))));
-  place.replaceChildren(title("Onsets", "when K3 left the baseline, and when it started to grow by the run's own past"), table("onsets", head, lines, ["", WIDE]));
+  place.replaceChildren(title("Onsets", "when K3 left the baseline, and when it started to grow by the run's own past"), table("onsets", head, lines));
 }
 
 function settings(place, { settings: { head, rows } }) {

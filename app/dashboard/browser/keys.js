@@ -57,6 +57,7 @@ export function help(title, about) {
   dialog.addEventListener("click", (event) => { if (event.target === dialog || event.target.closest("a")) dialog.close(); });
   document.body.append(dialog);
   dialog.showModal();
+  dialog.scrollTop = 0; // the focus on "Close" scrolls to the end
 }
 
 function groups() {

@@ -104,7 +104,7 @@ function row(rule, view) {
   const current = view.draft?.open === rule.name;
   const state = rule.enabled ? (rule.special ? "other for this run" : "on") : "disabled";
   const cells = [node("button", { class: "lp-rule-name", type: "button", "aria-expanded": String(current), text: rule.name, onclick: () => choose(view, current ? null : rule.name) }),
-    rule.severity, [rule.metric ?? rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), rule.where, state];
+    rule.severity, [rule.called || rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), rule.where, state];
   return node("tr", { class: [current ? "lp-rule-current" : "", rule.enabled ? "" : "lp-rule-off"].join(" ").trim() || undefined },
     ...cells.map((cell, index) => node("td", { "data-label": HEAD[index] }, node("div", {}, cell))));
 }

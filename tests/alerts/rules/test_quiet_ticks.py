@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,16 @@ class Watched:
         return getattr(self._store, name)
 
 
+def bring(spool: SpoolWriter, pipeline: Pipeline, step: int) -> None:
+    spool.write("training", records("training", trained(f"{step}", step)))
+    pipeline.ingest(lambda _: None)
+    pipeline.join()
+    pipeline.compute_steps()
+
+
 def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, store: Store) -> None:
     spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
     book = rule_file.load()
-
-    def bring(step: int) -> None:
-        spool.write("training", records("training", trained(f"{step}", step)))
-        pipeline.ingest(lambda _: None)
-        pipeline.join()
-        pipeline.compute_steps()
 
     def tick() -> set[str]:
         watched.asked.clear()
@@ -52,12 +53,38 @@ def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, s
 
     evaluator = Evaluator(watched, lambda: book, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
     for step, asked in ((0, COSTLY), (1, OF_STEPS)):
-        bring(step)
+        bring(spool, pipeline, step)
         assert tick() == asked
         assert tick() == set()
     pipeline.diagnose()
     assert tick() == {"alert_diagnoses"}
     assert store.read("alert_runs")["cursor"].to_pylist() == [1]
+
+
+def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, store: Store) -> None:
+    spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
+    later = [timedelta(hours=1)]
+    evaluator = Evaluator(
+        watched,  # type: ignore[arg-type]
+        rule_file.load,
+        threading.Event(),
+        clock=lambda: datetime.now(UTC) + later[0],
+        quiet=timedelta(minutes=10),
+    )
+
+    def tick(after: timedelta) -> tuple[int, bool]:
+        watched.asked.clear()
+        later[0] = after
+        return evaluator.run_once()["steps"], "alert_steps" in watched.asked
+
+    bring(spool, pipeline, 0)
+    assert tick(timedelta(0)) == (0, True)  # the first: no rule has seen any step
+    assert tick(timedelta(hours=1)) == (1, True)
+    bring(spool, pipeline, 1)
+    assert tick(timedelta(0)) == (0, False)
+    bring(spool, pipeline, 2)
+    assert tick(timedelta(0)) == (0, True)
+    assert tick(timedelta(hours=1)) == (2, True)
 
 
 def test_many_runs_are_asked_about_together(home: Path, store: Store) -> None:
