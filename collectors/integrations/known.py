@@ -14,6 +14,11 @@ from logprobe.collectors.integrations.wrapping import Wrapper
 HOOKS_VARIABLE: Final = "LOGPROBE_HOOKS"
 _PACKAGE: Final = "logprobe.collectors.integrations"
 _WATCHED: Final = "_logprobe_recorder"  # on a trainer that is recorded already
+_TRL: Final = {  # module → its trainer
+    "trl.trainer.grpo_trainer": "GRPOTrainer",
+    "trl.trainer.rloo_trainer": "RLOOTrainer",
+    "trl.experimental.online_dpo.online_dpo_trainer": "OnlineDPOTrainer",
+}
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,7 @@ class Framework:
 
 
 FRAMEWORKS: Final = (
-    Framework("TRL", ("trl",), ("1.16",), "run", "trl.watch(trainer)", {
-        "trl.trainer.grpo_trainer": "known:trl_grpo", "trl.trainer.rloo_trainer": "known:trl_rloo",
-        "trl.experimental.online_dpo.online_dpo_trainer": "known:trl_online_dpo"}),
+    Framework("TRL", ("trl",), ("1.16",), "run", "trl.watch(trainer)", dict.fromkeys(_TRL, "known:trl")),
     Framework("ms-swift", ("ms-swift",), ("4.6",), "options", "--external_plugins … --callbacks logprobe"),
     Framework("verl", ("verl",), ("0.9",), "plugin", "", {
         "verl.trainer.ppo.ray_trainer": "verl:register_from", "verl.trainer.ppo.v1.trainer_base": "verl:register_from"}),
@@ -82,30 +85,16 @@ def _action(place: str) -> Any:
     return act
 
 
-def trl_grpo(module: ModuleType) -> None:
+def trl(module: ModuleType) -> None:
     """`trl.watch(trainer)` at the first `trainer.train()`."""
-    _watch_trl(module.GRPOTrainer)
-
-
-def trl_rloo(module: ModuleType) -> None:
-    """`trl.watch(trainer)` at the first `trainer.train()`."""
-    _watch_trl(module.RLOOTrainer)
-
-
-def trl_online_dpo(module: ModuleType) -> None:
-    """`trl.watch(trainer)` at the first `trainer.train()`."""
-    _watch_trl(module.OnlineDPOTrainer)
-
-
-def _watch_trl(trainer: type) -> None:
-    from logprobe.collectors.integrations import trl  # noqa: PLC0415 - only where TRL is
+    from logprobe.collectors.integrations import trl as adapter  # noqa: PLC0415 - only where TRL is
     from logprobe.collectors.integrations.process import Process  # noqa: PLC0415
 
     def begin(host: Any, *_: Any, **__: Any) -> None:
         if not hasattr(host, _WATCHED):
-            trl.watch(host)
+            adapter.watch(host)
 
-    Wrapper(Process("trl"), "trl").before(trainer, "train", begin)
+    Wrapper(Process("trl"), "trl").before(getattr(module, _TRL[module.__name__]), "train", begin)
 
 
 def skyrl(module: ModuleType) -> None:

@@ -15,7 +15,7 @@ from numbers import Real
 from typing import Any, Final
 
 from logprobe.collectors.integrations.process import Process
-from logprobe.collectors.integrations.wrapping import version_of
+from logprobe.collectors.integrations.wrapping import setting_of, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 FIELDS: Final = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
@@ -85,7 +85,7 @@ class Watch:
 
     def _begin(self, trainer: Any) -> Recorder | None:
         new = self.process.recorder is None
-        recorder = self.process.start(run=_setting(trainer.cfg, "trainer.run_name"))
+        recorder = self.process.start(run=setting_of(trainer.cfg, "trainer.run_name"))
         if recorder is not None and new:
             recorder.config(_configuration(trainer), kind="trainer_config")
             recorder.report(
@@ -146,16 +146,10 @@ def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) ->
     return names if len(names) == rows else None
 
 
-def _setting(config: Any, path: str) -> Any:
-    for name in path.split("."):
-        config = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
-    return config
-
-
 def _configuration(trainer: Any) -> dict[str, Any]:
     config = trainer.cfg
     known = {
-        f"{part}.{name}": _setting(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
+        f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
     }
     temperature = known.get("trainer.algorithm.temperature")
     document = {

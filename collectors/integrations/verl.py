@@ -20,7 +20,7 @@ from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.collectors.integrations.hf_trainer import mark_weights
 from logprobe.collectors.integrations.imports import when_imported
 from logprobe.collectors.integrations.process import Process
-from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.integrations.wrapping import Wrapper, setting_of, unknown_methods, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 
@@ -121,7 +121,7 @@ class _Watch:
     # --- A trainer begins ---
 
     def _begin(self, trainer: Any, *_: Any, **__: Any) -> Recorder | None:
-        recorder = self._process.start(run=_setting(trainer.config, "trainer.experiment_name"))
+        recorder = self._process.start(run=setting_of(trainer.config, "trainer.experiment_name"))
         if recorder is None or trainer in self._before:
             return recorder
         self._before[trainer] = ()
@@ -270,7 +270,7 @@ class _Watch:
         tokens, logprobs = (
             [row[at] for row, at in zip(rows[name], places, strict=True)] for name in ("token_ids", "rollout_logprobs")
         )
-        sampling = {name: _setting(trainer.config, f"actor_rollout_ref.rollout.{name}") for name in _ROLLOUT}
+        sampling = {name: setting_of(trainer.config, f"actor_rollout_ref.rollout.{name}") for name in _ROLLOUT}
         recorder.rollout(
             sample_ids=rows["sample_ids"],
             prompt_ids=rows["prompt_ids"],
@@ -322,21 +322,15 @@ def _rows(data: Any, name: str, keep: Sequence[int] | None = None) -> list[Any] 
     return rows if keep is None else [rows[place] for place in keep]
 
 
-def _setting(config: Any, path: str) -> Any:
-    for name in path.split("."):
-        config = None if config is None else config.get(name)
-    return config
-
-
 def _bypassed(trainer: Any) -> bool:
-    return bool(_setting(trainer.config, "algorithm.rollout_correction.bypass_mode"))
+    return bool(setting_of(trainer.config, "algorithm.rollout_correction.bypass_mode"))
 
 
 def _configuration(trainer: Any) -> dict[str, Any]:
     """The trainer's configuration document; names of nested settings are joined by dots."""
     config = trainer.config
     known = {
-        f"{part}.{name}": _setting(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
+        f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
     }
     correction = known.pop("algorithm.rollout_correction")
     known |= {f"algorithm.rollout_correction.{name}": value for name, value in dict(correction or {}).items()}
@@ -344,7 +338,7 @@ def _configuration(trainer: Any) -> dict[str, Any]:
         "framework": "verl",
         "framework_version": version_of("verl"),
         "trainer": type(trainer).__name__,
-        "temperature": _setting(config, "actor_rollout_ref.rollout.temperature"),
-        "compute_dtype": _setting(config, "actor_rollout_ref.actor.fsdp_config.dtype"),
+        "temperature": setting_of(config, "actor_rollout_ref.rollout.temperature"),
+        "compute_dtype": setting_of(config, "actor_rollout_ref.actor.fsdp_config.dtype"),
         **{name: value for name, value in known.items() if value is not None},
     }

@@ -22,6 +22,13 @@ def version_of(distribution: str) -> str:
         return "unknown version"
 
 
+def setting_of(config: Any, path: str) -> Any:
+    """The setting at a path of names with dots, in mappings and objects; None where there is none."""
+    for name in path.split("."):
+        config = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+    return config
+
+
 def unknown_methods(host: object, expected: Mapping[str, tuple[str, ...]]) -> list[str]:
     """What `host` lacks: methods by name, each with the parameters that are read. Empty: it is known.
 

@@ -16,12 +16,11 @@ from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import level_of
 from logprobe.monitor.diagnosis.proven import latest, with_experiment
-from logprobe.monitor.diagnosis.result import LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
+from logprobe.monitor.diagnosis.result import GROWS, LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
 from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed
 
-_GROWS: Final = ("growing", "critical")
 _FEWEST: Final = 200  # tokens without which nothing can be called healthy
 
 
@@ -150,7 +149,7 @@ def _unexplained(evidence: Evidence, findings: Sequence[Finding], level: Level |
     gap = evidence.gap
     off = abs(gap.ratio.z) > SIGNIFICANT and abs(gap.ratio.value) > gap.k3 > SLIGHT
     high = level is not None and level.status in {"above", "far above"} and not findings
-    return gap.n < _FEWEST or high or off or (evidence.growth.verdict in _GROWS and not _lived_with(findings))
+    return gap.n < _FEWEST or high or off or (evidence.growth.verdict in GROWS and not _lived_with(findings))
 
 
 def _lived_with(findings: Sequence[Finding]) -> bool:
@@ -161,9 +160,9 @@ def _lived_with(findings: Sequence[Finding]) -> bool:
 def _verdict(evidence: Evidence, findings: Sequence[Finding]) -> Verdict:
     """K3 over time, unless something was wrong before any baseline."""
     trend = evidence.growth.verdict
-    if trend in _GROWS and _lived_with(findings):
+    if trend in GROWS and _lived_with(findings):
         trend = "healthy"
-    if trend in {*_GROWS, "no_data"}:
+    if trend in {*GROWS, "no_data"}:
         return trend
     acting = [finding for finding in _deciding(findings) if finding.urgency == "act"]
     if any(finding.layer != "objective" for finding in acting):
@@ -184,6 +183,6 @@ def _correction(findings: Sequence[Finding], layer: str, verdict: Verdict) -> Co
         return Correction(
             "do_not_enable", "semantic and inference-path faults could not be ruled out; see not_measured"
         )
-    if verdict in _GROWS:
+    if verdict in GROWS:
         return Correction("do_not_enable", "what was found is no off-policyness, which importance sampling corrects")
     return Correction("not_needed", "K3 is what this set-up has, and it does not grow")

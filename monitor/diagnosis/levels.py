@@ -13,13 +13,12 @@ from typing import Final, Literal
 
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES
-from logprobe.monitor.diagnosis.result import Level, LevelStatus
+from logprobe.monitor.diagnosis.result import GROWS, Level, LevelStatus
 
 ABOVE: Final = 3.0  # times the upper end of what is expected: reports of one set-up differ by less
 FAR_ABOVE: Final = 10.0  # times: no set-up of this kind is reported there
 _ON_GRID: Final = 0.9  # of the differences between tokens of one context; by chance 1 in 200 is
 _FEWEST: Final = 200  # tokens
-_GROWS: Final = ("growing", "critical")
 
 Precision = Literal["full", "half", "bf16"]
 
@@ -233,4 +232,4 @@ def numerics_of(evidence: Evidence) -> float | None:
     values = [window.k3 for window in usable if math.isfinite(window.k3)]
     if not values:
         return None
-    return min(values) if evidence.growth.verdict in _GROWS else values[-1]
+    return min(values) if evidence.growth.verdict in GROWS else values[-1]

@@ -17,6 +17,7 @@ Advice = Literal["enable", "do_not_enable", "not_needed"]
 Urgency = Literal["informational", "watch", "act"]
 LevelStatus = Literal["as expected", "above", "far above", "unknown set-up", "not measured"]
 
+GROWS: Final[tuple[Verdict, ...]] = ("growing", "critical")
 # The order in which layers are ruled out: a fault in one makes judgements about the later ones uncertain.
 LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
 

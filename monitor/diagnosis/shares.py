@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.measures import Floats
 from logprobe.monitor.diagnosis.evidence.strata import Strata
-from logprobe.monitor.diagnosis.result import Finding
+from logprobe.monitor.diagnosis.result import GROWS, Finding
 
 NOISE: Final = ("low_precision", "lm_head_precision", "quantized_rollout", "moe_routing", "batch_variance")
 GROWTH: Final = ("late_growth", "step_jump")
@@ -30,7 +30,6 @@ _ENDS: Final = (0.025, 0.975)
 _FEWEST: Final = 200  # tokens to compare with
 _FEWEST_STEPS: Final = 4  # below, resampling them says nothing
 _GREW: Final = 1.5  # times: K3 below is the run's own noise
-_GROWS: Final = ("growing", "critical")
 
 Bools = NDArray[np.bool_]
 
@@ -251,7 +250,7 @@ def _peel_growth(first: _Window, now: _Window, findings: Sequence[Finding]) -> N
 def _grown(evidence: Evidence) -> float | None:
     """By how much K3 is above that of the beginning; None where it did not grow."""
     before, after = evidence.first.k3, evidence.now.k3
-    grew = after > _GREW * before or (evidence.growth.verdict in _GROWS and after > before)
+    grew = after > _GREW * before or (evidence.growth.verdict in GROWS and after > before)
     return after - before if grew else None
 
 

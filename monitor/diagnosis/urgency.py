@@ -22,10 +22,8 @@ from typing import Final
 
 from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
-from logprobe.monitor.diagnosis.result import Finding, Level, Urgency, Verdict
+from logprobe.monitor.diagnosis.result import GROWS, Finding, Level, Urgency, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, NOISE, Share, with_share
-
-_GROWS: Final = ("growing", "critical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ class _Weigh:
 
     def _growth(self) -> Urgency:
         """The rule over the run's own past decides; a bend that it does not see is no growth, or not yet."""
-        return "act" if self.trend in _GROWS else "watch" if self.trend == "calibrating" else "informational"
+        return "act" if self.trend in GROWS else "watch" if self.trend == "calibrating" else "informational"
 
     def _lag(self, share: Share) -> Urgency:
         limit = max(self.standards.off_policy, self.standards.above_noise * self._noise_level())

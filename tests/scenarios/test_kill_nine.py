@@ -12,11 +12,9 @@ import killed_processes
 import pytest
 from killed_processes import RUN, length
 from processes import eventually
+from recorded_home import take_in
 
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 KILLS = 20  # of each
@@ -106,9 +104,7 @@ def spooled(home: Path) -> set[str]:
 def check(home: Home, acknowledged: list[str]) -> None:
     with home.lock(), Store.open(home) as store:
         ingested_under_fire = count(store, "SELECT count(*) FROM segments")
-        report = Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
+        report = take_in(store)
         check_content(store, set(acknowledged))
         check_files(store)
         assert report.problems == []

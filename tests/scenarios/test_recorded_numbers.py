@@ -5,7 +5,6 @@ The formulas stand here once more on purpose, token by token in extended precisi
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from recorded_home import take_in
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics import KEYS
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 RUNS = ("v0-reference", "v1-initial", "late-growth", "v1-fixed")
@@ -40,10 +39,7 @@ def through_the_product(home: Path, tables: dict[str, pa.Table]) -> dict[int, di
     for kind, table in tables.items():
         writer.write(kind, table.replace_schema_metadata())
     with Store.open(Home(home).create()) as store:
-        pipeline = Pipeline(store, threading.Event())
-        assert pipeline.ingest(lambda _: None)["bad_rows"] == 0
-        pipeline.join()
-        pipeline.compute_steps()
+        assert take_in(store).bad_rows == 0
         rows = store.query("SELECT step, metric, value FROM metrics").to_pylist()
     found: dict[int, dict[str, float | None]] = {}
     for row in rows:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from logprobe.app.dashboard.charts.downsample import MAX_POINTS, Indices, Window, envelope, thin
+from logprobe.app.dashboard.charts.downsample import MAX_POINTS, Envelope, Indices, Window, envelope, thin
 from logprobe.app.dashboard.charts.packing import packed, packed_steps, transparent
 from logprobe.app.dashboard.charts.rows import Row
 from logprobe.app.dashboard.charts.smoothing import centred_median
@@ -20,6 +20,8 @@ from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.theme import Theme
 
 Trace = dict[str, Any]
+
+_ACROSS: Final = 1000  # points of a line over the whole of a long run: what a screen shows, before a band of all values
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,14 @@ def row_traces(runs: Sequence[RunSeries], row: Row, theme: Theme, detail: Detail
         x, y = run.steps.astype(np.float64), line.values(runs)
         meta = {"row": row.axis, "run": line.run, "role": line.role}
         base: Trace = {"type": "scatter", "yaxis": row.axis, "hoverinfo": "skip", "connectgaps": False}
-        yield from _band(x, y, detail.window, base | {"meta": meta | {"of": number}}, theme.color(line.role))
+        most = _ACROSS if detail.window is None and too_long(run) else MAX_POINTS
+        band = envelope(x, y, detail.window, max_points=most)
+        yield from _band(band, base | {"meta": meta | {"of": number}}, theme.color(line.role))
         pen = {"color": theme.color(line.role), "width": 1.5 if number == 0 else 1.1, "dash": line.dash}
         drawn = base | {"mode": "lines", "name": f"{row.panel.title}, {line.name}", "line": pen}
-        yield drawn | _line(*thin(x, y, detail.window)) | {"meta": meta | {"line": number}}
+        yield drawn | _line(*thin(x, y, detail.window, max_points=most)) | {"meta": meta | {"line": number}}
         if detail.smooth and too_long(run):
-            points = _line(*thin(x, centred_median(y, detail.smooth), detail.window))
+            points = _line(*thin(x, centred_median(y, detail.smooth), detail.window, max_points=most))
             yield drawn | points | {"meta": meta | {"line": number, "smooth": detail.smooth}}
 
 
@@ -60,9 +64,8 @@ def _line(steps: Floats, y: Floats) -> Trace:
     return {"x": packed_steps(steps), "y": packed(y)}
 
 
-def _band(x: Floats, y: Floats, window: Window | None, base: Trace, color: str) -> Iterator[Trace]:
+def _band(band: Envelope | None, base: Trace, color: str) -> Iterator[Trace]:
     """The envelope as one trace, a polygon for each stretch of it without a gap: a fill between two lines would span the gaps."""
-    band = envelope(x, y, window)
     if band is None:
         return
     parts = [part for part in _stretches(band.low) if len(part)]

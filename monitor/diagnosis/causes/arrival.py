@@ -13,10 +13,10 @@ from logprobe.monitor.diagnosis.causes.updates import not_in_flight, rise, risen
 from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Change, agreed_before, beginning, pace
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.strata import Strata, rise_of
+from logprobe.monitor.diagnosis.result import GROWS
 
 _RISEN: Final = 3.0  # times: an update that is missed is no matter of degree
 _BLURRED: Final = 1.2  # where a rise is certain, or stands out less
-_GROWS: Final = ("growing", "critical")
 _FEWEST: Final = 200  # tokens of requests that a fault should concern, and may not
 _SPARED: Final = 0.5  # of the rise of all requests
 _ERRORS: Final = 2.0
@@ -41,7 +41,7 @@ def _left_behind(evidence: Evidence) -> Sign | None:
         return stuck
     not_loaded = _labels_without_load(evidence)
     # What a scale leaves without repeated contexts is not exact: a rise stands out less there, and says less.
-    least = _BLURRED if evidence.blurred or evidence.growth.verdict in _GROWS else _RISEN
+    least = _BLURRED if evidence.blurred or evidence.growth.verdict in GROWS else _RISEN
     risen = rise(uninterrupted(evidence), least)
     if risen is None or (risen.until is not None and risen.ratio < _RISEN):  # what ended explains no growth of today
         return None

@@ -9,13 +9,13 @@ from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Bend, bend, pace
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, Slices
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
+from logprobe.monitor.diagnosis.result import GROWS
 
 _FEWEST: Final = 200
 _ADDS: Final = 1.2  # times the K3 at lag 0; less is no more than the noise of the comparison
 _CLEAR_K3: Final = 1e-3  # K3 below which a gap is not put down to lag where no token at lag 0 is there to compare with
 _RISES: Final = 1e-4  # K3 below which a rise has no name: rounding that changed
 _DOUBLED: Final = 2.0
-_GROWS: Final = ("growing", "critical")
 _DOUBT: Final = (
     " Updates that stopped arriving (missed_weight_sync) fit the rise almost as well: a weight fingerprint, or a tensor's checksum at trainer and "
     "engine, tells which."
@@ -82,13 +82,13 @@ def late_growth(evidence: Evidence) -> Sign | None:
     """K3 grew, step by step, after it had been steady."""
     growth, found = evidence.growth, _rise(evidence)
     ramp = found is not None and not found.abrupt
-    if _otherwise_explained(evidence) or not (ramp or (growth.verdict in _GROWS and found is None)):
+    if _otherwise_explained(evidence) or not (ramp or (growth.verdict in GROWS and found is None)):
         return None
     since = growth.since_step if growth.since_step is not None else (found.step if found else None)
     ratio = growth.ratio if growth.ratio is not None else (found.ratio if found else math.nan)
-    alike = growth.verdict in _GROWS and _shape_fits_both(evidence)
+    alike = growth.verdict in GROWS and _shape_fits_both(evidence)
     return Sign(
-        KNOWN if growth.verdict in _GROWS else INFERRED,
+        KNOWN if growth.verdict in GROWS else INFERRED,
         1.0,
         {
             "ratio_to_baseline": ratio,

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from recorded_home import take_in
 from segments import RUN, records, sampled, trained
 
 from logprobe.alerts.rules import facts, rule_file
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 RULES = rule_file.load().for_run(RUN)
@@ -25,7 +25,6 @@ class Run:
     def __init__(self, home: Path, store: Store) -> None:
         self.store = store
         self._spool = SpoolWriter(home, RUN, "w")
-        self._pipeline = Pipeline(store, threading.Event())
 
     def train(self, *steps: int) -> None:
         rows = [trained(f"{step}/{k}", step, received=False) for step in steps for k in range(2)]
@@ -42,9 +41,7 @@ class Run:
 
     def _bring(self, kind: str, *rows: dict) -> None:
         self._spool.write(kind, records(kind, *rows))
-        self._pipeline.ingest(lambda _: None)
-        self._pipeline.join()
-        self._pipeline.compute_steps()
+        take_in(self.store)
 
     @property
     def computed(self) -> datetime:

@@ -8,12 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from recorded_home import take_in
 from segments import RUN, records, sampled, trained
 
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 BOOK = rule_file.load()
@@ -35,12 +35,9 @@ class Run:
 
     def alerts(self) -> list[str]:
         """Rules that were told of, of a run that has trained for a quarter of an hour."""
-        pipeline = Pipeline(self.store, threading.Event())
         for step in range(12):
             self._spool.write("training", records("training", trained(f"{step}/0", step, received=False)))
-        pipeline.ingest(lambda _: None)
-        pipeline.join()
-        pipeline.compute_steps()
+        take_in(self.store)
         rows = self.store.query("SELECT max(computed_at) AS at FROM step_summaries").to_pylist()
         for minutes in (3, 4):
             now = rows[0]["at"] + timedelta(minutes=minutes)

@@ -162,7 +162,7 @@ def test_of_a_long_run_only_places_that_are_drawn_are_sent() -> None:
 
 def test_a_chart_of_a_long_run_is_no_larger_than_a_screen_needs() -> None:
     short, long = (len(json.dumps(chart_of(RunView(run_of(n)), OVERVIEW, LIGHT))) for n in (MAX_POINTS, 100_000))
-    assert long < 3 * short
+    assert long < 2 * short
 
 
 def test_an_export_has_the_values_themselves() -> None:
