@@ -91,7 +91,10 @@ def _effect(document: Mapping[str, Any], effect: Mapping[str, Any] | None) -> It
     )
     rows = [_changed(figure) for figure in document["figures"]]
     yield table(
-        "effect", ("", "before", "after", "change"), rows, empty="None of these metrics was measured around that step."
+        "effect",
+        ("metric", "before", "after", "change"),
+        rows,
+        empty="None of these metrics was measured around that step.",
     )
     yield {"type": "actions", "actions": [_chart(run, steps)]}
 
