@@ -55,6 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.with_collectors:
         os.nice(_NICE)  # the trainer beside it comes first
     relay.run()
+    if arguments.drain and relay.unread is not None:
+        sys.stderr.write(f"logprobe: {relay.unread}; what is there was not sent\n")
+        return 1
     if arguments.drain and relay.left:
         sys.stderr.write(f"logprobe: {relay.left} segments were not acknowledged; they stay in the spool\n")
         return 1

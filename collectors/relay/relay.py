@@ -63,6 +63,7 @@ class Relay:
         self._logged: dict[str, float] = {}
         self._synced = threading.Event()  # after the first answer, or once it is known that there is none
         self.left = 0  # segments that were not acknowledged
+        self.unread: str | None = None  # why others may be left that could not be seen
 
     def run(self) -> None:
         """Raises `HomeBusyError` when another relay, or a service, works in this home."""
@@ -76,6 +77,7 @@ class Relay:
                 self._stop.set()
                 syncing.join(5)
                 self.left = len(self._queue.waiting())
+                self.unread = self._queue.unread
 
     # --- the spool ---
 
@@ -84,6 +86,8 @@ class Relay:
         quiet_since: float | None = None
         while not self._stop.is_set():
             waiting = self._shipper.due()
+            if self._queue.unread is not None:
+                self._log("unread", self._queue.unread)
             if not waiting:
                 quiet_since = quiet_since or time.monotonic()
                 if self._is_done(time.monotonic() - quiet_since):
@@ -128,7 +132,8 @@ class Relay:
 
     def _is_done(self, quiet: float) -> bool:
         if self._options.drain:
-            return self._synced.is_set() and not self._queue.waiting()
+            return self._synced.is_set() and not self._queue.waiting() and self._queue.unread is None
+        # What cannot be read does not keep it: it may never be readable to this user, and the next collector's relay looks again.
         return self._options.tethered and quiet > _QUIET_SECONDS and not self._queue.waiting() and self._is_last()
 
     def _is_last(self) -> bool:
@@ -157,7 +162,9 @@ class Relay:
 
     def _sync(self, connection: Connection, backoff: Backoff) -> float:
         try:
-            asked = self._exchange.document(self._queue.lengths(), self._problem, asdict(self._shipper.counts))
+            asked = self._exchange.document(
+                self._queue.lengths(), self._queue.unread or self._problem, asdict(self._shipper.counts)
+            )
             pause = self._exchange.follow(asked, connection.ask(protocol.SYNC, asked))
         except (ServiceUnavailableError, ConfigurationError) as error:
             self._log("sync", f"marks and directives are not exchanged: {error}")
@@ -170,7 +177,7 @@ class Relay:
 
     def _note(self) -> None:
         try:
-            self._notes.write(self._queue.lengths(), self._problem)
+            self._notes.write(self._queue.lengths(), self._queue.unread or self._problem)
         except OSError as error:
             self._log("notes", f"the queue's length cannot be written: {error}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,10 +47,15 @@ class Length:
 
 
 class SpoolQueue:
-    """The spool of one home, looked at again and again. Opens no file and follows no link."""
+    """The spool of one home, looked at again and again. Opens no file and follows no link.
+
+    Attributes:
+        unread: What the last look could not read, and why; None when it saw everything.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.unread: str | None = None
         self._spool = spool_dir(home)
         self._lengths: dict[str, Length] = {}
 
@@ -58,10 +63,12 @@ class SpoolQueue:
         """Everything that waits, oldest first, segments of one writer in the order of their numbers."""
         found: list[Waiting] = []
         runs: list[str] = []
-        for run in _folders(self._spool):
+        unread: list[OSError] = []
+        for run in _folders(self._spool, unread):
             runs.append(run_name(run.name))
-            for writer in _folders(Path(run.path)):
-                found += _segments(Path(writer.path))
+            for writer in _folders(Path(run.path), unread):
+                found += _segments(Path(writer.path), unread)
+        self.unread = f"the spool cannot be read: {unread[0]}" if unread else None
         found.sort(key=lambda waiting: (waiting.modified, waiting.name))
         self._lengths = _lengths(runs, found)
         return found
@@ -94,25 +101,34 @@ def _lengths(runs: Iterable[str], found: Iterable[Waiting]) -> dict[str, Length]
     return dict(lengths)
 
 
-def _folders(folder: Path) -> list[os.DirEntry[str]]:
+def _folders(folder: Path, unread: list[OSError]) -> list[os.DirEntry[str]]:
+    found: list[os.DirEntry[str]] = []
+    with _noted(unread), os.scandir(folder) as entries:
+        found += [entry for entry in entries if entry.is_dir(follow_symlinks=False) and _is_text(entry.name)]
+    return found
+
+
+@contextmanager
+def _noted(unread: list[OSError]) -> Iterator[None]:
+    """What is not there, or not any more, is no error."""
     try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.is_dir(follow_symlinks=False) and _is_text(entry.name)]
-    except OSError:  # not there yet, or not to be read now
-        return []
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        unread.append(error)
 
 
 def _is_text(name: str) -> bool:
     return name.isprintable() and name.encode("utf-8", "replace").decode() == name
 
 
-def _segments(folder: Path) -> list[Waiting]:
-    try:
-        with os.scandir(folder) as entries:
-            listed = list(entries)
-    except OSError:
-        return []
-    if not listed:
+def _segments(folder: Path, unread: list[OSError]) -> list[Waiting]:
+    listed: list[os.DirEntry[str]] = []
+    before = len(unread)
+    with _noted(unread), os.scandir(folder) as entries:
+        listed += entries
+    if not listed and len(unread) == before:
         _remove_abandoned(folder)
     found = []
     for entry in listed:

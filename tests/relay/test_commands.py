@@ -75,6 +75,25 @@ def test_what_is_missing_or_wrong_is_said(tmp_path: Path) -> None:
     assert rate("1.5MB/s") == 1.5e6
 
 
+def test_a_spool_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    node, key, log = tmp_path / "node", tmp_path / "token", tmp_path / "log"
+    node.mkdir()
+    (node / "spool").write_text("not a folder")
+    key.write_text("0" * 64)
+    key.chmod(0o600)
+    send = ["relay", "--drain", "--home", node, "--token", key, "--to", "grpc+tls://localhost:1"]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen([sys.executable, "-m", "logprobe.app.cli", *map(str, send)], stderr=errors) as sending,
+    ):
+        eventually(lambda: "the spool cannot be read" in log.read_text(), "the relay says so")
+        with pytest.raises(subprocess.TimeoutExpired):  # and waits until it can be read
+            sending.wait(3)
+        sending.send_signal(signal.SIGINT)
+    assert sending.returncode == 1
+    assert "what is there was not sent" in log.read_text()
+
+
 def _runs(node: Path) -> set[str]:
     """Of what has not been sent."""
     return {path.parent.parent.name for path in waiting(node)}

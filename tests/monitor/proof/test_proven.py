@@ -47,7 +47,7 @@ def test_a_proven_cause_ranks_above_inferred_ones_and_names_what_was_measured():
     first, second = found.findings
     assert (first.cause, first.confidence, second.cause) == ("low_precision", 1.0, "quantized_rollout")
     assert first.evidence == {"proven_by": "dtype = safe", "removed": 0.97, "k3_kl": 2e-3}
-    assert first.explanation.startswith("Proven by experiment: with dtype = safe, 97% of the engine's gap is gone.")
+    assert first.explanation.startswith("Proven by experiment: with dtype = safe, 97% of the engine's K3 is gone.")
     json.dumps(found.document(), allow_nan=False)
 
 
