@@ -19,6 +19,7 @@ FIRST_CHART_SECONDS = 240  # a busy machine is no fault; how long it takes is me
 LAST_STEP = """() => { const plot = document.querySelector(".lp-plot"); if (!plot || !plot.data) return null;
   const trace = plot.data.find((each) => each.meta); return trace ? trace.x[trace.x.length - 1] : null }"""
 LIVE = 480  # the step with which the last run begins to grow
+END = 639  # its last step
 RANGE = "() => document.querySelector('.lp-plot')._fullLayout.xaxis.range.map(Number)"
 
 
@@ -42,6 +43,8 @@ def test_the_demo_shows_recorded_runs_growing(
         page.wait_for_selector(".lp-reset:visible")
         zoomed, last = page.evaluate(RANGE), page.evaluate(LAST_STEP)
         for _ in range(3):
+            if last == END:  # a busy page shows the rest at once
+                break
             page.wait_for_function(f"() => ({LAST_STEP})() > {last}", timeout=240_000)
             last = page.evaluate(LAST_STEP)
             assert page.evaluate(RANGE) == zoomed
