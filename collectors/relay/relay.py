@@ -146,6 +146,10 @@ class Relay:
             return False
         return True  # kept until the process ends
 
+    @property
+    def _trouble_now(self) -> str | None:
+        return self._queue.unread or self._problem
+
     # --- marks, directives, the queue's length ---
 
     def _keep_in_step(self) -> None:
@@ -162,9 +166,7 @@ class Relay:
 
     def _sync(self, connection: Connection, backoff: Backoff) -> float:
         try:
-            asked = self._exchange.document(
-                self._queue.lengths(), self._queue.unread or self._problem, asdict(self._shipper.counts)
-            )
+            asked = self._exchange.document(self._queue.lengths(), self._trouble_now, asdict(self._shipper.counts))
             pause = self._exchange.follow(asked, connection.ask(protocol.SYNC, asked))
         except (ServiceUnavailableError, ConfigurationError) as error:
             self._log("sync", f"marks and directives are not exchanged: {error}")
@@ -177,7 +179,7 @@ class Relay:
 
     def _note(self) -> None:
         try:
-            self._notes.write(self._queue.lengths(), self._queue.unread or self._problem)
+            self._notes.write(self._queue.lengths(), self._trouble_now)
         except OSError as error:
             self._log("notes", f"the queue's length cannot be written: {error}")
 

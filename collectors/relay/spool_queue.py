@@ -125,10 +125,9 @@ def _is_text(name: str) -> bool:
 
 def _segments(folder: Path, unread: list[OSError]) -> list[Waiting]:
     listed: list[os.DirEntry[str]] = []
-    before = len(unread)
     with _noted(unread), os.scandir(folder) as entries:
         listed += entries
-    if not listed and len(unread) == before:
+    if not listed:
         _remove_abandoned(folder)
     found = []
     for entry in listed:
