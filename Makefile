@@ -42,13 +42,16 @@ help:
 	@echo "make soak    hours of recording, ingest and reading: slopes of memory, files, store (ARGS='--minutes 10')"
 	@echo "make scale   many sessions and runs, a million sequences in a step, thousands of weight versions"
 	@echo "make zoo     ordinary runs judged: the confusion table of docs/diagnosis.md"
+	@echo "make rescue  a run that collapses without a correction: none, always, and armed (ARGS='--seeds 1 --detail')"
 	@echo "make test-frameworks   trains with TRL, ms-swift, verl and PipelineRL and compares every number they log"
 	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of docs/recording.md"
+	@echo "make test-identity     random schedules of adapters read again, weights overwritten in place and equal answers: any version wrong?"
 	@echo "make test-s3           raw tokens in a real S3 server: the same digits, and everything killed"
 	@echo "make test-objects      the same on emulators of Azure's and Google's object stores"
 	@echo "make test-image        docs/examples/Dockerfile built and used: the service inside, a relay and readers outside"
 	@echo "make test-agents       multi-turn agents against a real vllm serve, with a weight update in flight"
 	@echo "make test-proof        faults planted on real engines, found by logprobe score and bisect; writes the tables of docs/proof.md"
+	@echo "make package wheel and sdist in dist/, checked and installed alone in empty environments"
 	@echo "make dev     the development environment only"
 	@echo "make clean   remove environments and caches"
 
@@ -143,6 +146,12 @@ lint: dev $(BROWSER_STAMP)
 	@mkdir -p $(TYPED)/logprobe && for part in $(PARTS); do ln -sfn ../../../$$part $(TYPED)/logprobe/$$part; done
 	@MYPYPATH=$(TYPED) $(BIN)/python -m mypy $(PARTS:%=-p logprobe.%)
 
+# The wheel alone in an empty environment of every Python here. CONTRIBUTING.md has the recipe of a release.
+.PHONY: package
+package:
+	$(check_python)
+	@$(PYTHON) tests/package/check.py
+
 .PHONY: clean
 clean:
 	rm -rf $(BROWSER)/node_modules $(DEMO_ENV) $(DEV_ENV) .demo .artifacts build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -236,6 +245,11 @@ directive-delays: dev
 zoo: dev
 	@PYTHONPATH=tests $(BIN)/python -m zoo.table $(ARGS)
 
+# A run that collapses without a correction, with none, always and armed; prints a table as in docs/rescue.md.
+.PHONY: rescue
+rescue: dev
+	@PYTHONPATH=tests $(BIN)/python -m rescue.run $(ARGS)
+
 # 64 nodes without a shared disk and 30 faults: what `flush()` acknowledged is in the ledger, once (ARGS="--nodes 8 --kills 10 --seed N").
 .PHONY: cluster
 cluster: dev
@@ -296,6 +310,11 @@ $(ENGINES:%=.venv-engine-%/.logprobe-ready): .venv-engine-%/.logprobe-ready: pyp
 .PHONY: test-engines
 test-engines: $(ENGINES:%=.venv-engine-%/.logprobe-ready)
 	@.venv-engine-$(firstword $(ENGINES))/bin/python tests/engines/run.py $(ENGINES) $(if $(ARGS),-- $(ARGS))
+
+# What sampled a token when nobody announces what changes: 50,000 tokens on several engines of one run; ARGS='--tokens N --engines N --seed N'.
+.PHONY: test-identity
+test-identity: dev
+	@$(BIN)/python tests/engines/schedule.py $(ARGS)
 
 # The patterns of docs/patterns.md whose packages are not in the development environment, in TRL's.
 .PHONY: test-patterns

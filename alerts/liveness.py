@@ -19,6 +19,11 @@ class State(StrEnum):
     FAILED = "failed"
     NO_DATA = "no_data"
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to come."""
+        return self in {State.ENDED, State.FAILED}
+
 
 @dataclass(frozen=True, slots=True)
 class Writer:

@@ -42,6 +42,7 @@ class Notification:
         labels: of the rule.
         link: page of that step.
         series: recent (step, value) of the metric, for a sparkline.
+        run_severity: of the run as a whole after this transition, see `logprobe.monitor.judgement`; None: not known.
     """
 
     key: str
@@ -69,6 +70,7 @@ class Notification:
     labels: Mapping[str, str] = field(default_factory=dict)
     link: str | None = None
     series: tuple[tuple[int, float], ...] = ()
+    run_severity: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Values that JSON can hold: times in ISO 8601; a number that is not finite as the string nan, inf or -inf."""

@@ -46,8 +46,8 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
     runs = find_runs(Path(data) if data else None, names)
     with demo_home(home) as place, stop_on_signals() as stop:
         (place.path / policy_file.FILE).write_text(_policy(runs), encoding="utf-8")
-        stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port))
         *finished, live = runs
+        stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port), shown=live.run)
         start = first_live_step(live)
         say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {place.path}")
         replay = Replay(live, place.path, say)

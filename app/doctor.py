@@ -18,9 +18,11 @@ from typing import Any, Final, Literal
 
 from logprobe.app import frameworks
 from logprobe.app.text.gaps import (
+    ATTEMPTS_REMEDY,
     SILENT_SECONDS,
     STRAY_REMEDY,
     VERSION_REMEDY,
+    attempts,
     end_remedy,
     faults_of,
     gaps_of,
@@ -31,7 +33,7 @@ from logprobe.app.text.gaps import (
     sudden_end,
     version_conflict,
 )
-from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
+from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
 from logprobe.app.text.tables import harmless
 from logprobe.collectors.errors import LogprobeError
 
@@ -203,6 +205,7 @@ def _records(home: Path) -> list[Finding]:
                 *_self_tests(reader),
                 *_gaps(reader),
                 *_stray(reader),
+                *_attempts(reader),
                 *_version_conflicts(reader),
                 *_ends(reader),
                 *_clashes(reader),
@@ -255,7 +258,8 @@ def _gaps(reader: Any) -> Iterator[Finding]:
 
 def _losses(reader: Any, home: Path) -> Iterator[Finding]:
     for run in reader.read("app_runs")["run"].to_pylist():
-        found = list(dropped(reader.read("cli_problems", run=run).to_pylist()))
+        problems = reader.read("cli_problems", run=run).to_pylist()
+        found = [*dropped(problems), *unannounced(problems)]
         sent, behind = (reader.read(name, run=run).to_pylist()[0] for name in ("cli_sent", "cli_behind"))
         if (missing := gone(sent, waiting_segments(home, run), behind["quarantined"])) is not None:
             found.append(missing)
@@ -281,6 +285,11 @@ def _version_conflicts(reader: Any) -> Iterator[Finding]:
     for row in reader.read("version_conflicts", run=None, first=None, last=None).to_pylist():
         if row["differing"]:
             yield Finding("runs", "problem", f"{row['run']}: {version_conflict(row)}", VERSION_REMEDY)
+
+
+def _attempts(reader: Any) -> Iterator[Finding]:
+    for row in reader.read("cli_attempts", run=None).to_pylist():
+        yield Finding("runs", "problem", f"{row['run']}: {attempts(row)}", ATTEMPTS_REMEDY)
 
 
 def _stray(reader: Any) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from html import escape
 from os import PathLike
 from textwrap import wrap
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
+from logprobe.app.commands.ingest import take
 from logprobe.app.dashboard.charts.figures import steps_figure
 from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.charts.panels import OVERVIEW
@@ -17,7 +19,8 @@ from logprobe.app.dashboard.charts.steps_chart import absent, trend_of
 from logprobe.app.dashboard.data.feed import Feed, RunView
 from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
-from logprobe.collectors.errors import ServiceUnavailableError, StoreError
+from logprobe.collectors.errors import HomeBusyError, ServiceUnavailableError, StoreError
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 
 _LINE: Final = 22  # pixels of a line of the title
@@ -27,9 +30,10 @@ _LONGEST: Final = 120  # characters of one
 def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Figure:
     """The Overview's rows over steps, with marks, baseline band, onset and the verdict as its title, which also names the rows without any value.
 
-    Reads through the service where one runs. Raises `StoreError` when there is no such run, or no store; `ServiceUnavailableError` when a
+    Reads through the service where one runs; where none does, what was recorded is ingested first. Raises `StoreError` when there is no such run, or no store; `ServiceUnavailableError` when a
     service holds the home and does not answer.
     """
+    _ingest(Home(home))
     with open_reader(home) as reader:
         snapshot = Feed(lambda: reader).snapshot(run)
     if snapshot.away_since is not None:
@@ -38,6 +42,13 @@ def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Fig
         known = ", ".join(each.name for each in snapshot.runs or ()) or "none"
         raise StoreError(snapshot.problem or f"there is no run {run!r} in {home}; there are: {known}")
     return _figure(snapshot.view, DARK if dark else LIGHT)
+
+
+def _ingest(home: Home) -> None:
+    """Where no service does it. A home that is busy, or that may only be read, shows what is stored."""
+    if home.owner() is None and home.spool.is_dir():
+        with suppress(HomeBusyError, OSError):
+            take(home)
 
 
 def _figure(view: RunView, theme: Theme) -> go.Figure:

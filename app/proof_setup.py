@@ -63,7 +63,7 @@ def _of_run(arguments: argparse.Namespace, setup: Setup) -> Task:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
         models = checked({**recorded_checkpoints(reader, arguments.name), **setup.models})
         found = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences)
-    return Task(found.sequences, replace(setup, models=models).recorded_as(found.overrides, found.environment))
+    return Task(found.sequences, replace(setup, models=models).recorded_as(found))
 
 
 def _models(given: Sequence[str]) -> dict[str, Path]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from logprobe.alerts.liveness import Liveness, Writer, judge
+from logprobe.monitor.judgement import Judgement
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Run:
     revision: int
     last_record: datetime | None
     news: str | None = None  # becomes another when the run is diagnosed, an alert moves, its correction is acted upon
+    judgement: Judgement = field(default_factory=Judgement)
 
 
 def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
@@ -34,11 +36,15 @@ def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
 
 def _run(row: Mapping[str, Any], now: datetime) -> Run:
     writers = [Writer(**writer) for writer in row["writers"]]
+    liveness = judge(
+        now=now, last_record=row["last_record_at"], median_step_seconds=row["step_seconds"], writers=writers
+    )
+    # A service of an earlier version says nothing of a judgement.
+    ended_after = row["steps"] if liveness.state.over else None
+    judgement = Judgement.of(row.get("judgement"), now, ended_after=ended_after)
     return Run(
         name=row["run"],
-        liveness=judge(
-            now=now, last_record=row["last_record_at"], median_step_seconds=row["step_seconds"], writers=writers
-        ),
+        liveness=liveness,
         steps=row["steps"],
         last_step=row["last_step"],
         tokens=row["tokens"] or 0,
@@ -46,4 +52,5 @@ def _run(row: Mapping[str, Any], now: datetime) -> Run:
         revision=row["revision"],
         last_record=row["last_record_at"],
         news=row["news"],
+        judgement=judgement,
     )

@@ -42,6 +42,10 @@ class StoreError(LogprobeError, RuntimeError):
     """The DuckDB store cannot be opened, migrated or written."""
 
 
+class StoreDamagedError(StoreError):
+    """The store's file or its log cannot be read; starting again changes nothing."""
+
+
 class RunDeletedError(LogprobeError, ValueError):
     """Nothing is stored of a run that was deleted, until its name is released."""
 

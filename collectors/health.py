@@ -18,6 +18,15 @@ from typing import Any, Final
 from logprobe.collectors.errors import LogprobeError
 
 LOGGER: Final = logging.getLogger("logprobe")
+
+
+def _named(record: logging.LogRecord) -> bool:
+    """Most hosts print a warning without its logger's name: readers must see whose it is."""
+    record.msg = f"logprobe: {record.msg}"
+    return True
+
+
+LOGGER.addFilter(_named)
 REPEAT_SECONDS: Final = 10.0  # the same problem is recorded at most this often
 LONGEST_SILENCE: Final = 600.0  # it is logged after 10 s, 20 s, 40 s … and at least this often
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

@@ -227,7 +227,7 @@ def _source(home: str | os.PathLike[str] | None, run: str | None) -> tuple[Sourc
     if given.startswith((_ENDPOINT, _RECEIVER)):
         name = run or os.environ.get("LOGPROBE_RUN")
         if not name:
-            raise ConfigurationError("which run? pass CorrectionSwitch(run=...) or set LOGPROBE_RUN")
+            raise ConfigurationError("no run: pass CorrectionSwitch(run=...) or set LOGPROBE_RUN")
         kind = _Receiver if given.startswith(_RECEIVER) else _Endpoint
         return kind(given, name, os.environ), name
     folder, name = home_and_run(home, run)

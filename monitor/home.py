@@ -67,14 +67,16 @@ class Home:
     """Paths below one home. Creates nothing until `create` is called."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        """Raises `ConfigurationError` when `path` is empty, holds a "?", or exists and is no directory."""
+        """Raises `ConfigurationError` when `path` is empty, holds "?" or a backslash, or exists and is no directory."""
         if not str(path):
             raise ConfigurationError("the home is an empty path; pass --home or set LOGPROBE_HOME to a folder")
         self.path = Path(path).expanduser().resolve()
-        if "?" in str(self.path):  # DuckDB takes what follows for a URL's query and looks for its log elsewhere
-            raise ConfigurationError(
-                f"{self.path}: DuckDB cannot work below a folder with '?' in its name; choose another home"
-            )
+        # DuckDB takes what follows a "?" for a URL's query and looks for its log elsewhere; a backslash it takes for a slash.
+        for character in ("?", "\\"):
+            if character in str(self.path):
+                raise ConfigurationError(
+                    f"{self.path}: DuckDB cannot work below a folder with {character!r} in its name; choose another home"
+                )
         if self.path.exists() and not self.path.is_dir():
             raise ConfigurationError(f"{self.path} is not a folder; choose another home")
         self.spool = self.path / "spool"

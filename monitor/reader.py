@@ -170,12 +170,14 @@ class FlightReader(Reader):
         ticket = request.ticket()
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
-    def act(self, action: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    def act(self, action: str, document: Mapping[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
         """Has the service do what one of its parts offers (see `logprobe.monitor.service.part`); asked twice when a connection broke.
+
+        `seconds`: to wait for its answer; None: as usual.
 
         Raises what the action raises, `QueryError` when the service knows no such action.
         """
-        return self._act(action, _STATUS_SECONDS, encode(document))
+        return self._act(action, seconds or _STATUS_SECONDS, encode(document))
 
     def _act(self, action: str, seconds: float, body: bytes = b"") -> dict[str, Any]:
         def call(to: _Connection) -> dict[str, Any]:
@@ -259,7 +261,9 @@ class FileReader(Reader):
         self._store = Store.open(home, read_only=True)
         self._threads: list[threading.Thread] = []
         # Whoever waits can press Ctrl-C, and holds the rows in a process of their own.
-        self._sql = SqlService(home, self._store.snapshot, Limits(at_once=1, seconds=None, rows=None), warm=False)
+        self._sql = SqlService(
+            self._store.home, self._store.snapshot, Limits(at_once=1, seconds=None, rows=None), warm=False
+        )
 
     def query(
         self,

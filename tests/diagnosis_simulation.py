@@ -18,6 +18,7 @@ from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import from_table
 from logprobe.monitor.diagnosis.growth.onset import judge
+from logprobe.monitor.diagnosis.levels import band_of
 from logprobe.monitor.metrics.lag import Versions
 
 Logits = np.ndarray  # [contexts, V]
@@ -137,7 +138,11 @@ class Simulation:
             joins=Joins(sequences=self.sequences, tokens=columns.r.size, seen_by_engine=self.sequences),
             setup=self.setup,
             weights=self.weights,
-            growth=judge(series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()]),
+            growth=judge(
+                series.step.tolist(),
+                [v if np.isfinite(v) else None for v in series.k3.tolist()],
+                band=band_of(self.setup),
+            ),
             tokens=None if recorded is None else recorded.valid,
             recorded=recorded,
         )

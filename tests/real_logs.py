@@ -29,6 +29,22 @@ def wandb(path: Path, steps: int) -> None:
     run.finish()
 
 
+def trainer_wandb(path: Path, steps: int) -> None:
+    """What the W&B callback of transformers and a profiler of TRL log: several calls per step, and a metric that says which step it is."""
+    import wandb
+
+    quiet = {"console": "off", "silent": True, "disable_git": True, "x_disable_stats": True, "x_disable_meta": True}
+    path.mkdir(parents=True, exist_ok=True)
+    run = wandb.init(mode="offline", project="p", id="real", dir=str(path), settings=wandb.Settings(**quiet))
+    run.define_metric("train/global_step")
+    run.define_metric("*", step_metric="train/global_step", step_sync=True)
+    for step in range(1, steps + 1):
+        run.log({"train/loss": loss(step), "train/global_step": step})
+        for _ in range(8):
+            run.log({"profiling/time": 0.5})
+    run.finish()
+
+
 def tensorboard(path: Path, steps: int) -> None:
     """Scalars of both kinds: as v1 and torch write them, and as v2 does."""
     from tensorboard.compat.proto.event_pb2 import Event
@@ -54,6 +70,6 @@ def trainer_state(path: Path, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    {"wandb": wandb, "tensorboard": tensorboard, "scalars": trainer_state}[sys.argv[1]](
+    {"wandb": wandb, "trainer_wandb": trainer_wandb, "tensorboard": tensorboard, "scalars": trainer_state}[sys.argv[1]](
         Path(sys.argv[2]), int(sys.argv[3])
     )

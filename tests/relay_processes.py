@@ -145,6 +145,7 @@ class Proxy:
         self.delay = 0.0  # seconds, of every piece
         self.cut_after: int | None = None  # bytes, of a connection
         self.open = True
+        self.changed: tuple[bytes, bytes] | None = None  # bytes that become others on their way to the server
         self.passed = 0
         self._random = random.Random(seed)
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -180,6 +181,8 @@ class Proxy:
                         return self._drop(client, server)
                     if self.delay:
                         time.sleep(self.delay * self._random.random() * 2)
+                    if source is client and self.changed is not None:
+                        data = data.replace(*self.changed)
                     self.passed += len(data)  # before they are: whoever has got them finds them counted
                     (server if source is client else client).sendall(data)
                     left = None if left is None else left - len(data)

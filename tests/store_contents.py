@@ -30,8 +30,9 @@ def same(a: Any, b: Any, rel: float = 1e-9) -> bool:
 
 
 def spool_files(store: Store) -> list[str]:
-    """Files in the spool, relative to it."""
-    return sorted(str(path.relative_to(store.home.spool)) for path in store.home.spool.rglob("*") if path.is_file())
+    """Files in the spool, relative to it, but for ingested ones that wait for a checkpoint."""
+    files = [path for path in store.home.spool.rglob("*") if path.is_file() and path.suffix != ".ingested"]
+    return sorted(str(path.relative_to(store.home.spool)) for path in files)
 
 
 def raw_paths(store: Store) -> list[str]:

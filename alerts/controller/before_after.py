@@ -67,19 +67,13 @@ class Figure:
     factor: bool
 
 
-def figures(trend: pa.Table, from_step: int, window: int) -> list[Figure]:
-    """What changed at `from_step`, over `window` steps on either side; quantities that were never measured are left out.
-
-    `trend`: rows of `controller_trend`.
-    """
-    steps = trend["step"].to_numpy()
-    sides = [(steps >= from_step - window) & (steps < from_step), (steps >= from_step) & (steps < from_step + window)]
+def figures(before: pa.Table, after: pa.Table) -> list[Figure]:
+    """What is different between the rows of `controller_trend` before and after; quantities that were never measured are left out."""
     found = []
     for name, words, unit, factor in QUANTITIES:
-        values = floats(trend[name])
-        logs = [_usable(values[side], factor=factor) for side in sides]
-        if any(side.size for side in logs):
-            found.append(_figure((name, words, unit, factor), logs[0], logs[1]))
+        sides = [_usable(floats(side[name]), factor=factor) for side in (before, after)]
+        if any(side.size for side in sides):
+            found.append(_figure((name, words, unit, factor), sides[0], sides[1]))
     return found
 
 
@@ -110,12 +104,6 @@ def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats)
         sure,
         factor,
     )
-
-
-def typical(values: Floats, *, factor: bool) -> float | None:
-    """The value of an `Estimate` alone; None for too few steps. `values`: of one side, NaN where not measured."""
-    found = _level(_usable(values, factor=factor))
-    return None if found is None else _estimate(*found, values.size, factor=factor).value
 
 
 def _level(values: Floats) -> tuple[float, float] | None:

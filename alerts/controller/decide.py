@@ -1,7 +1,7 @@
 """What to do about one run's correction: a pure function of what is known and what was done before.
 
-A correction, once on, stays on (a one-way ratchet): switching with the gap would make the objective oscillate. It goes off by a
-person, by the kill switch, or because the trainer measured far more masking than was previewed.
+A correction, once on, stays on (a one-way ratchet): switching with the gap would make the objective oscillate. One that masks too much
+gives way to the next of `fallbacks.candidates`. It goes off by a person, by the kill switch, or because trainer and records disagree.
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ from dataclasses import replace
 from typing import Final
 
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.refusals import MODE_OFF, NO_PREVIEW, STOPPED, Refusal, refusal, upstream
-from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Situation
+from logprobe.alerts.controller.refusals import (
+    MODE_OFF,
+    NO_PREVIEW,
+    STOPPED,
+    Refusal,
+    chosen,
+    objection,
+    refusal,
+    tries,
+    upstream,
+)
+from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Situation, Trial
 from logprobe.collectors.correction import CorrectionConfig
 
 Decision = tuple[Control, tuple[Action, ...]]
@@ -20,8 +30,15 @@ _STALENESS: Final = "staleness"
 _STANDING_STEPS: Final = 10  # that a finding upstream lasts before people are called for it
 _ENOUGH_ACKS: Final = 5  # steps, before a measured share is compared with the preview
 _ON_THEIR_WAY: Final = 3  # steps whose engine records may not have arrived
+# Steps. What doubles so fast goes from growing (twice the baseline) to critical (three times) within 30 steps, and in as many more to a
+# multiple of which masks would drop most: waiting for critical gains nothing. What is slower may still end by itself.
+FAST: Final = 50
+NOT_YET: Final = "not_yet"
+_NOT_YET: Final = (
+    f"not yet: the verdict is growing; a correction is considered once it is critical, K3 doubles within {FAST} steps, "
+    "or staleness is found"
+)
 # Why nothing is done, where nothing speaks against a correction.
-_NOT_YET: Final = "the verdict is growing; a correction is considered once it is critical or staleness is found"
 _ONLY_SUGGESTS: Final = "mode suggest: a person has to switch it on; `logprobe mis RUN armed` lets the controller do it"
 _DRY: Final = "dry run: no directive is sent; set `dry_run: false` in correction.yaml"
 
@@ -30,9 +47,9 @@ def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
     """The next state and what was done, in order. Looking again at the same situation does nothing more."""
     control, actions = _kill_switch(control, situation, policy)
     mode = control.mode or policy.mode
-    control = replace(control, waiting=None)
+    control = replace(control, waiting=None, objection=None)
     if control.on:
-        for rule in (_acknowledged, _disagreement, _rolled_back, _effect, _found_upstream):
+        for rule in (_acknowledged, _cannot, _disagreement, _masks_more, _effect, _found_upstream):
             if control.on:
                 control, more = rule(control, situation, policy)
                 actions += more
@@ -40,18 +57,24 @@ def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
         control, more = _consider(control, situation, policy, mode)
         actions += more
     elif situation.verdict == "growing":
-        control = replace(control, waiting=_NOT_YET)
+        control = replace(control, waiting=_NOT_YET, objection=NOT_YET)
     return control, actions
 
 
-def wants_preview(control: Control, situation: Situation, policy: Policy) -> bool:
-    """Whether it now depends on a preview what `advance` does. Reading raw tokens is what costs."""
-    mode = control.mode or policy.mode
-    suggested = control.phase is Phase.SUGGESTED and not (mode is Mode.ARMED and not policy.dry_run)
-    if control.on or suggested or not _evaluates(control, situation, policy):
-        return False
-    found = refusal(replace(situation, preview=None), control, policy)
-    return found is not None and found.reason == NO_PREVIEW
+def wanted_trials(control: Control, situation: Situation, policy: Policy) -> tuple[CorrectionConfig, ...]:
+    """The corrections on whose trial it depends what `advance` does, in order; reading raw tokens is what costs."""
+    if control.on:
+        gives_way = _is_impossible(control, situation) or _outgrown(control, situation, policy)
+        return tries(control, policy) if gives_way and _armed(control, policy) else ()
+    suggested = control.phase is Phase.SUGGESTED and not _armed(control, policy)
+    if suggested or not _evaluates(control, situation, policy):
+        return ()
+    found = refusal(replace(situation, trials=()), control, policy)
+    return tries(control, policy) if found is not None and found.reason == NO_PREVIEW else ()
+
+
+def _armed(control: Control, policy: Policy) -> bool:
+    return (control.mode or policy.mode) is Mode.ARMED and not policy.dry_run
 
 
 def _evaluates(control: Control, situation: Situation, policy: Policy) -> bool:
@@ -68,7 +91,10 @@ def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str
     if found is not None and not force:
         return control, (Action("refused", found.reason, f"not switched on: {found.words}", "warning", {"by": by}),)
     overridden = {} if found is None else {"overridden": found.reason}
-    return _switch(control, situation, policy, reason="manual", words=f"switched on by {by}", by=by, **overridden)
+    trial = chosen(situation, policy) or next(iter(situation.trials), Trial(policy.correction, None))
+    return _switch(
+        control, situation, policy, trial, reason="manual", words=f"switched on by {by}", by=by, **overridden
+    )
 
 
 def switch_off(control: Control, step: int, *, by: str) -> Decision:
@@ -84,7 +110,7 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
 def set_mode(control: Control, mode: Mode, *, by: str) -> Decision:
     """A person chooses the mode of this run. What is on stays on."""
     words = f"mode {mode.value} chosen by {by}"
-    return replace(control, mode=mode, refusals=(), waiting=None), (
+    return replace(control, mode=mode, refusals=(), impossible=(), waiting=None, objection=None), (
         Action("mode", mode.value, words, details={"by": by}),
     )
 
@@ -104,69 +130,90 @@ def _kill_switch(control: Control, situation: Situation, policy: Policy) -> Deci
 
 
 def _trigger(situation: Situation, policy: Policy) -> bool:
-    """Critical growth, or staleness. What layer it comes from decides over refusal, not over looking."""
+    """Critical growth, fast growth, or growth with staleness. What layer it comes from decides over refusal, not over looking."""
     stale = any(
         f.cause == _STALENESS and f.confidence >= policy.min_confidence and not f.accepted for f in situation.findings
     )
-    return situation.verdict == "critical" or (stale and situation.verdict == "growing")
+    return situation.verdict == "critical" or (situation.verdict == "growing" and (stale or _is_fast(situation)))
+
+
+def _is_fast(situation: Situation) -> bool:
+    return situation.doubling_steps is not None and situation.doubling_steps <= FAST
 
 
 def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode) -> Decision:
     """Switches on, suggests, or says what keeps it from doing so: `Control.waiting` at every look, an action once."""
     found = refusal(situation, control, policy, mode)
-    armed = mode is Mode.ARMED and not policy.dry_run
+    armed = _armed(control, policy)
     if found is not None and not (found.reason == NO_PREVIEW and control.phase is Phase.SUGGESTED and not armed):
-        return _refused(replace(control, waiting=found.words), found)
-    if armed:
-        return _switch(control, situation, policy, reason=_why(situation), words=_because(situation))
+        return _refused(_waiting(control, found, refusal(situation, control, policy)), found)
+    trial = chosen(situation, policy)
+    if armed and trial is not None:
+        return _switch(control, situation, policy, trial, reason=_why(situation), words=_because(situation))
     control = replace(control, waiting=_DRY if mode is Mode.ARMED else _ONLY_SUGGESTS)
-    if control.phase is Phase.SUGGESTED:
+    if control.phase is Phase.SUGGESTED or trial is None:
         return control, ()
     what = "dry run: would switch on" if mode is Mode.ARMED else "suggests"
-    words = f"{what} {_name(policy.correction)}: {_because(situation)}; it would mask {_masked(situation)}"
+    words = f"{what} {trial.config}: {_because(situation)}; {_would_mask(trial, situation, policy)}"
     suggested = replace(control, phase=Phase.SUGGESTED)
-    return suggested, (Action("suggested", _why(situation), words, "warning", _details(situation, policy)),)
+    return suggested, (Action("suggested", _why(situation), words, "warning", _details(situation, trial)),)
+
+
+def _waiting(control: Control, found: Refusal, otherwise: Refusal | None) -> Control:
+    """Why nothing is done. `otherwise`: what would speak against it in another mode, as far as that is known without reading tokens."""
+    if found.reason != MODE_OFF:
+        return replace(control, waiting=found.words, objection=found.reason)
+    if otherwise is None or otherwise.reason == NO_PREVIEW:
+        return replace(control, waiting=found.words)
+    return replace(control, waiting=f"{found.words}; and {otherwise.words}", objection=otherwise.reason)
 
 
 def _refused(control: Control, found: Refusal) -> Decision:
     if found.key in control.refusals:
         return control, ()
-    action = Action("refused", found.reason, f"no correction: {found.words}", "warning")
+    action = Action("refused", found.reason, f"no correction: {found.words}", found.severity)
     return replace(control, refusals=(*control.refusals, found.key)), (action,)
 
 
 def _switch(
-    control: Control, situation: Situation, policy: Policy, *, reason: str, words: str, **details: str
+    control: Control, situation: Situation, policy: Policy, trial: Trial, *, reason: str, words: str, **details: str
 ) -> Decision:
-    from_step = situation.step + policy.notice_steps
-    done = replace(
+    """From no correction to one."""
+    begun = replace(
         control,
-        phase=Phase.ISSUED,
-        config=policy.correction,
-        from_step=from_step,
-        previewed=None if situation.preview is None else situation.preview.masked_tokens,
         switches=control.switches + 1,
-        last_switch=situation.step,
+        masked_from=None,
         refusals=(),
-        waiting=None,
-        ack_missed=False,
-        disagreed=False,
-        effect_judged=False,
+        impossible=(),
         upstream=None,
         suspect=None,
         suspect_since=None,
         mode=Mode.ARMED if control.mode is Mode.OFF else control.mode,
     )
-    sentence = f"{_name(policy.correction)} from step {from_step} on: {words}; it would mask {_masked(situation)}"
-    return done, (
-        Action(
-            "switched_on",
-            reason,
-            sentence,
-            "warning",
-            {**_details(situation, policy), "from_step": from_step, **details},
-        ),
+    return _issue(begun, situation, policy, trial, reason=reason, words=words, **details)
+
+
+def _issue(
+    control: Control, situation: Situation, policy: Policy, trial: Trial, *, reason: str, words: str, **details: str
+) -> Decision:
+    """Tells the trainer of a correction: the first one, or one in place of another."""
+    from_step = situation.step + policy.notice_steps
+    done = replace(
+        control,
+        phase=Phase.ISSUED,
+        config=trial.config,
+        from_step=from_step,
+        applied_from=None,
+        previewed=None if trial.preview is None else trial.preview.masked_tokens,
+        last_switch=situation.step,
+        kept=(),
+        ack_missed=False,
+        disagreed=False,
+        effect_judged=False,
     )
+    sentence = f"{trial.config} from step {from_step} on: {words}; {_would_mask(trial, situation, policy)}"
+    told = {**_details(situation, trial), "from_step": from_step, **details}
+    return done, (Action("switched_on", reason, sentence, "warning", told),)
 
 
 def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Decision:
@@ -174,11 +221,11 @@ def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Dec
     if control.phase is Phase.ISSUED and acks:
         step = acks[0].step
         words = f"the trainer applies {_name(control.config)} since step {step}"
-        return replace(control, phase=Phase.APPLIED, ack_missed=False), (
-            Action("acknowledged", "applied", words, details={"step": step}),
-        )
+        first = step if control.masked_from is None else control.masked_from
+        applied = replace(control, phase=Phase.APPLIED, ack_missed=False, applied_from=step, masked_from=first)
+        return applied, (Action("acknowledged", "applied", words, details={"step": step}),)
     expected = since(control) + policy.ack_steps
-    silent = control.phase is Phase.ISSUED and not situation.stopped and situation.step >= expected
+    silent = control.phase is Phase.ISSUED and not situation.stopped and situation.step >= expected and situation.heard
     if silent and not control.ack_missed:
         return replace(control, ack_missed=True), (_not_acknowledged(control, situation, policy),)
     return control, ()
@@ -197,6 +244,24 @@ def _not_acknowledged(control: Control, situation: Situation, policy: Policy) ->
     return Action("not_acknowledged", "no_record", words, "critical")
 
 
+def _is_impossible(control: Control, situation: Situation) -> bool:
+    """Whether the trainer says that it cannot do what it was told, and none of its ranks does."""
+    return control.phase is Phase.ISSUED and bool(situation.impossible) and not _applied(control, situation)
+
+
+def _cannot(control: Control, situation: Situation, policy: Policy) -> Decision:
+    """What cannot be applied is not on: the next correction takes its place, or people are called."""
+    if not _is_impossible(control, situation) or control.config is None:
+        return control, ()
+    known = replace(control, impossible=(*control.impossible, control.config.fingerprint()))
+    words = f"the trainer cannot apply {control.config} ({situation.impossible})"
+    trial = chosen(situation, policy)
+    if trial is not None and _armed(control, policy):
+        return _issue(known, situation, policy, trial, reason="impossible", words=words)
+    off = replace(known, phase=Phase.WITHDRAWN, last_switch=None)  # it was never applied: nothing has to cool down
+    return off, (Action("rolled_back", "impossible", f"not applied: {words}", "critical"),)
+
+
 def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision:
     """Ranks that apply different corrections in one step train on different objectives."""
     applied = {ack.step for ack in _applied(control, situation)}
@@ -212,7 +277,9 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
 def wants_recount(control: Control, situation: Situation, policy: Policy) -> bool:
     """Whether the trainer masks so much more than was previewed that its steps should be counted again from what was recorded."""
     measured = measured_share(control, situation)
-    return measured is not None and measured > _limit(control.previewed, policy)
+    return measured is not None and (
+        measured > _limit(control.previewed, policy) or _above_limit(measured, control, policy)
+    )
 
 
 def measured_share(control: Control, situation: Situation) -> float | None:
@@ -235,25 +302,58 @@ def _judged(control: Control, situation: Situation) -> list[Acknowledgement]:
     return [a for a in _applied(control, situation) if a.masked is not None and a.step <= last][-_ENOUGH_ACKS:]
 
 
-def _rolled_back(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Takes a correction back that masks far more than it should; when only the gap has grown, the preview is brought up to date."""
+def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decision:
+    """What is done where the trainer masks far more than was previewed.
+
+    Rolled back only where its numbers are not those of the records. Where only the gap has grown, the preview is brought up to date, and
+    a correction that masks less takes over; what is not known is no ground to withdraw a correction that works.
+    """
     measured, counted = measured_share(control, situation), situation.recount
-    if measured is None or measured <= _limit(control.previewed, policy):
+    if measured is None or not wants_recount(control, situation, policy):
         return control, ()
-    most = f"more than {policy.max_masked_share:.0%}"
+    masked = f"over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens"
     if counted is not None and measured > _limit(counted, policy):
-        recomputed = f"where {counted:.1%} were recomputed from the records of these steps"
-        reason, why = "masked_share", f"{recomputed}: its log-probs or mask differ from those recorded"
-    elif measured <= policy.max_masked_share:  # as the records say; or they were not kept, or are on their way
+        why = f"{counted:.1%} were recomputed from the records of these steps: its log-probs or mask differ from those recorded"
+        done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
+        details = {"measured": measured, "previewed": control.previewed, "counted": counted}
+        return done, (
+            Action("rolled_back", "masked_share", f"rolled back: {masked}, where {why}", "critical", details),
+        )
+    if not _above_limit(measured, control, policy):
         return (control if counted is None else replace(control, previewed=counted)), ()
-    elif counted is None:
-        reason, why = "masked_share", f"{most}, the limit while these steps cannot be recomputed"
-    else:
-        reason, why = "masks_too_much", f"{most}: the mismatch has outgrown the correction"
-    words = f"rolled back: over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens, {why}"
-    done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
-    details = {"measured": measured, "previewed": control.previewed, "counted": counted}
-    return done, (Action("rolled_back", reason, words, "critical", details),)
+    if counted is None:
+        why = "these steps cannot be recomputed from the records, so it is not known whether trainer and records agree"
+        return _kept(control, "not_recomputed", f"{masked}, and {why}")
+    outgrown = f"{masked}: the mismatch has outgrown the correction"
+    trial = chosen(situation, policy)
+    if trial is not None and _armed(control, policy):
+        return _issue(control, situation, policy, trial, reason="outgrown", words=outgrown)
+    return _kept(
+        control,
+        "outgrown",
+        f"{outgrown}, and the controller has no other that keeps to the limits, or may not change to it",
+    )
+
+
+def _kept(control: Control, reason: str, words: str) -> Decision:
+    """The alarm about a correction that stays on, once."""
+    if reason in control.kept:
+        return control, ()
+    action = Action("kept", reason, f"the correction stays on, but {words}", "critical")
+    return replace(control, kept=(*control.kept, reason)), (action,)
+
+
+def _outgrown(control: Control, situation: Situation, policy: Policy) -> bool:
+    """Whether the records confirm that a correction masks too much."""
+    measured, counted = measured_share(control, situation), situation.recount
+    if measured is None or counted is None or measured > _limit(counted, policy):
+        return False
+    return _above_limit(measured, control, policy)
+
+
+def _above_limit(measured: float, control: Control, policy: Policy) -> bool:
+    """Above what is allowed, and above what was known when it was switched on (a person may have forced more)."""
+    return measured > max(policy.max_masked_share, (control.previewed or 0.0) + policy.rollback_margin)
 
 
 def _limit(share: float | None, policy: Policy) -> float:
@@ -265,14 +365,19 @@ def _limit(share: float | None, policy: Policy) -> float:
 
 def effect_due(control: Control, step: int, policy: Policy) -> bool:
     """Whether it is time to judge what the correction has done."""
-    return control.phase is Phase.APPLIED and not control.effect_judged and step >= since(control) + policy.effect_steps
+    return (
+        control.phase is Phase.APPLIED and not control.effect_judged and step >= applied(control) + policy.effect_steps
+    )
 
 
 def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
     if not effect_due(control, situation.step, policy) or situation.effect is None:
         return control, ()
     effect = situation.effect
-    severity = "critical" if effect["judgement"] == "still_growing" else "warning" if effect.get("worse") else "info"
+    if effect["judgement"] == "too_early":  # its last steps are on their way
+        return control, ()
+    growing = effect.get("growth") == "still_growing"
+    severity = "critical" if effect["judgement"] == "harmed" else "warning" if growing else "info"
     action = Action("effect", str(effect["judgement"]), str(effect["words"]), severity, effect)
     return replace(control, effect_judged=True), (action,)
 
@@ -314,28 +419,49 @@ def since(control: Control) -> int:
     return 0 if control.from_step is None else control.from_step
 
 
+def applied(control: Control) -> int:
+    """First step that the trainer corrected with the newest configuration; of a control that is on."""
+    return since(control) if control.applied_from is None else control.applied_from
+
+
 def _why(situation: Situation) -> str:
-    return "critical_growth" if situation.verdict == "critical" else _STALENESS
+    if situation.verdict == "critical":
+        return "critical_growth"
+    return "fast_growth" if _is_fast(situation) else _STALENESS
 
 
 def _because(situation: Situation) -> str:
-    return "mismatch grows critically" if situation.verdict == "critical" else "tokens are stale"
+    if situation.verdict == "critical":
+        return "mismatch grows critically"
+    return f"K3 doubles every {situation.doubling_steps:.0f} steps" if _is_fast(situation) else "tokens are stale"
 
 
 def _name(config: CorrectionConfig | None) -> str:
     return "no correction" if config is None else str(config)
 
 
-def _masked(situation: Situation) -> str:
-    return "an unknown share" if situation.preview is None else f"{situation.preview.masked_tokens:.1%} of the tokens"
+def _would_mask(trial: Trial, situation: Situation, policy: Policy) -> str:
+    """What a correction would mask, and why it is not one that comes before it."""
+    if trial.preview is None:
+        return "it would mask an unknown share"
+    passed_over = [
+        f"; {each.config} was passed over: {against.words}"
+        for each in situation.trials[: situation.trials.index(trial)]
+        if (against := objection(each, policy))
+    ]
+    return f"it would mask {trial.preview.masked_tokens:.1%} of the tokens{''.join(passed_over)}"
 
 
-def _details(situation: Situation, policy: Policy) -> dict[str, object]:
-    preview = situation.preview
+def _details(situation: Situation, trial: Trial) -> dict[str, object]:
     return {
-        "config": policy.correction.to_dict(),
-        "fingerprint": policy.correction.fingerprint(),
+        "config": trial.config.to_dict(),
+        "fingerprint": trial.config.fingerprint(),
         "verdict": situation.verdict,
         "coverage": situation.coverage,
-        "preview": None if preview is None else {name: getattr(preview, name) for name in preview.__slots__},
+        "preview": _shares(trial),
+        "tried": [{"config": each.config.to_dict(), "preview": _shares(each)} for each in situation.trials],
     }
+
+
+def _shares(trial: Trial) -> dict[str, object] | None:
+    return None if trial.preview is None else {name: getattr(trial.preview, name) for name in trial.preview.__slots__}

@@ -1,161 +1,236 @@
-"""Did it help? The trend of a run before and after the first corrected step, judged once enough steps have passed.
+"""Did it help? One judgement of a run before and after its trainer began to correct, read by audit, banner, pages and command line.
 
-A correction repairs the objective, not the engine: K3 itself need not shrink. What is asked is whether it still doubles,
-how much is masked, and what the gradient norm and the reward do.
+A correction repairs the objective, not the engine: it does not lower K3. What it should change is the reward and the gradient norm. Each
+is compared with its own past as in an interrupted time series: better than at the switch, and better than the trend before would have
+led to. A reward that was rising anyway, or that has nowhere left to fall, shows no effect.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.alerts.controller.before_after import FEWEST, QUANTITIES, typical
+from logprobe.alerts.controller import before_after
+from logprobe.alerts.controller.before_after import FEWEST
+from logprobe.monitor.columns import floats
 from logprobe.monitor.diagnosis.growth.trend import theil_sen
 from logprobe.monitor.diagnosis.leading import alarms
 
-Series = tuple[NDArray[np.int64], NDArray[np.float64]]
+Floats = NDArray[np.float64]
 
-K3: Final = "backend.k3_kl"
-SCALARS: Final = ("grad_norm", "reward")
-MASKED: Final = "masked"  # share of the tokens that the trainer masked
-_FACTORS: Final = {name: factor for name, _, _, factor in QUANTITIES}
+REACH: Final = 4  # windows back in which uncorrected steps are looked for
+WORDS: Final = {
+    "helped": "helped",
+    "no_effect_shown": "no effect shown",
+    "harmed": "harmed",
+    "too_early": "too early",
+}
+ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
+_BOUND: Final = "bound the weight lag"
 _LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth that anybody would act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
-ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
-_BOUND: Final = "bound the weight lag"
+_BLOCKS: Final = 10
+_STUDENT: Final = 2.92  # two-sided 99 % of Student's t with 2 × (_BLOCKS − 2) degrees of freedom
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side of the switch: medians, and the steps in which K3 doubles (None: it does not, or too few points)."""
+class _Break:
+    """What happened to a quantity at the switch, in its own unit (logarithms where changes are factors), with half an interval each.
 
-    steps: int
-    k3: float | None
-    doubling_steps: float | None
-    growing: bool
-    grad_norm: float | None
-    reward: float | None
-    low_reward: float | None  # lower quartile: what was usual
-
-
-def remedy(findings: Iterable[Mapping[str, Any]]) -> str:
-    """What to do about growth that a correction has not stopped; first the remedy of tokens that come from old weights.
-
-    `findings`: of `Diagnosis.document`.
+    Attributes:
+        slope: before, for each step.
+        step: after against the level at the switch.
+        beyond: after against where the trend before would have led.
     """
-    stale = any(each["cause"] == "staleness" and alarms(each) for each in findings)
+
+    slope: tuple[float, float]
+    step: tuple[float, float]
+    beyond: tuple[float, float]
+
+    def is_up(self) -> bool:
+        """Whether it is above both for sure."""
+        return all(value > half for value, half in (self.step, self.beyond))
+
+    def is_down(self) -> bool:
+        """Whether it is below both for sure."""
+        return all(value < -half for value, half in (self.step, self.beyond))
+
+
+def remedy(*, stale: bool) -> str:
+    """What to do about growth that a correction does not stop; first the remedy of tokens that come from old weights."""
     return f"{_BOUND}, {ADVICE}" if stale else ADVICE
 
 
+def is_stale(findings: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether old weights explain growth. `findings`: of `Diagnosis.document`."""
+    return any(each["cause"] == "staleness" and alarms(each) for each in findings)
+
+
 def judge(
-    series: Mapping[str, Series], from_step: int, window: int, findings: Iterable[Mapping[str, Any]] = ()
-) -> dict[str, Any] | None:
-    """The effect of a correction that began at `from_step`.
+    trend: pa.Table, masked_from: int, applied_from: int, window: int, findings: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """What came of a correction.
 
     Args:
-        series: steps (int64, ascending) and values (float64) of `K3` and, where known, of `SCALARS` and `MASKED`.
-        from_step: first corrected step.
+        trend: rows of `controller_trend`, from `REACH` windows before `masked_from` on.
+        masked_from: first step that the trainer corrected, since it last did not.
+        applied_from: first step that it corrected with the configuration in question.
         window: steps looked at on each side.
         findings: of the latest diagnosis, for the remedy.
 
     Returns:
-        ``judgement`` ("still_growing", "halted", "steady"), ``worse`` (which of `SCALARS` are: a gradient norm that has doubled, a
-        reward below the lower quartile of before), ``words``, ``before`` and ``after`` (see `Side`), ``masked``; None when either
-        side has too few steps.
+        ``judgement`` (a key of `WORDS`), ``words``, ``growth`` of K3 ("still_growing", "halted", "steady"; None: unknown),
+        ``doubling_steps`` after, ``masked``, ``steps`` on each side, ``figures`` (see `before_after.document`).
     """
-    before = _side(series, from_step - window, from_step)
-    after = _side(series, from_step, from_step + window)
-    if min(before.steps, after.steps) < FEWEST:
-        return None
-    masked = typical(_between(series.get(MASKED), from_step, from_step + window)[1], factor=False)
-    judgement = "still_growing" if after.growing else "halted" if before.growing else "steady"
+    before, after = _sides(trend, masked_from, applied_from, window)
+    reached = pc.max(trend["step"]).as_py() if len(trend) else None
+    early = reached is None or reached < applied_from + window - 1
+    figures = before_after.figures(before, after)
+    growth, doubling = _growth(before, after, window)
+    judgement, why = _early(after, applied_from, window) if early else _judgement(before, after)
+    masked = next((each.after.value for each in figures if each.name == "masked" and each.after), None)
+    parts = [why, *_rest(figures), *_masked(masked), *_growing(growth, doubling, stale=is_stale(findings))]
     return {
         "judgement": judgement,
-        "worse": _worse(before, after),
-        "words": "; ".join(
-            [
-                _words(judgement, before, after, window, remedy(findings)),
-                *_rest(series, from_step, window),
-                *_masked(masked),
-            ]
-        ),
-        "before": asdict(before),
-        "after": asdict(after),
+        "words": f"{WORDS[judgement]}: {'; '.join(parts)}",
+        "growth": growth,
+        "doubling_steps": doubling,
         "masked": masked,
+        "steps": len(after),
+        "figures": [before_after.document(each) for each in figures],
     }
 
 
-def _side(series: Mapping[str, Series], first: int, end: int) -> Side:
-    steps, values = _between(series.get(K3), first, end)
-    doubling = _doubling(steps, values, slowest=_SLOWEST * (end - first))
-    rewards = _between(series.get("reward"), first, end)[1]
-    return Side(
-        low_reward=float(np.quantile(rewards, 0.25)) if rewards.size else None,
-        steps=steps.size,
-        k3=_median(values),
-        doubling_steps=doubling,
-        growing=doubling is not None,
-        **{name: _median(_between(series.get(name), first, end)[1]) for name in SCALARS},
-    )
+def _sides(trend: pa.Table, masked_from: int, applied_from: int, window: int) -> tuple[pa.Table, pa.Table]:
+    """As many uncorrected steps before as there are corrected ones after, and no more than `window`."""
+    steps = trend["step"]
+    uncorrected = pc.and_(pc.less(steps, masked_from), pc.is_null(trend["masked"], nan_is_null=True))
+    before = trend.filter(uncorrected)
+    after = trend.filter(pc.and_(pc.greater_equal(steps, applied_from), pc.less(steps, applied_from + window)))
+    count = min(window, len(before), len(after))
+    return before.slice(len(before) - count), after.slice(len(after) - count)
 
 
-def _between(series: Series | None, first: int, end: int) -> Series:
-    if series is None:
-        return np.empty(0, np.int64), np.empty(0)
-    steps, values = series
-    chosen = (steps >= first) & (steps < end) & np.isfinite(values)
-    return steps[chosen], values[chosen]
+def _early(after: pa.Table, applied_from: int, window: int) -> tuple[str, str]:
+    return "too_early", f"{len(after)} of {window} steps since the trainer began to correct at step {applied_from:,}"
 
 
-def _doubling(steps: NDArray[np.int64], values: NDArray[np.float64], slowest: float) -> float | None:
-    """In how many steps K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above 0."""
-    positive = values > 0
-    if positive.sum() < FEWEST:
+def _judgement(before: pa.Table, after: pa.Table) -> tuple[str, str]:
+    """The word, and what it rests on; the reward decides, then the gradient norm."""
+    if len(before) < FEWEST:
+        return "no_effect_shown", f"only {len(before)} uncorrected steps were recorded to compare with"
+    reward, norm = _break(before, after, "reward", factor=False), _break(before, after, "grad_norm", factor=True)
+    return _by_reward(reward) or _by_norm(norm) or ("no_effect_shown", _unchanged(reward, norm))
+
+
+def _by_reward(reward: _Break | None) -> tuple[str, str] | None:
+    if reward is not None and reward.is_up():
+        return "helped", "the reward is above where it was and where its trend was leading"
+    if reward is not None and reward.is_down():
+        return "harmed", "the reward is below where it was and where its trend was leading"
+    return None
+
+
+def _by_norm(norm: _Break | None) -> tuple[str, str] | None:
+    """Masks and bounds make a gradient smaller by themselves: that one is, is no help unless it was rising."""
+    if norm is not None and norm.is_up() and norm.step[0] > math.log(_FAR):
+        return "harmed", f"the gradient norm is {math.exp(norm.step[0]):.2g} times what it was"
+    if norm is not None and norm.is_down() and norm.slope[0] > norm.slope[1]:
+        return "helped", "the gradient norm was rising and is below where it was"
+    return None
+
+
+def _unchanged(reward: _Break | None, norm: _Break | None) -> str:
+    known = [name for name, found in (("reward", reward), ("gradient norm", norm)) if found is not None]
+    if not known:
+        return "neither reward nor gradient norm is recorded"
+    return f"{' and '.join(known)} changed no more than {'they vary' if known[1:] else 'it varies'}"
+
+
+def _break(before: pa.Table, after: pa.Table, name: str, *, factor: bool) -> _Break | None:
+    """None: too few steps have it. The lines before and after are fitted to block medians."""
+    past, present = _blocks(before, name, factor=factor), _blocks(after, name, factor=factor)
+    if past is None or present is None:
         return None
-    slope = theil_sen(steps[positive], np.log2(values[positive]), confidence=_LEVEL)
-    return 1.0 / slope.value if slope is not None and slope.low > 0 and slope.value * slowest >= 1 else None
+    (x, old), (x_after, new) = past, present
+    at, centre = float(x_after[0]), float(x_after.mean())
+    slope, level, spread = _line(x, old)
+    noise = math.hypot(spread, _line(x_after, new)[2]) / math.sqrt(2)
+    around = float(((x - x.mean()) ** 2).sum())
+
+    def against(place: float) -> tuple[float, float]:
+        predicted = level + slope * (place - float(x.mean()))
+        error = noise * math.sqrt(2 / _BLOCKS + (place - float(x.mean())) ** 2 / around)
+        return float(new.mean()) - predicted, _STUDENT * error
+
+    return _Break((slope, _STUDENT * noise / math.sqrt(around)), against(at), against(centre))
 
 
-def _median(values: NDArray[np.float64]) -> float | None:
-    middle = float(np.median(values)) if values.size else math.nan
-    return middle if math.isfinite(middle) else None
+def _blocks(table: pa.Table, name: str, *, factor: bool) -> tuple[Floats, Floats] | None:
+    """Mean steps and medians of blocks of neighbouring steps."""
+    steps, values = table["step"].to_numpy().astype(np.float64), floats(table[name])
+    known = np.isfinite(values) & ((values > 0) if factor else True)
+    if known.sum() < FEWEST:
+        return None
+    kept = np.log(values[known]) if factor else values[known]
+    parts = zip(np.array_split(steps[known], _BLOCKS), np.array_split(kept, _BLOCKS), strict=True)
+    means, medians = zip(*((part.mean(), np.median(block)) for part, block in parts), strict=True)
+    return np.array(means), np.array(medians)
 
 
-def _worse(before: Side, after: Side) -> list[str]:
-    """Medians against what was usual before; what is unknown on a side is not compared."""
-    norms, rewards = (before.grad_norm, after.grad_norm), (before.low_reward, after.reward)
-    found = []
-    if norms[0] is not None and norms[1] is not None and norms[1] > _FAR * norms[0]:
-        found.append("grad_norm")
-    if rewards[0] is not None and rewards[1] is not None and rewards[1] < rewards[0]:
-        found.append("reward")
-    return found
+def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
+    """Slope, level at the mean of `x`, standard deviation around the line; least squares."""
+    centred = x - x.mean()
+    slope = float((centred * y).sum() / (centred**2).sum())
+    rest = y - y.mean() - slope * centred
+    return slope, float(y.mean()), math.sqrt(float((rest**2).sum()) / (len(x) - 2))
 
 
-def _rest(series: Mapping[str, Series], from_step: int, window: int) -> list[str]:
-    """What else was looked at, for people, in the numbers of `before_after.figures`; nothing of what is unknown."""
-    parts = []
-    for name in SCALARS:
-        sides = (_between(series.get(name), first, first + window)[1] for first in (from_step - window, from_step))
-        old, new = (typical(values, factor=_FACTORS[name]) for values in sides)
-        if old is not None and new is not None:
-            parts.append(f"{name.replace('grad_norm', 'gradient norm')} {old:.3g} → {new:.3g}")
-    return parts
+def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None, float | None]:
+    """Whether K3 grows after, and in how many steps it doubles then."""
+    if (floats(after["k3"]) >= 0).sum() < FEWEST:
+        return None, None
+    doubling = _doubling(after, window)
+    if doubling is not None:
+        return "still_growing", doubling
+    return "halted" if _doubling(before, window) is not None else "steady", None
+
+
+def _doubling(table: pa.Table, window: int) -> float | None:
+    """In how many steps K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above 0."""
+    steps, values = table["step"].to_numpy(), floats(table["k3"])
+    known = np.isfinite(values) & (values > 0)
+    if known.sum() < FEWEST:
+        return None
+    slope = theil_sen(steps[known], np.log2(values[known]), confidence=_LEVEL)
+    if slope is None or slope.low <= 0 or slope.value * _SLOWEST * window < 1:
+        return None
+    return 1.0 / slope.value
+
+
+def _rest(figures: Iterable[before_after.Figure]) -> list[str]:
+    """Reward and gradient norm in numbers; nothing of what is unknown."""
+    return [
+        f"{each.words} {each.before.value:.3g} → {each.after.value:.3g}"
+        for each in figures
+        if each.name in {"reward", "grad_norm"} and each.before is not None and each.after is not None
+    ]
 
 
 def _masked(masked: float | None) -> list[str]:
     return [] if masked is None else [f"{masked:.1%} of the tokens are masked"]
 
 
-def _words(judgement: str, before: Side, after: Side, window: int, left: str) -> str:
-    if judgement == "still_growing":
-        return f"{window} steps later K3 still doubles every {after.doubling_steps:.0f} steps: {left}"
-    if judgement == "halted":
-        return f"{window} steps later K3 no longer grows; before, it doubled every {before.doubling_steps:.0f} steps"
-    return f"K3 grew neither in the {window} steps before nor in those after"
+def _growing(growth: str | None, doubling: float | None, *, stale: bool) -> list[str]:
+    """Of K3, which a correction does not lower."""
+    if growth == "still_growing":
+        return [f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}"]
+    return [{"halted": "K3 no longer grows", "steady": "K3 does not grow"}[growth]] if growth else []

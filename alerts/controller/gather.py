@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.alerts.controller import decide, effect
+from logprobe.alerts.controller import decide, effect, refusals
 from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.controller.refusals import UPSTREAM
-from logprobe.alerts.controller.situation import Acknowledgement, Control, KnownFinding, Preview, Situation
+from logprobe.alerts.controller.situation import (
+    Acknowledgement,
+    Control,
+    KnownFinding,
+    Phase,
+    Preview,
+    Situation,
+    Trial,
+)
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
-from logprobe.monitor.columns import floats
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store.store import Store
@@ -26,6 +34,7 @@ _COVERAGE_STEPS: Final = 20
 _PREVIEW_STEPS: Final = 5
 _MOST_PREVIEWED: Final = 2_000_000  # tokens
 _MOST_CELLS: Final = 1_000_000  # of a padded batch
+_HEARD_SECONDS: Final = 5.0  # a switch looks once a second, and clocks differ
 _ACKNOWLEDGED_STEPS: Final = 50  # back from the newest step, in which acknowledgements are looked at
 
 Reading: TypeAlias = Store | Reader
@@ -74,36 +83,54 @@ def gather(
     `previewing`: read raw tokens although nothing depends on them. `known`: what `look` found; None: it is read here.
     """
     known = known or look(store, {run: step})[run]
+    advice = known.diagnosis.get("correction") or {}
     situation = Situation(
         step=step,
         verdict=known.diagnosis["verdict"],
         findings=tuple(_known_finding(finding) for finding in known.diagnosis["findings"]),
         diagnosed_step=known.diagnosed_step,
+        advice=advice.get("advice"),
+        why=advice.get("why", ""),
+        doubling_steps=known.diagnosis.get("doubling_steps"),
         coverage=known.coverage,
         stopped=stopped,
     )
     if control.on:
         situation = replace(situation, **_trainer_reports(store, run, step, control, policy, known=known))
         if control.config is not None and decide.wants_recount(control, situation, policy):
-            counted = preview(store, run, decide.recount_step(control, situation), control.config)
-            return replace(situation, recount=None if counted is None else counted.masked_tokens)
+            (counted,) = trials(store, run, decide.recount_step(control, situation), [control.config])
+            situation = replace(situation, recount=None if counted.preview is None else counted.preview.masked_tokens)
+    wanted = refusals.tries(control, policy) if previewing else decide.wanted_trials(control, situation, policy)
+    if not wanted:
         return situation
-    if previewing or decide.wants_preview(control, situation, policy):
-        return replace(situation, preview=preview(store, run, step, policy.correction))
-    return situation
+    return replace(situation, trials=trials(store, run, step, wanted, until=lambda trial: _passes(trial, policy)))
 
 
-def preview(store: Reading, run: str, step: int, config: CorrectionConfig) -> Preview | None:
-    """What `config` would have done to the raw tokens of the steps up to `step`.
+def _passes(trial: Trial, policy: Policy) -> bool:
+    return refusals.objection(trial, policy) is None
 
-    None: none are kept, or the configuration needs advantages and not all are known.
+
+def trials(
+    store: Reading,
+    run: str,
+    step: int,
+    configs: Sequence[CorrectionConfig],
+    *,
+    until: Callable[[Trial], bool] = lambda _: False,
+) -> tuple[Trial, ...]:
+    """What each of `configs` would have done to the raw tokens of the steps up to `step`; none after the first with which it ends (`until`).
+
+    A preview is None where no tokens are kept, or the configuration needs advantages and not all are known.
     """
     table = store.read("peer_tokens", run=run, first=_first_previewed(store, run, step), last=step)
-    steps = table["step"].unique().to_pylist()
-    found = ((number, _corrected(table.filter(pc.equal(table["step"], number)), config)) for number in steps)
-    reports = {number: report for number, report in found if report is not None}
-    tokens = sum(report["tokens"] or 0.0 for report in reports.values())
-    return _preview(reports, int(tokens)) if tokens else None
+    numbers = table["step"].unique().to_pylist()
+    steps = {number: _Columns.of(table.filter(pc.equal(table["step"], number))) for number in numbers}
+    found: list[Trial] = []
+    for config in configs:
+        found.append(Trial(config, _preview(steps, config)))
+        if until(found[-1]):
+            break
+    return tuple(found)
 
 
 def _first_previewed(store: Reading, run: str, step: int) -> int:
@@ -117,7 +144,31 @@ def _first_previewed(store: Reading, run: str, step: int) -> int:
     )
 
 
-def _preview(reports: Mapping[int, Report], tokens: int) -> Preview:
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The tokens of one step, a list of arrays for each: its sequences. `known`: whether every token under the mask has an advantage."""
+
+    rollout: list[Any]
+    trainer: list[Any]
+    mask: list[Any]
+    advantage: list[Any]
+    known: bool
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Self:
+        rollout, trainer, mask, advantage = (
+            float_lists(table[name]) for name in ("rollout", "trainer", "mask", "advantage")
+        )
+        known = all(np.isfinite(values[kept > 0]).all() for values, kept in zip(advantage, mask, strict=True))
+        return cls(rollout, trainer, mask, advantage, known)
+
+
+def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview | None:
+    found = ((number, _corrected(columns, config)) for number, columns in steps.items())
+    reports = {number: report for number, report in found if report is not None}
+    tokens = int(sum(report["tokens"] or 0.0 for report in reports.values()))
+    if not tokens:
+        return None
     merged = Report.merge(*reports.values())
     return Preview(
         steps=(min(reports), max(reports)),
@@ -129,22 +180,20 @@ def _preview(reports: Mapping[int, Report], tokens: int) -> Preview:
     )
 
 
-def _corrected(table: pa.Table, config: CorrectionConfig) -> Report | None:
+def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
     """What the trainer would have reported for one step's tokens; None where advantages are needed and not known.
 
     Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all. What weights
     are normalized by changes neither the masks nor the effective sample size.
     """
-    columns = [float_lists(table[name]) for name in ("rollout", "trainer", "mask", "advantage")]
-    rollout, trainer, mask, advantage = columns
-    known = all(np.isfinite(values[masked > 0]).all() for values, masked in zip(advantage, mask, strict=True))
-    if config.needs_advantages and not known:
+    if config.needs_advantages and not columns.known:
         return None
     plain = config.replace(normalize=False)
     parts = []
-    for chosen in _batches([len(values) for values in mask]):
-        given = [[column[index] for index in chosen] for column in (rollout, trainer, mask)]
-        report = correct(plain, *given, advantages=[advantage[i] for i in chosen] if known else None).report
+    for chosen in _batches([len(values) for values in columns.mask]):
+        given = [[column[index] for index in chosen] for column in (columns.rollout, columns.trainer, columns.mask)]
+        advantages = [columns.advantage[index] for index in chosen] if columns.known else None
+        report = correct(plain, *given, advantages=advantages).report
         report.start()  # until its sums are taken it holds the whole batch
         parts.append(report)
     return Report.merge(*parts)
@@ -180,10 +229,24 @@ def _trainer_reports(
     """What the trainer said lately; and the effect, where it is due."""
     first = decide.since(control)
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
-    if not decide.effect_due(control, step, policy):
-        return {"acknowledgements": recent}
-    found = _effect(store, run, first, policy.effect_steps, known.diagnosis["findings"])
-    return {"acknowledgements": recent, "effect": found}
+    said: dict[str, Any] = {"acknowledgements": recent}
+    if control.phase is Phase.ISSUED:
+        said |= {"impossible": _impossible(store, run, first), "heard": _has_heard(store, run, first)}
+    if decide.effect_due(control, step, policy):
+        said["effect"] = judged(store, run, control, policy.effect_steps, known.diagnosis["findings"])
+    return said
+
+
+def _has_heard(store: Reading, run: str, first: int) -> bool:
+    """Whether a trainer that made the newest step knows what it was told; records of a fast run are of a time before."""
+    (row,) = store.read("controller_heard", run=run, first=first).to_pylist()
+    return row["made"] is None or row["told"] is None or (row["made"] - row["told"]).total_seconds() >= _HEARD_SECONDS
+
+
+def _impossible(store: Reading, run: str, first: int) -> str:
+    """Why the trainer says that it cannot apply what it was told from step `first` on; "": it does not say so."""
+    rows = store.read("controller_impossible", run=run, first=first).to_pylist()
+    return str(rows[0]["message"]) if rows else ""
 
 
 def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:
@@ -191,14 +254,11 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def _effect(
-    store: Reading, run: str, since: int, window: int, findings: Sequence[Mapping[str, Any]]
-) -> dict[str, Any] | None:
-    table = store.read("controller_trend", run=run, first=since - window, last=since + window - 1)
-    return effect.judge(_series(table), since, window, findings)
-
-
-def _series(table: pa.Table) -> dict[str, effect.Series]:
-    steps = table["step"].to_numpy()
-    columns = {effect.K3: "k3", **{name: name for name in (*effect.SCALARS, effect.MASKED)}}
-    return {name: (steps, floats(table[column])) for name, column in columns.items()}
+def judged(
+    store: Source, run: str, control: Control, window: int, findings: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What came of the newest correction of `run`, as of now: see `effect.judge`. Raises `QueryError`."""
+    applied = decide.applied(control)
+    masked = applied if control.masked_from is None else control.masked_from
+    trend = store.read("controller_trend", run=run, first=masked - effect.REACH * window, last=applied + window)
+    return effect.judge(trend, masked, applied, window, findings)

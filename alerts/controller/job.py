@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -24,16 +22,19 @@ from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
-from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import part
 from logprobe.monitor.service.action import Action as ServiceAction
 from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, priority
 from logprobe.monitor.store.store import Store
 
 SECONDS: Final = 1.0
-_TOKENS_A_SECOND: Final = 20_000  # of a preview; it takes a tenth of the time that the run then rests
+# A preview of many tokens takes seconds, and is repeated as long as the verdict calls for a correction that is refused.
+PACES: Final = {each: Pace(share=0.3, rest=10) for each in Priority}
+_RUNS_PER_TURN: Final = 64
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 _RUN: Final = re.compile(r"\bRUN\b")
 RULE: Final = "correction_controller"
@@ -43,55 +44,77 @@ ACTION: Final = "correction.command"
 POLICY: Final = "correction.policy"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
 
+_STOPPED: Final = {
+    "name": "stopped",
+    "reason": "kill_switch",
+    "words": "kill switch set: no correction is applied; the service does not answer now and notes it later",
+    "severity": "warning",
+}
+
 Mark = tuple[Any, ...]  # the same as long as there is nothing new to see of a run
 Decide = Callable[[Control, Situation, Policy], decide.Decision]
 
 
 class Controller:
-    """One home's controller. `run_once` belongs to one thread at a time; the actions may come from any."""
+    """One home's controller: a stage. `run_once` belongs to one thread at a time; the actions may come from any."""
+
+    name = "controller"
+    reads = ("step_summaries", "diagnoses", "controllers", "step_metrics", "step_records")
+    writes = ("controllers", "controller_actions")
+    together = _RUNS_PER_TURN
 
     def __init__(
-        self, store: Store, policies: Callable[[str], Policy], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        store: Store,
+        policies: Callable[[str], Policy],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        stopping: threading.Event | None = None,
+        paces: Mapping[Priority, Pace] | None = None,
     ) -> None:
-        """`policies`: of a run, by name, as it is now."""
+        """`policies`: of a run, by name, as it is now. `stopping`, `paces`: see `Turns`."""
         self._store = store
         self._policies = policies
         self._clock = clock
+        self._turns = Turns(self, stopping, paces=paces)
         self._lock = threading.Lock()  # decisions of people and of the job, one at a time
         self._seen: dict[str, Mark] = {}
-        self._rest_until: dict[str, float] = {}
+        self._armed: dict[str, bool] = {}
         # As the job's look at all runs read them; those that were decided about since are taken out.
         self._records: dict[str, dict[str, Any] | None] = {}
 
     def run_once(self) -> dict[str, Any]:
-        """Looks at the runs that moved on; how many there were, and what was done.
+        """Gives the runs that moved on their turns; see `Turns.run_once`."""
+        return self._turns.run_once()
 
-        Raises the first `LogprobeError` or `OSError`, after all runs have had their turn; what failed is tried again.
-        """
-        failed: list[Exception] = []
-        moved: dict[str, tuple[int, Mark]] = {}
-        for row in self._store.read("controller_runs").to_pylist():
-            with _collected(failed):
-                if (mark := self._news(row)) is not None:
-                    moved[row["run"]] = (row["step"], mark)
-        known = self._look({run: step for run, (step, _) in moved.items()})
-        looked = done = 0
-        for run, (step, mark) in moved.items():
-            with _collected(failed):
-                done += len(self._decide(run, step, decide.advance, known=known[run]))
-                self._seen[run] = mark
-                looked += 1
-        if failed:
-            raise failed[0]
-        return {"runs": looked, "actions": done}
+    def rows(self) -> Sequence[Row]:
+        """Runs with steps, each with its `mark`: what there is to see of it now."""
+        rows = self._store.read("controller_runs").to_pylist()
+        return [{**row, "mark": self._mark(row)} for row in rows]
 
-    def _news(self, row: Mapping[str, Any]) -> Mark | None:
-        """What there is to see of a run now; None: nothing is new, or it rests."""
-        run = row["run"]
-        mark = (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
+    def due(self, row: Row) -> Priority | None:
+        """Runs that moved on since they were looked at last, unless they ended so long ago that no trainer is there to tell."""
         ended = row["time"] is not None and self._clock() - row["time"] > _LIVE
-        resting = self._rest_until.get(run, 0.0) > time.monotonic()
-        return None if self._seen.get(run) == mark or ended or resting else mark
+        if ended or self._seen.get(row["run"]) == row["mark"]:
+            return None
+        return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)
+
+    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
+        """Looks, decides and tells; → how many actions there were. Raises `LogprobeError` or `OSError`; what failed is tried again."""
+        known = self._look({row["run"]: row["step"] for row in rows})
+        done = 0
+        for row in rows:
+            done += len(self._decide(row["run"], row["step"], decide.advance, known=known[row["run"]]))
+            self._seen[row["run"]] = row["mark"]
+        return {"actions": done}
+
+    def armed(self, run: str) -> bool:
+        """Whether a correction of `run` may be switched without a person."""
+        return self._armed.get(run, self._policies(run).mode is Mode.ARMED)
+
+    def _mark(self, row: Mapping[str, Any]) -> Mark:
+        run = row["run"]
+        return (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
 
     def _look(self, steps: Mapping[str, int]) -> dict[str, Known]:
         """At runs and their newest steps, all at once: a small statement takes milliseconds, whatever it reads."""
@@ -146,9 +169,8 @@ class Controller:
                 previewing=previewing,
                 known=known,
             )
-            if situation.preview is not None:
-                self._rest_until[run] = time.monotonic() + situation.preview.tokens // _TOKENS_A_SECOND
             control, actions = _naming(run, *decision(memory.control, situation, policy))
+            self._armed[run] = control.on or (control.mode or policy.mode) is Mode.ARMED
             directives = _directives(memory, control, actions, off_from=step + policy.notice_steps)
             if control != memory.control or actions:
                 self._save(replace(memory, control=control, directives=directives), actions, step)
@@ -181,15 +203,6 @@ class Controller:
         return DirectiveFile(self._store.home.path, run)
 
 
-@contextmanager
-def _collected(failed: list[Exception]) -> Iterator[None]:
-    """Notes what fails about one run: a state, a key, a file. The other runs come first."""
-    try:
-        yield
-    except (LogprobeError, OSError) as error:
-        failed.append(error)
-
-
 def _says(file: DirectiveFile, content: bytes) -> bool:
     """Whether a file has this content; one that cannot be read, such as a link, is replaced like one that says something else."""
     try:
@@ -198,7 +211,7 @@ def _says(file: DirectiveFile, content: bytes) -> bool:
         return False
 
 
-def controller_part(store: Store, _: threading.Event) -> part.Part:
+def controller_part(store: Store, stopping: threading.Event) -> part.Part:
     """The controller as a part of the service. Raises `ConfigurationError` when the home's ``correction.yaml`` is wrong.
 
     The file is read again when it changes; wrong, it is not taken over, and the job says so.
@@ -209,7 +222,7 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
     def policy(run: str) -> Policy:
         return policies.current()(run)
 
-    controller = Controller(store, policy)
+    controller = Controller(store, policy, stopping=stopping, paces=PACES)
 
     def in_force(request: Mapping[str, Any]) -> dict[str, Any]:
         return {**stated(policy(str(request.get("run") or ""))), "problem": policies.problem}
@@ -225,6 +238,7 @@ def controller_part(store: Store, _: threading.Event) -> part.Part:
             POLICY: ServiceAction("the effective policy of a run", in_force),
             "directives": ServiceAction("the directives for a run's trainer", controller.directives),
         },
+        armed=controller.armed,
     )
 
 
@@ -304,6 +318,8 @@ def perform(home: Home, request: Mapping[str, Any]) -> dict[str, Any]:
             return reader.act(ACTION, request)
     except ServiceUnavailableError:
         if home.owner() is not None:
+            if request.get("command") == "stop":  # that file is what trainers and relays go by
+                return {"run": str(request.get("run")), "actions": [_STOPPED]}
             raise
     with home.lock(), Store.open(home) as store:
         return Controller(store, policy_file.load(home.path)).command(request)

@@ -41,5 +41,5 @@ class Policy:
     max_switches: int = 4  # per run
     ack_steps: int = 5
     effect_steps: int = 50
-    rollback_factor: float = 2.0  # measured masked share above this multiple of the previewed one …
+    rollback_factor: float = 2.0  # measured masked share above this multiple of what the records say …
     rollback_margin: float = 0.05  # … and above it by this much: rolled back

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from logprobe.alerts.controller import effect
+from logprobe.alerts.controller.fallbacks import candidates
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.situation import Control, KnownFinding, Preview, Situation
+from logprobe.alerts.controller.situation import Control, KnownFinding, Preview, Situation, Trial
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.monitor.diagnosis.result import GROWS
 
 STOPPED: Final = "stopped"
 MODE_OFF: Final = "mode_off"
@@ -20,6 +24,7 @@ class Refusal(NamedTuple):
     reason: str
     words: str
     about: str = ""  # what exactly, where one reason can have several grounds
+    severity: str = "warning"
 
     @property
     def key(self) -> str:
@@ -31,11 +36,35 @@ Rule = Callable[[Situation, Control, Policy], Refusal | None]
 
 
 def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode | None = None) -> Refusal | None:
-    """The first reason against switching `policy.correction` on now; None: there is none. `mode`: None when a person asks."""
+    """The first reason against switching any of `tries` on now; None: there is none. `mode`: None when a person asks."""
     if mode is Mode.OFF:
         words = "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes that"
         return Refusal(MODE_OFF, words)
     return next((found for rule in _RULES if (found := rule(situation, control, policy))), None)
+
+
+def tries(control: Control, policy: Policy) -> tuple[CorrectionConfig, ...]:
+    """The corrections to try, in order, but for those that the trainer could not apply; while one is on, those that come after it."""
+    found = candidates(policy.correction)
+    if control.on and control.config in found:
+        found = found[found.index(control.config) + 1 :]
+    known = {*control.impossible, control.config.fingerprint() if control.on and control.config else ""}
+    return tuple(each for each in found if each.fingerprint() not in known)
+
+
+def chosen(situation: Situation, policy: Policy) -> Trial | None:
+    """The first correction that keeps to the limits; None: none of those tried does."""
+    return next((trial for trial in situation.trials if objection(trial, policy) is None), None)
+
+
+def objection(trial: Trial, policy: Policy) -> Refusal | None:
+    """What speaks against one correction, by what it would have done to recorded tokens."""
+    if trial.preview is None or not trial.preview.tokens:
+        return Refusal(
+            NO_PREVIEW,
+            "the effect cannot be previewed: no raw tokens of recent steps are kept, or no advantages although it needs them",
+        )
+    return _masks(trial.preview, policy) or _degenerate(trial, trial.preview, policy)
 
 
 def upstream(situation: Situation, policy: Policy) -> KnownFinding | None:
@@ -67,6 +96,24 @@ def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
     return Refusal("fix_engine_first", words, about=found.cause)
 
 
+def _not_ruled_out(situation: Situation, _: Control, __: Policy) -> Refusal | None:
+    """What the diagnosis advises against, nobody switches on by accident; growth that it does not explain is not known to be harmless."""
+    unknown = situation.verdict in GROWS and situation.advice != "enable"
+    if situation.advice != "do_not_enable" and not unknown:
+        return None
+    return Refusal("not_ruled_out", situation.why or "the diagnosis gives no advice about a correction")
+
+
+def _impossible(_: Situation, control: Control, policy: Policy) -> Refusal | None:
+    if control.on or tries(control, policy):
+        return None
+    return Refusal(
+        "impossible",
+        "the trainer reports that it can apply none of the corrections; its health records say why, and `logprobe mis RUN armed` tries again",
+        severity="critical",
+    )
+
+
 def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
     seen = situation.diagnosed_step
     if seen is None or situation.step - seen <= policy.max_diagnosis_lag:
@@ -90,13 +137,21 @@ def _coverage(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
     return None
 
 
-def _preview(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
-    preview = situation.preview
-    if preview is None or not preview.tokens:
-        return Refusal(
-            NO_PREVIEW,
-            "the effect cannot be previewed: no raw tokens of recent steps are kept, or no advantages although it needs them",
-        )
+def _tried(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
+    """Nothing, as soon as one correction keeps to the limits."""
+    if chosen(situation, policy) is not None:
+        return None
+    against = [(trial.config, found) for trial in situation.trials if (found := objection(trial, policy))]
+    seen = [(config, found) for config, found in against if found.reason != NO_PREVIEW]
+    if not seen:
+        return against[0][1] if against else objection(Trial(policy.correction, None), policy)
+    told = "; ".join(f"{config}: {found.words}" for config, found in seen)
+    stale = any(finding.cause == "staleness" and not finding.accepted for finding in situation.findings)
+    words = f"every correction exceeds a limit. {told}. `logprobe mis RUN on --force` switches the configured one on; or {effect.remedy(stale=stale)}"
+    return Refusal(seen[0][1].reason, words, severity="critical")
+
+
+def _masks(preview: Preview, policy: Policy) -> Refusal | None:
     for share, what in _shares(preview):
         if share is not None and share > policy.max_masked_share:
             return Refusal(
@@ -115,11 +170,9 @@ def _shares(preview: Preview) -> tuple[tuple[float | None, str], ...]:
     )
 
 
-def _degenerate(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
-    if policy.correction.is_level != "sequence" or situation.preview is None or situation.preview.weight_ess is None:
-        return None
-    ess = situation.preview.weight_ess
-    if ess >= policy.min_weight_ess:
+def _degenerate(trial: Trial, preview: Preview, policy: Policy) -> Refusal | None:
+    ess = preview.weight_ess
+    if trial.config.is_level != "sequence" or ess is None or ess >= policy.min_weight_ess:
         return None
     return Refusal(
         "weights_degenerate",
@@ -143,5 +196,5 @@ def _rate(_: Situation, control: Control, policy: Policy) -> Refusal | None:
 
 # What needs a preview stands last: tokens are only read when nothing else speaks against the correction.
 _RULES: Final[tuple[Rule, ...]] = (
-    _stopped, _upstream, _diagnosis, _coverage, _cooling, _rate, _preview, _degenerate,
+    _stopped, _upstream, _not_ruled_out, _diagnosis, _coverage, _impossible, _cooling, _rate, _tried,
 )  # fmt: skip

@@ -36,6 +36,14 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """One correction, tried on recorded tokens. `preview`: None: it could not be."""
+
+    config: CorrectionConfig
+    preview: Preview | None
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledgement:
     """What ranks said of one step that name the same configuration: which (fingerprint; None: none), and what that masked."""
 
@@ -52,13 +60,18 @@ class Situation:
     verdict: str  # of the diagnosis: "healthy" | "growing" | "critical" | "calibrating" | "no_data"
     findings: tuple[KnownFinding, ...] = ()
     diagnosed_step: int | None = None  # newest one that the diagnosis has seen; None: that is not known
+    advice: str | None = None  # of the diagnosis: "enable" | "do_not_enable" | "not_needed"; None: it does not say
+    why: str = ""  # that advice, in words
+    doubling_steps: float | None = None  # in which K3 doubles; None: it does not, or that is not known
     coverage: float | None = None  # smallest of the recent steps; None: unknown
-    preview: Preview | None = None
+    trials: tuple[Trial, ...] = ()  # corrections that were tried, in order; those after one that passes are not
     acknowledgements: tuple[Acknowledgement, ...] = ()  # of the steps since the last directive
     stopped: bool = False  # kill switch
     recount: float | None = (
         None  # share of the tokens masked in the steps that the trainer reports on, counted here; None: not needed, or not possible
     )
+    heard: bool = True  # whether the newest step was made late enough for its trainer to know of the newest directive
+    impossible: str = ""  # why the trainer says that it cannot apply what it was told; "": it does not say so
     effect: Mapping[str, Any] | None = None  # see `effect.judge`; None: not due, or not measurable yet
 
 
@@ -80,6 +93,10 @@ class Control:
     mode: Mode | None = None  # what a person chose for this run; None: the policy's
     config: CorrectionConfig | None = None  # of the last directive
     from_step: int | None = None
+    masked_from: int | None = (
+        None  # first step that the trainer corrected since it last did not; None: not acknowledged
+    )
+    applied_from: int | None = None  # … with this configuration
     previewed: float | None = None  # masked share of tokens that the preview found
     switches: int = 0
     last_switch: int | None = None  # step of it
@@ -87,6 +104,9 @@ class Control:
     waiting: str | None = (
         None  # why the verdict leads to no correction, as of the last look; None: it does, or calls for none
     )
+    objection: str | None = None  # `Refusal.reason` behind `waiting`; None: nothing speaks against a correction
+    impossible: tuple[str, ...] = ()  # fingerprints of what the trainer could not apply
+    kept: tuple[str, ...] = ()  # alarms given since the last switch that left it on
     ack_missed: bool = False
     disagreed: bool = False  # it was said that ranks apply different configurations
     effect_judged: bool = False
@@ -114,6 +134,8 @@ class Control:
             phase=Phase(document["phase"]),
             mode=None if mode is None else Mode(mode),
             refusals=tuple(document["refusals"]),
+            impossible=tuple(document.get("impossible", ())),
+            kept=tuple(document.get("kept", ())),
             config=None if config is None else CorrectionConfig.from_dict(config),
         )
 

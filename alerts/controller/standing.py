@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -24,7 +24,10 @@ class Standing:
         stopped: whether the kill switch is set.
         effect: what `effect.judge` found since `from_step`; None: not judged yet.
         judged_at: step as of which it was judged.
+        waiting: why a bad verdict has led to no correction, as of the controller's last look; None: it has, or calls for none.
+        objection: `Refusal.reason` behind that; None: nothing speaks against a correction.
         ended: how the newest correction ended, as the audit says it; None: it is on, or there was none.
+        applied_from: first step that the trainer corrected with that configuration; None: not acknowledged.
     """
 
     phase: str = "idle"
@@ -34,6 +37,9 @@ class Standing:
     effect: Mapping[str, Any] | None = None
     judged_at: int | None = None
     ended: str | None = None
+    waiting: str | None = None
+    objection: str | None = None
+    applied_from: int | None = None
 
     @property
     def on(self) -> bool:
@@ -54,17 +60,25 @@ class Standing:
         control = json.loads(rows[0]["control"])
         actions = source.read("controller_actions", run=run).to_pylist()
         since = [each for each in actions if _since(each, control.get("from_step"))]
-        judged = [each for each in since if each["name"] == "effect"]
+        judged = judgement(actions, control.get("from_step"))
         ended = [each for each in since if each["name"] in _ENDS]
         return cls(
             phase=control["phase"],
             from_step=control.get("from_step"),
+            applied_from=control.get("applied_from"),
             config=control.get("config"),
             stopped=bool(control.get("stopped")),
-            effect=json.loads(judged[-1]["details"]) if judged else None,
-            judged_at=judged[-1]["step"] if judged else None,
+            effect=None if judged is None else {"words": judged["words"], **json.loads(judged["details"])},
+            judged_at=None if judged is None else judged["step"],
+            waiting=control.get("waiting"),
+            objection=control.get("objection"),
             ended=ended[-1]["words"] if ended and control["phase"] == Phase.WITHDRAWN else None,
         )
+
+
+def judgement(actions: Sequence[Mapping[str, Any]], first: int | None) -> Mapping[str, Any] | None:
+    """The action that says whether the correction from step `first` on helped; None: not judged yet. `actions`: the audit."""
+    return next((each for each in reversed(actions) if each["name"] == "effect" and _since(each, first)), None)
 
 
 def _since(action: Mapping[str, Any], first: int | None) -> bool:

@@ -26,10 +26,13 @@ from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.notification_builder import Surroundings
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import FILE, RuleBook, files
+from logprobe.alerts.rules.run_status import RunStatus
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import Firing, Judgement, Severity
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part, PartMaker
+from logprobe.monitor.service.turns import Priority, Row, Turns, priority
 from logprobe.monitor.store.store import Store
 
 Alerts = Mapping[tuple[str, str | None], Alert]  # by rule and slice
@@ -63,6 +66,21 @@ class _Work:
     transitions: list[Transition] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     written: Counter[str] = field(default_factory=Counter)
+    status: RunStatus | None = None  # None: not looked at yet
+
+    @property
+    def severity(self) -> Severity | None:
+        """Of the run as a whole, as its alerts stand now; None while the past is looked at."""
+        if self.status is None:
+            return None
+        firing = [alert for alert in self.alerts if alert.state.phase.active]
+        alerts = [
+            Firing(a.rule.name, a.rule.severity, started_step=a.state.started_step, muted=a.muted) for a in firing
+        ]
+        judgement = Judgement(
+            self.status.verdict, step=self.status.diagnosed, newest=self.row["newest_step"], alerts=tuple(alerts)
+        )
+        return judgement.severity
 
     @property
     def stepwise(self) -> list[Rule]:
@@ -74,7 +92,12 @@ class _Work:
 
 
 class Evaluator:
-    """Looks at all runs of a store. One thread at a time."""
+    """Looks at all runs of a store: a stage. One thread at a time."""
+
+    name = "alerts"
+    reads = ("step_summaries", "step_metrics", "segments", "diagnoses", "controllers")
+    writes = ("alert_states", "alert_cursors", "alert_transitions", "step_growth", "growth_states")
+    together = _RUNS_PER_BATCH
 
     def __init__(
         self,
@@ -94,35 +117,47 @@ class Evaluator:
         self._clock = clock
         self._quiet = quiet
         self._presents = run_status.RunStatuses(store)
-        self._known: Known = {}  # of the runs of the last look
+        self._known: Known = {}  # of the runs that were looked at last
+        self._now = clock()
+        self._turns = Turns(self, stopping)
 
     def run_once(self) -> dict[str, Any]:
-        """One look at every run that may have news; counts of what it found. Raises `StoreError`, `QueryError`."""
-        counts = Counter(runs=0, steps=0, transitions=0, messages=0)
-        now = self._clock()
+        """One look at every run that may have news; counts of what it found. See `Turns.run_once`."""
+        return self._turns.run_once()
+
+    def rows(self) -> Sequence[Row]:
+        """All runs that records have arrived of, each with the rules that are in force for it."""
+        self._now = self._clock()
         book = self._book()
-        rows = [(row, book.for_run(row["run"])) for row in self._store.read("alert_runs").to_pylist()]
-        rows = [(row, rules) for row, rules in rows if _may_have_changed(row, rules, now, book.tell_within)]
-        silences = ledger.silences(self._store, now) if any(row["silenced"] for row, _ in rows) else []
-        known, self._known = self._known, {}  # after a failure everything is read again
+        rows = self._store.read("alert_runs").to_pylist()
+        return [{**row, "of": book.for_run(row["run"]), "tell_within": book.tell_within} for row in rows]
+
+    def due(self, row: Row) -> Priority | None:
+        """Runs that may have news."""
+        if not _may_have_changed(row, row["of"], self._now, row["tell_within"]):
+            return None
+        return priority(live=row["live"], armed=False, first=row["cursor"] is None)
+
+    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
+        """Looks at some runs, and writes down what became of their alerts; counts of that. Raises `StoreError`, `QueryError`."""
+        counts: Counter[str] = Counter()
+        now, news = self._now, rows[0]["tell_within"]
+        runs = [row["run"] for row in rows]
+        known = {run: self._known.pop(run) for run in runs if run in self._known}  # after a failure it is read again
         # Of many runs at once: a small statement takes milliseconds, whatever it reads.
-        for start in range(0, len(rows), _RUNS_PER_BATCH):
-            if self._stopping.is_set():
-                break
-            some = rows[start : start + _RUNS_PER_BATCH]
-            runs = [row["run"] for row, _ in some]
-            kept = self._kept(some, known)
-            said = ledger.acknowledgements(self._store, runs) if some[0][0]["acknowledged"] else {}
-            works = []
-            for row, rules in some:
-                context = Context(row["run"], now, silences, said, notify_from=now - book.tell_within)
-                works.append(self._begin(context, row, rules, kept[row["run"]]))
-            self._evaluate(works, book.tell_within)
-            self._known.update({work.run: (work.rules, work.kept) for work in works})
-            counts.update(runs=len(works), steps=sum(work.looked for work in works))
-            for work in works:
-                counts.update(work.written)
-        return dict(counts)
+        kept = self._kept([(row, row["of"]) for row in rows], known)
+        silences = ledger.silences(self._store, now) if rows[0]["silenced"] else []
+        said = ledger.acknowledgements(self._store, runs) if rows[0]["acknowledged"] else {}
+        works = []
+        for row in rows:
+            context = Context(row["run"], now, silences, said, notify_from=now - news)
+            works.append(self._begin(context, row, row["of"], kept[row["run"]]))
+        self._evaluate(works, news)
+        self._known.update({work.run: (work.rules, work.kept) for work in works})
+        counts.update(steps=sum(work.looked for work in works))
+        for work in works:
+            counts.update(work.written)
+        return counts
 
     def _kept(self, rows: Rows, known: Known) -> dict[str, Alerts]:
         """The alerts of each run as they are stored: read only where this job has not written them itself, under the same rules."""
@@ -147,7 +182,7 @@ class Evaluator:
         for work in works:
             young = work.context.now - work.row["last_arrival"] <= news
             at = work.context.now if young else work.row["last_arrival"]
-            now = statuses[work.run]
+            now = work.status = statuses[work.run]
             observations = run_status.observe(work.rules, now, at)
             work.alerts, transitions = evaluation.evaluate_status(
                 work.alerts, observations, at, diagnosed=now.diagnosed
@@ -244,7 +279,7 @@ class Evaluator:
     def _around(self, work: _Work, message: Message) -> Surroundings:
         last = message.step if message.step is not None else work.cursor
         if last is None:
-            return Surroundings(page=self._page)
+            return Surroundings(page=self._page, severity=work.severity)
         rule = message.alert.rule
         changes = self._store.read("alert_changes", run=work.run, last=last).to_pylist()
         points: list[dict[str, Any]] = []
@@ -257,6 +292,7 @@ class Evaluator:
             series=[(point["step"], point["value"]) for point in points],
             changes=[(change["what"], change["time"]) for change in changes],
             page=self._page,
+            severity=work.severity,
         )
 
 

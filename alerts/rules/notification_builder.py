@@ -28,12 +28,14 @@ class Surroundings:
         series: recent (step, value) of the metric.
         changes: what changed before, as (what, when).
         page: address of the dashboard; None: there is none.
+        severity: of the run as a whole.
     """
 
     step: int | None = None
     series: Sequence[tuple[int, float]] = ()
     changes: Sequence[tuple[str, datetime]] = ()
     page: str | None = None
+    severity: str | None = None
 
 
 def build(run: str, message: Message, around: Surroundings) -> Notification:
@@ -68,6 +70,7 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
         labels=rule.labels,
         link=_link(around.page, run, step, since),
         series=tuple(around.series),
+        run_severity=around.severity,
     )
 
 

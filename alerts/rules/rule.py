@@ -25,7 +25,7 @@ from pydantic import (
 
 from logprobe.collectors.kernel.pairs import PAIRS, RatioPair
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
-from logprobe.monitor.diagnosis.result import Layer
+from logprobe.monitor.diagnosis.result import Layer, Verdict
 from logprobe.monitor.metrics.catalog import KEYS, metric
 from logprobe.monitor.metrics.definition import Metric
 
@@ -149,6 +149,18 @@ class Trend(_Model):
         return self.doubling_within or self.halving_within or 0.0
 
 
+class Calibration(_Model):
+    """The mean importance ratio is off 1, and neither chance nor a heavy tail explains it: of its own metric, `ratio_mean`.
+
+    Medians over `window` measured steps: off by more than `by`, by five standard errors of that many steps, and by more of K3 than lag
+    makes (`off_one` of the diagnosis says why). Where few tokens carry the mean (effective sample size) nothing is known.
+    """
+
+    kind: Literal["calibration"]
+    by: Factor = 0.05
+    window: Window = 20
+
+
 class Absent(_Model):
     """The metric has no value. `once_seen`: only after it had one in this run."""
 
@@ -174,7 +186,7 @@ class Exact(_Model):
 
 
 class Diagnosed(_Model):
-    """The diagnosis names one of `causes`, or any cause of `layers`, with at least this confidence.
+    """The diagnosis names one of `causes`, or any cause of `layers`, with at least this confidence; or its verdict is one of `verdicts`.
 
     `for` and `keep_firing` count the steps for which it stands: since the finding's first step, and not before a diagnosis that did not
     name it.
@@ -184,11 +196,14 @@ class Diagnosed(_Model):
     causes: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.5
+    verdicts: tuple[Verdict, ...] = ()
 
     @model_validator(mode="after")
     def _has_sense(self) -> Self:
-        if not self.causes and not self.layers:
-            raise ValueError("give `causes`, `layers`, or both")
+        if self.verdicts and (self.causes or self.layers):
+            raise ValueError("`verdicts` goes without `causes` and `layers`")
+        if not self.causes and not self.layers and not self.verdicts:
+            raise ValueError("give `causes`, `layers`, or both; or `verdicts`")
         return self
 
 
@@ -222,7 +237,7 @@ class DeadMan(_Model):
     steps: Annotated[int, Field(ge=1)] = 3  # trained without an engine's record, before its plugin counts as missing
 
 
-StepCondition = Threshold | Ratio | Growth | Trend | Absent | Nonfinite | Exact
+StepCondition = Threshold | Calibration | Ratio | Growth | Trend | Absent | Nonfinite | Exact
 PresentCondition = Diagnosed | Unacknowledged | Doubled | DeadMan
 Condition = Annotated[StepCondition | PresentCondition, Field(discriminator="kind")]
 CONDITIONS: Final[dict[str, type[BaseModel]]] = {
@@ -235,13 +250,14 @@ CONDITIONS: Final[dict[str, type[BaseModel]]] = {
         Absent,
         Nonfinite,
         Exact,
+        Calibration,
         Diagnosed,
         Unacknowledged,
         Doubled,
         DeadMan,
     )
 }
-_NEED_METRIC: Final = (Threshold, Ratio, Growth, Trend, Absent)
+_NEED_METRIC: Final = (Threshold, Calibration, Ratio, Growth, Trend, Absent)
 
 
 class Annotations(_Model):
@@ -294,6 +310,8 @@ class Rule(_Model):
             raise ValueError(f"a condition of kind {self.when.kind!r} {word} `metric`")
         if self.metric is not None:
             _check_metric(self.metric, self.pair)
+            if isinstance(self.when, Calibration) and not (self.key or "").endswith(".ratio_mean"):
+                raise ValueError("a condition of kind 'calibration' goes with the metric ratio_mean")
         elif self.slice is not None:
             raise ValueError("`slice` goes with a metric")
         counts = not isinstance(self.when, PresentCondition) or isinstance(self.when, Diagnosed)
@@ -322,6 +340,11 @@ class Rule(_Model):
             return self.metric or ""
         pair = (self.key or "").partition(".")[0]
         return f"{self.declared.label} ({pair})" if pair in PAIRS and pair != "backend" else self.declared.label
+
+    @property
+    def sums_up(self) -> bool:
+        """Whether it is about the verdict as a whole, of which other rules may have told a part."""
+        return isinstance(self.when, Diagnosed) and bool(self.when.verdicts)
 
     @property
     def of_pair(self) -> RatioPair | None:

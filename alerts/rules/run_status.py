@@ -14,6 +14,8 @@ from logprobe.alerts.rules.judging.deadman import Pulse
 from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.rule import DeadMan, Diagnosed, Doubled, Rule, Unacknowledged
 from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.diagnosis.result import Verdict
 
 _MOST: Final = 0.75  # of the gap
 _NEVER: Final = (None,)  # the mark of what was not read yet
@@ -31,12 +33,18 @@ class RunStatus:
         findings: of the newest diagnosis, as `Finding.document` has them; None: there was none yet.
         diagnosed: newest step that the diagnosis has seen; None: there was none yet.
         control: what the correction's controller remembers of the run; None: nothing.
+        verdict: of the newest diagnosis.
+        leading: its finding that people read first; None: none alarms.
+        since_step: where the trouble began, as it says; None: not known.
     """
 
     pulse: Pulse
     findings: Sequence[Mapping[str, Any]] | None = None
     control: Mapping[str, Any] | None = None
     diagnosed: int | None = None
+    verdict: Verdict | None = None
+    leading: Mapping[str, Any] | None = None
+    since_step: int | None = None
 
 
 class RunStatuses:
@@ -77,7 +85,12 @@ def _pulse_of(row: dict[str, Any]) -> Pulse:
 
 def _diagnosis(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
     rows = source.read("alert_diagnoses", runs=list(runs)).to_pylist()
-    return {row["run"]: {"findings": json.loads(row["document"])["findings"], "diagnosed": row["step"]} for row in rows}
+    return {row["run"]: {**_told(json.loads(row["document"])), "diagnosed": row["step"]} for row in rows}
+
+
+def _told(document: Mapping[str, Any]) -> Fields:
+    same = {name: document[name] for name in ("findings", "verdict", "since_step")}
+    return {**same, "leading": leading(document)}
 
 
 def _control(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
@@ -103,7 +116,7 @@ def _observe(rule: Rule, present: RunStatus, now: datetime) -> Observation | Non
     if isinstance(rule.when, DeadMan):
         return deadman.observe(rule.when, present.pulse, now)
     if isinstance(rule.when, Diagnosed):
-        return _diagnosed(rule.when, present.findings)
+        return _verdict(rule.when, present) if rule.when.verdicts else _diagnosed(rule.when, present.findings)
     if isinstance(rule.when, Unacknowledged):
         return _unacknowledged(present.control)
     if isinstance(rule.when, Doubled):
@@ -134,6 +147,24 @@ def _diagnosed(when: Diagnosed, findings: Sequence[Mapping[str, Any]] | None) ->
         cause=worst["cause"],
         layer=worst["layer"],
         fix=worst["fix"],
+    )
+
+
+def _verdict(when: Diagnosed, present: RunStatus) -> Observation:
+    if present.verdict is None:
+        return Observation("missing", "the run has not been diagnosed yet")
+    if present.verdict not in when.verdicts:
+        return Observation("good", f"the verdict is {present.verdict.replace('_', ' ')}")
+    first = present.leading
+    if first is None:
+        return Observation("bad", "no finding explains it", since_step=present.since_step)
+    return Observation(
+        "bad",
+        first["explanation"],
+        since_step=present.since_step,
+        cause=first["cause"],
+        layer=first["layer"],
+        fix=first["fix"],
     )
 
 

@@ -39,6 +39,7 @@ def facts(notification: Notification) -> list[tuple[str, str]]:
     """What is known, as (name, value); what is unknown is left out."""
     n = notification
     found = [
+        ("Run now", n.run_severity or ""),
         ("Series", " · ".join(part for part in (n.metric, n.pair, n.slice) if part)),
         ("Value", _value(n)),
         ("Step", _step(n)),

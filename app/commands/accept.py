@@ -30,7 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.cause is not None:
         sys.stderr.write(f"{tables.harmless(_do(home, arguments))}\n")
     elif arguments.because or arguments.withdraw or arguments.up_to is not None:
-        raise ConfigurationError("which finding? name its cause after the run, or pass none to list accepted findings")
+        raise ConfigurationError(
+            "no finding named: give its cause after the run, or only the run to list accepted findings"
+        )
     document = describe(home, arguments.name, arguments.like)
     if arguments.json:
         print(tables.dump(document))
@@ -46,7 +48,7 @@ def _do(home: Home, arguments: argparse.Namespace) -> str:
         perform(home, WITHDRAW, request)
         return f"{arguments.cause} is no longer accepted: it alerts and vetoes again"
     if not arguments.because:
-        raise ConfigurationError('why? pass a reason, such as --because "bf16 by choice"')
+        raise ConfigurationError('--because is required, e.g. --because "bf16 by choice"')
     up_to = arguments.up_to if arguments.like is None else _like(home, arguments)
     done = perform(home, ACCEPT, {**request, "because": arguments.because, "up_to": up_to, "source": "command"})
     return f"{arguments.cause} is accepted up to a K3 of {number(done['up_to'])}; above that it counts again"

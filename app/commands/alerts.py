@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts.rules import actions, backtest, ledger, rule_file
+from logprobe.alerts.rules.editing.wording import fires_when
 from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
 from logprobe.alerts.sending import outbox, trial
@@ -46,10 +47,10 @@ def _check(arguments: argparse.Namespace) -> int:
         print(tables.dump([rule.model_dump(mode="json", by_alias=True) for rule in book.rules]))
         return 0
     rows = [
-        [rule.name, rule.severity, rule.when.kind, rule.key, rule.slice, rule.enabled, Path(book.files[rule.name]).name]
+        [rule.name, rule.severity, fires_when(rule), rule.enabled, Path(book.files[rule.name]).name]
         for rule in book.rules
     ]
-    print(tables.aligned(["rule", "severity", "condition", "metric", "slice", "enabled", "defined in"], rows))
+    print(tables.aligned(["rule", "severity", "fires when", "enabled", "defined in"], rows, widest=_WORDS))
     return 0
 
 
@@ -122,7 +123,7 @@ def _silence(arguments: argparse.Namespace) -> int:
         print(f"{tables.harmless(done['id'])}: ended")
         return 0
     if not arguments.reason:
-        raise ConfigurationError("why? pass --reason, for people who wonder where the alert went")
+        raise ConfigurationError("--reason is required")
     document = {
         "id": secrets.token_hex(4),
         "matchers": _matchers(arguments.matchers),

@@ -5,8 +5,9 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
     {"departs", "departs_all", "why",
      "baseline": {"k3", "noise_floor", "tokens_per_s", "legs": {"engine_state", "engine", "trainer", "policy_age"}},
      "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
-               "verdict": "this is it|contributes|innocent|not testable here", "note", "cause"}],
-     "smallest_set": [knob …], "parity", "not_measured": [...]}
+               "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause"}],
+     "smallest_set": [knob …], "parity", "residual": {side: what the settings leave},
+     "layers": [[name, relative error of the trainer's hidden states] …], "drifts_at": [name …], "not_measured": [...]}
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
+from logprobe.monitor.proof.layers import jumps
 from logprobe.monitor.proof.scorers.nursery import Nursery
 from logprobe.monitor.proof.scorers.place import Executor
 
@@ -83,8 +85,12 @@ def text(found: Bisection) -> str:
     if found.smallest_set:
         parity = "restores parity" if found.parity else "lowers K3, but not to agreement"
         lines.append(f"change    {', '.join(found.smallest_set)}: {parity}")
-    elif found.decision.departs != "none":
+    elif found.arms:
         lines.append("change    no setting that was tried removes the mismatch")
+    lines += [f"left      {side}: {words}" for side, words in found.residual.items()]
+    errors = dict(found.layers)
+    at = [f"{name} (relative error {errors[name]:.2g})" for name in jumps(found.layers)]
+    lines += [f"layers    the trainer's hidden states drift at {', then at '.join(at)}"] if at else []
     if found.arms:
         header = ["knob", "setting", "K3", "removed", "95 %", "tokens/s", "verdict", "note"]
         lines += ["", tables.aligned(header, [_row(arm, found.tokens_per_s) for arm in found.arms], widest=90)]

@@ -12,11 +12,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from logprobe.alerts.liveness import State
 from logprobe.app.parsers.arguments import home_path, require_run
-from logprobe.app.runs import runs_of
 from logprobe.app.text import tables
-from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
@@ -30,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     if arguments.name is None:
         return _list(home, json=arguments.json)
-    document = {"run": arguments.name, "author": arguments.author}
+    document = {"run": arguments.name, "author": arguments.author, "force": arguments.force}
     if arguments.release:
         done = part.perform(home, part.RELEASE, document)
         print(tables.dump(done) if arguments.json else f"{tables.harmless(done['run'])}: the name may be used again")
@@ -39,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         _look(home, arguments.name, force=arguments.force)
     if not arguments.yes:
         _confirm(home, arguments.name)
-    done = part.perform(home, part.DELETE, document)
+    done = _perform(home, document)
     tables.show(done, lambda: "".join(f"{tables.harmless(line)}\n" for line in words(done)), as_json=arguments.json)
     return 0
 
@@ -72,23 +70,35 @@ def _list(home: Home, *, json: bool) -> int:
 
 
 def _look(home: Home, name: str, *, force: bool) -> None:
-    """Raises `ConfigurationError` when there is no such run, or when it is being recorded."""
+    """Raises `ConfigurationError` when there is no such run, or when it is being recorded, before anybody is asked; the service looks again."""
     with open_reader(home) as reader:
-        runs = {known.name: known for known in runs_of(reader.read("app_runs"), datetime.now(UTC))}
-    if not part.waits(home, name):
-        require_run(name, list(runs))
-    found = runs.get(name)
-    if found is not None and found.liveness.state in {State.LIVE, State.IDLE} and not force:
-        raise ConfigurationError(
-            f"{name} is being recorded ({found.liveness.reason}); end the training first, or pass --force: what it "
-            "records from then on is removed too"
+        if not part.waits(home, name):
+            require_run(name, reader.read("app_runs")["run"].to_pylist())
+        if not force:
+            part.refuse_recorded(reader.read, home, name, datetime.now(UTC))
+
+
+def _perform(home: Home, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Deletes; when nobody answers in time, says what is known of it. Raises `ServiceUnavailableError`."""
+    try:
+        return part.perform(home, part.DELETE, document)
+    except ServiceUnavailableError as error:
+        found = Tombstones(home).find(str(document["run"]))
+        begun = found is not None and found.released_at is None
+        outcome = (
+            f"{document['run']} is being deleted, as {found.author} asked at {found.deleted_at}, and the service finishes it"
+            if begun and found is not None
+            else f"{document['run']} is not deleted yet, and the service may still do it"
         )
+        raise ServiceUnavailableError(
+            f"no answer from the service of {home.path}: {outcome}; `logprobe delete` lists deleted runs"
+        ) from error
 
 
 def _confirm(home: Home, name: str) -> None:
     """Raises `ConfigurationError` unless somebody types the run's name."""
     if not sys.stdin.isatty():
-        raise ConfigurationError("nobody can be asked here; pass --yes to delete without a question")
+        raise ConfigurationError("not a terminal: pass --yes to delete without confirmation")
     print(f"Everything that {home.path} holds of {tables.harmless(name)} is deleted for good.", file=sys.stderr)
     print("Type the run's name to go on: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().rstrip("\n") != name:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
-from logprobe.app.text.correction import OFF, advised, remedy
+from logprobe.app.text.correction import OFF, advised, in_force, remedy
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
         found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
         standing = Standing.read(reader, arguments.name)
-    tables.show(found.document(), lambda: text(found, standing), as_json=arguments.json)
+    document = found.document()
+    document["correction"] = in_force(document, standing)
+    tables.show(document, lambda: text(found, standing), as_json=arguments.json)
     return 0
 
 
@@ -53,7 +55,7 @@ def text(found: Diagnosis, standing: Standing = OFF) -> str:
     ]
     document = found.document()
     for number, finding in enumerate(in_reading_order(document), 1):
-        lines += ["", *_finding(number, finding, standing)]
+        lines += ["", *_finding(number, finding, document, standing)]
     if found.findings:
         rows = [row for finding in in_reading_order(document) for row in _evidence(finding)]
         lines += ["", tables.aligned(["cause", "evidence", "value"], rows, widest=_WIDEST)]
@@ -72,6 +74,7 @@ def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
     document, advice = found.document(), found.correction
     yield "layer", LAYERS[found.layer]
     yield "K3", extent(document, found.growth)
+    yield "why", "" if found.why_it_grew is None else found.why_it_grew.words
     said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
     yield "correction", said
     if standing.on:
@@ -85,10 +88,10 @@ def _since(found: Diagnosis) -> str:
     return f", since step {found.since_step}{pace}"
 
 
-def _finding(number: int, finding: Mapping[str, Any], standing: Standing) -> Iterator[str]:
+def _finding(number: int, finding: Mapping[str, Any], document: Mapping[str, Any], standing: Standing) -> Iterator[str]:
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
     layer = finding["layer"].replace("_", " ")
-    stated = "".join(f"; {tables.harmless(words)}" for words in qualities(finding))
+    stated = "".join(f"; {tables.harmless(words)}" for words in qualities(finding, document))
     sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}"
     yield f"{number}. {finding['cause']} ({layer}; {sureness}{since}{stated})"
     yield f"   {tables.harmless(finding['explanation'])}"

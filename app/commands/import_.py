@@ -49,7 +49,7 @@ def _run_name(arguments: argparse.Namespace, root: Path) -> str:
         return str(arguments.run)
     if arguments.format == "bundle" and root.is_file():
         return str(read_manifest(root)["run"])
-    raise ConfigurationError("into which run? pass --run NAME")
+    raise ConfigurationError("no run named: pass --run NAME")
 
 
 def _imported(home: Home, form: Format, root: Path, run: str, ray: str | None) -> ImportReport:

@@ -1,6 +1,6 @@
 """`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
 
-The JSON form: ``{"run", "mode", "phase", "waiting", "stopped", "from_step", "config", "effect_steps", "problem", "figures": […], "actions": […]}``; of ``preview``:
+The JSON form: ``{"run", "judgement", "mode", "phase", "waiting", "stopped", "from_step", "config", "effect_steps", "problem", "judged": {"judged_step", "sentence", …}, "effect": {"judgement", "words", "step"} | null, "figures": […], "actions": […]}``; of ``preview``:
 ``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
 """
 
@@ -10,22 +10,29 @@ import argparse
 import getpass
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from logprobe.alerts.controller import before_after, policy_file
-from logprobe.alerts.controller.gather import gather
+from logprobe.alerts.controller import policy_file, refusals
+from logprobe.alerts.controller.effect import WORDS
+from logprobe.alerts.controller.gather import gather, judged
 from logprobe.alerts.controller.job import POLICY, perform, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
+from logprobe.alerts.controller.standing import judgement
 from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.runs import runs_of
 from logprobe.app.text import tables
 from logprobe.app.text.diagnosis import evidence_name
+from logprobe.app.text.judgement import line
 from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.diagnosis.judged import judged_as_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
 
@@ -74,17 +81,20 @@ def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
         require_run(run, list(steps))
         rows = reader.read("controller_read", runs=[run]).to_pylist()
         known = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
-        control = replace(known, phase=Phase.IDLE)  # as if it were off
+        control = replace(known, phase=Phase.IDLE, impossible=())  # as if it were off
         stopped = DirectiveFile(home.path, run).stop_path.exists()
         situation = gather(reader, run, steps[run], control, policy, stopped=stopped, previewing=True)
     against = refusal(situation, control, policy)
+    first, chosen = situation.trials[0], refusals.chosen(situation, policy)
+    own = refusals.objection(first, policy) if against is None else against
     return {
         "run": run,
         "step": steps[run],
-        "config": policy.correction.to_dict(),
-        "fingerprint": policy.correction.fingerprint(),
-        "preview": None if situation.preview is None else asdict(situation.preview),
-        "refusal": None if against is None else against._asdict(),
+        "config": first.config.to_dict(),
+        "fingerprint": first.config.fingerprint(),
+        "preview": None if first.preview is None else asdict(first.preview),
+        "refusal": None if own is None else {"reason": own.reason, "words": own.words, "about": own.about},
+        "instead": None if against is not None or chosen in {None, first} else chosen.config.to_dict(),
     }
 
 
@@ -97,6 +107,7 @@ def foreseen(document: dict[str, Any]) -> str:
         ("correction", str(CorrectionConfig.from_dict(document["config"]))),
         ("previewed on", "steps {} to {}, {} tokens".format(*preview["steps"], preview["tokens"]) if preview else "–"),
         *((name.replace("_", " "), _share(preview.get(name))) for name in shares),
+        *((("instead", CorrectionConfig.from_dict(document["instead"])),) if document["instead"] else ()),
         ("refusal", "none" if document["refusal"] is None else "{reason}: {words}".format(**document["refusal"])),
     ]
     return "".join(f"{name:<17} {tables.harmless(value)}\n" for name, value in facts)
@@ -109,14 +120,17 @@ def _share(value: float | None) -> str:
 def describe(home: Home, run: str) -> dict[str, Any]:
     """Where the correction of a run stands. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
-        require_run(run, reader.read("app_runs")["run"].to_pylist())
+        known = {each.name: each for each in runs_of(reader.read("app_runs"), datetime.now(UTC))}
+        require_run(run, list(known))
         rows = reader.read("controller_read", runs=[run]).to_pylist()
         actions = reader.read("controller_actions", run=run).to_pylist()
         control = json.loads(rows[0]["control"]) if rows else {}
         policy = _policy(home, reader, run)
-        found = _figures(reader, run, control.get("from_step"), policy["effect_steps"])
+        effect = _effect(reader, run, control, policy["effect_steps"], actions)
+        judged = judged_as_of(reader, run)
     return {
         "run": run,
+        "judgement": known[run].judgement.document() | {"words": line(known[run].judgement)},
         "mode": control.get("mode") or policy["mode"],
         "phase": control.get("phase", "idle"),
         "waiting": control.get("waiting"),
@@ -125,7 +139,9 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         "config": control.get("config") or policy["config"],
         "effect_steps": policy["effect_steps"],
         "problem": policy["problem"],
-        "figures": [before_after.document(figure) for figure in found],
+        "judged": None if judged is None else judged.document(),
+        "effect": effect and {name: effect[name] for name in ("judgement", "words", "step")},
+        "figures": effect["figures"] if effect else [],
         "actions": [{**action, "details": json.loads(action["details"])} for action in actions],
     }
 
@@ -137,12 +153,20 @@ def _policy(home: Home, reader: Reader, run: str) -> dict[str, Any]:
     return {**stated(policy_file.load(home.path)(run)), "problem": None}
 
 
-def _figures(reader: Any, run: str, since: int | None, window: int) -> list[before_after.Figure]:
-    """What changed when the correction began; nothing while none did."""
-    if since is None:
-        return []
-    steps = reader.read("controller_trend", run=run, first=since - window, last=since + window - 1)
-    return before_after.figures(steps, since, window)
+def _effect(
+    reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """What came of the newest correction: as the controller judged it; until it has, the numbers so far. None: there was none."""
+    if control.get("from_step") is None:
+        return None
+    said = judgement(actions, control["from_step"])
+    if said is not None and "figures" in (stored := json.loads(said["details"])):
+        return {**stored, "words": said["words"], "step": said["step"]}
+    so_far = judged(reader, run, Control.parse(control), window, ())
+    if said is not None:  # of an earlier version
+        return {**so_far, "judgement": said["reason"], "words": said["words"], "step": said["step"]}
+    words = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
+    return {**so_far, "judgement": "too_early", "words": words, "step": None}
 
 
 def words(document: dict[str, Any]) -> str:
@@ -150,6 +174,7 @@ def words(document: dict[str, Any]) -> str:
     stated = {name: value for name, value in document["config"].items() if value is not None and value is not False}
     facts = [
         ("run", document["run"]),
+        ("severity", "{severity}: {words}".format(**document["judgement"])),
         ("mode", document["mode"]),
         (
             "phase",
@@ -160,7 +185,10 @@ def words(document: dict[str, Any]) -> str:
     ]
     lines = [f"{name:<12} {tables.harmless(value)}" for name, value in facts]
     lines += [f"waiting      {tables.harmless(document['waiting'])}"] if document["waiting"] else []
+    late = (document["judged"] or {}).get("sentence")
+    lines += [f"judged       {late}"] if late else []
     lines += [f"policy       {tables.harmless(document['problem'])}"] if document["problem"] else []
+    lines += [f"effect       {tables.harmless(document['effect']['words'])}"] if document["effect"] else []
     lines += [f"{evidence_name(figure['name']):<12} {_change(figure)}" for figure in document["figures"]]
     if not document["actions"]:
         return "\n".join([*lines, "actions      none"]) + "\n"

@@ -113,7 +113,7 @@ def _outcome(home: Home, action: str, file: str, author: str) -> Row:
 
 def _files(home: Home, arguments: argparse.Namespace) -> list[str]:
     if bool(arguments.files) == arguments.all:
-        raise ConfigurationError("which files? name them as `logprobe quarantine list` does, or pass --all")
+        raise ConfigurationError("no files named: give them as `logprobe quarantine list` prints them, or pass --all")
     if arguments.files:
         return list(arguments.files)
     with open_reader(home) as reader:

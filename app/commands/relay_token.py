@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 
 from logprobe.app.parsers.arguments import home_path
@@ -15,13 +16,16 @@ from logprobe.monitor.relay.tokens import Writers
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a new token, alone on its line; without a name, the writers there are."""
+    """Prints a new token, alone on its line; without a name, or of a writer that has one, what there is."""
     place = RelayFiles.of(Home(home_path(arguments)).create()).create()
     writers, now = tokens.load(place.tokens), datetime.now(UTC)
     if arguments.name is None:
         _list(writers, now, as_json=arguments.json)
     elif arguments.revoke:
         tokens.save(place.tokens, writers.revoke(arguments.name))
+    elif arguments.name in writers.by_name and not (arguments.run or arguments.rotate):
+        _list(Writers({arguments.name: writers.by_name[arguments.name]}), now, as_json=arguments.json)
+        sys.stderr.write(f"logprobe: {arguments.name} has a token; --rotate makes another one\n")
     else:
         overlap = timedelta(hours=arguments.overlap)
         changed, token = writers.grant(arguments.name, arguments.run or (), now, overlap=overlap)

@@ -1,4 +1,4 @@
-"""`logprobe runs`: what was recorded here."""
+"""`logprobe runs`: what was recorded here, and how it stands: the table of the Runs page."""
 
 from __future__ import annotations
 
@@ -6,69 +6,83 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, Final
 
 from logprobe.app.parsers.arguments import home_path
-from logprobe.app.runs import Run, runs_of
+from logprobe.app.runs import runs_of
 from logprobe.app.text import tables
+from logprobe.app.text.numbers import number
+from logprobe.app.text.runs import line, worst_first
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import Source
 from logprobe.monitor.reader import open_reader
+
+_COLUMNS: Final = (
+    "severity",
+    "run",
+    "verdict",
+    "since",
+    "cause",
+    "alerts",
+    "k3",
+    "lag",
+    "correction",
+    "state",
+    "last_step",
+    "last_record_at",
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per run, the newest first; with --also those of each other place after them, and where they are.
+    """Prints one line per run, the worst first; with --also those of each other place after them, and where they are.
 
     Exit code 1 when a place could not be read, which stderr names.
     """
     home = Home(home_path(arguments))
     also = checked(arguments.also, home, arguments.ca)
     with open_reader(home) as reader:
-        lines = lines_of(reader.read("app_runs"))
+        lines = lines_of(reader)
     lines = [known | {"where": str(home.path)} for known in lines] if also else lines
     failed = 0
     for where in also:
         try:
-            rows = Briefly(where, arguments.ca).read("app_runs")
+            elsewhere = lines_of(Briefly(where, arguments.ca))
         except LogprobeError as error:
             print(f"logprobe: {error}", file=sys.stderr)
             failed = 1
             continue
-        lines += [known | {"where": where} for known in lines_of(rows)]
+        lines += [known | {"where": where} for known in elsewhere]
     show(lines, as_json=arguments.json)
     _say_deleted(home)
     return failed
 
 
-def lines_of(rows: pa.Table) -> list[dict[str, Any]]:
-    """What is said of each run. `rows`: of `app_runs`."""
-    return [_line(known) for known in runs_of(rows, datetime.now(UTC))]
-
-
-def _line(known: Run) -> dict[str, Any]:
-    return {
-        "run": known.name,
-        "state": known.liveness.state.value,
-        "steps": known.steps,
-        "last_step": known.last_step,
-        "sequences": known.sequences,
-        "tokens": known.tokens,
-        "last_record_at": known.last_record,
-    }
+def lines_of(source: Source) -> list[dict[str, Any]]:
+    """What is said of each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source does."""
+    runs = worst_first(runs_of(source.read("app_runs"), datetime.now(UTC)))
+    names = [known.name for known in runs]
+    glances = {row["run"]: row for row in source.read("app_runs_glance", runs=names).to_pylist()} if names else {}
+    return [line(known, glances.get(known.name)) for known in runs]
 
 
 def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Prints them, one line per run."""
+    """Prints them, one line per run; what people see has the columns that they decide by."""
     if as_json:
         print(tables.dump_lines(lines))
     elif lines:
-        print(tables.aligned(list(lines[0]), [list(known.values()) for known in lines]))
+        shown = [_shown(known) for known in lines]
+        print(tables.aligned(list(shown[0]), [list(each.values()) for each in shown]))
     else:
         print("no runs yet", file=sys.stderr)
+
+
+def _shown(known: Mapping[str, Any]) -> dict[str, Any]:
+    alerts = ", ".join(known["alerts"]) + (f" ({known['acknowledged_by']})" if known["acknowledged_by"] else "")
+    plain = {name: known[name] for name in (*_COLUMNS, *(("where",) if "where" in known else ()))}
+    return plain | {"alerts": alerts or None, "k3": number(known["k3"]), "lag": number(known["lag"])}
 
 
 def _say_deleted(home: Home) -> None:

@@ -4,13 +4,16 @@ The JSON form is public API, one document, unknown is null:
 
     {"departs": "engine_state|engine|trainer|policy_age|none|unknown", "departs_all": [...], "why",
      "scores": {"r", "r_fresh", "q", "t", "t_fresh"},
-     "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens", "broken"}],
+     "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens", "broken", "p50", "p95", "p99", "largest", "outside",
+                "off", "tail", "sequences_off": [place in the sample …]}],
+     "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off,
      "path": "decode|prefill", "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Final
 
 from logprobe.app.proof_setup import keep, task_of
@@ -18,6 +21,7 @@ from logprobe.app.text import tables
 from logprobe.monitor.proof.scorers.nursery import Nursery
 from logprobe.monitor.proof.scoring import Score, score
 
+_SHOWN: Final = 10  # sequences that are named
 NAMES: Final = {
     "r": "r recorded",
     "t": "t recorded",
@@ -49,15 +53,31 @@ def text(found: Score) -> str:
             pair.k3,
             _interval(pair.interval),
             pair.abs_diff_mean,
+            pair.p99,
+            pair.largest,
+            f"{pair.outside:.1%}",
+            f"{pair.off} in {len(pair.sequences_off)}",
             pair.tokens,
             pair.broken or None,
         ]
         for pair in found.pairs
     ]
-    header = ["a", "b", "K3", "95 %", "mean |d|", "tokens", "broken"]
+    header = ["a", "b", "K3", "95 %", "mean |d|", "p99", "max", "ρ off 10 %", "above 1e-3", "tokens", "broken"]
     lines += ["", tables.aligned(header, rows), "", f"K3 up to {found.floor:g} counts as agreement (--floor)"]
+    lines += _sequences(found)
     lines += [f"not measured: {tables.harmless(words)}" for words in found.not_measured]
     return "\n".join(lines) + "\n"
+
+
+def _sequences(found: Score) -> list[str]:
+    """Which sequences hold tokens that are off, and how many of each engine; nothing where that is most of them."""
+    off, of = found.sequences, len(found.scores["r"])
+    if not 0 < len(off) <= of / 2:
+        return []
+    replicas = Counter(str(one["replica"]) for one in off if one["replica"] is not None)
+    where = f" (engines: {', '.join(f'{name} {count}' for name, count in replicas.most_common())})" if replicas else ""
+    names = ", ".join(str(one["sample_id"]) for one in off[:_SHOWN]) + (", …" if len(off) > _SHOWN else "")
+    return [f"off: {len(off)} of {of} sequences{tables.harmless(where)}: {tables.harmless(names)}"]
 
 
 def _interval(interval: tuple[float, float] | None) -> str | None:

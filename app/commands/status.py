@@ -1,4 +1,4 @@
-"""`logprobe status [RUN]`: how a run is doing, from its records and from the service. Exit code 2 when a critical alert fires.
+"""`logprobe status [RUN]`: how a run is doing, from its records and from the service. Exit code 2 when its severity is critical.
 
 Without RUN: the runs there are, as `logprobe runs` lists them.
 """
@@ -19,6 +19,7 @@ from logprobe.app.text import nodes, tables
 from logprobe.app.text.files import following, imports_of, raw_of
 from logprobe.app.text.gaps import (
     SILENT_SECONDS,
+    attempts,
     doubled,
     joined_by_tokens,
     measured,
@@ -29,8 +30,10 @@ from logprobe.app.text.gaps import (
     sudden_end,
     version_conflict,
 )
+from logprobe.app.text.judgement import line
 from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
 from logprobe.monitor.analysis import identity
+from logprobe.monitor.diagnosis.judged import judged_as_of
 from logprobe.monitor.reader import open_reader
 
 _CRITICAL: Final = 2
@@ -42,13 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     home = Path(home_path(arguments))
     with open_reader(home) as reader:
         if arguments.name is None:
-            runs.show(runs.lines_of(reader.read("app_runs")), as_json=arguments.json)
+            runs.show(runs.lines_of(reader), as_json=arguments.json)
             return 0
         document = describe(reader, arguments.name, now=datetime.now(UTC))
     missing = gone(document["sent"], waiting_segments(home, arguments.name), document["quarantined"])
     document["gone"] = None if missing is None else missing[0]
     tables.show(document, lambda: words(document), as_json=arguments.json)
-    return _CRITICAL if any(alert["severity"] == "critical" for alert in document["alerts"]) else 0
+    return _CRITICAL if document["judgement"]["severity"] == "critical" else 0
 
 
 def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
@@ -62,6 +65,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "run": run,
         "state": facts.liveness.state.value,
         "reason": facts.liveness.reason,
+        "judgement": facts.judgement.document() | {"words": line(facts.judgement)},
         "last_step": facts.last_step,
         "steps": facts.steps,
         "tokens": facts.tokens,
@@ -70,11 +74,13 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "measured": next(iter(reader.read("cli_gaps", run=run).to_pylist()), None),
         "sent": reader.read("cli_sent", run=run).to_pylist()[0],
         "doubled": next(iter(reader.read("cli_doubled", run=run).to_pylist()), None),
+        "attempts": next(iter(reader.read("cli_attempts", run=run).to_pylist()), None),
         "on_policy": asdict(
             identity.judge(identity.facts_of(reader.read("slice_identity", runs=[run], first=[None], last=[None])))
         ),
         "alerts": _firing(reader, run),
         "alerts_seen_step": _seen_step(reader, run),
+        "judged": judged.document() if (judged := judged_as_of(reader, run)) is not None else None,
         "kept": reader.read("fold_kept", run=run, first=None, last=None).to_pylist()[0],
         "steps_to_compute": behind["dirty_steps"],
         "sudden_ends": reader.read("cli_ends", run=run, now=now, silent=SILENT_SECONDS).to_pylist(),
@@ -131,6 +137,7 @@ def words(document: dict[str, Any]) -> str:
     """The document for people."""
     facts = [
         ("run", document["run"]),
+        ("severity", "{severity}: {words}".format(**document["judgement"])),
         ("state", f"{document['state']}: {document['reason']}"),
         ("last step", document["last_step"]),
         ("recorded", _recorded(document)),
@@ -139,11 +146,14 @@ def words(document: dict[str, Any]) -> str:
         ("on-policy", "{verdict}: {reason}".format(**document["on_policy"])),
         ("kept", _kept(document["kept"])),
         *([("raw tokens", raw)] if (raw := raw_of(document["raw"]["object_store"], document["raw"])) else []),
+        *([("judged", _judged(document["judged"]))] if document["judged"] else []),
         ("behind", _behind(document)),
         ("quarantined", _quarantined(document)),
     ]
     if document["doubled"]:
         facts.append(("doubled", doubled(document["doubled"])))
+    if document["attempts"]:
+        facts.append(("attempts", attempts(document["attempts"])))
     if document["measured"] and (words_on_raw := raw_sampled(document["measured"])):
         facts.append(("sampling", words_on_raw))
     facts += [("import", following(each)) for each in document["imports"]]
@@ -233,6 +243,12 @@ def _behind(document: dict[str, Any]) -> str:
         return f"{dirty}; no service is running, so the spool is not counted"
     waiting = service["backlog"]
     return f"{dirty}; {waiting['segments']} segments ({waiting['bytes']:,} bytes) in the spool"
+
+
+def _judged(judged: dict[str, Any]) -> str:
+    if judged["sentence"] is not None:
+        return str(judged["sentence"])
+    return "not yet" if judged["judged_step"] is None else f"as of step {judged['judged_step']}"
 
 
 def _quarantined(document: dict[str, Any]) -> str:

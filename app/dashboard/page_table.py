@@ -20,6 +20,7 @@ class Page:
         panels: modules in `browser/` that it draws with; the browser fetches them together with the page.
         acts: whether something can be changed from it.
         of_home: whether it has something to say without a run, or about one that has no step yet.
+        of_all: whether it is about all runs, so that none needs to be chosen.
     """
 
     path: str
@@ -30,9 +31,26 @@ class Page:
     panels: tuple[str, ...]
     acts: bool = False
     of_home: bool = False
+    of_all: bool = False
 
 
 PAGES: Final = (
+    Page(
+        "runs",
+        "Runs",
+        "Which runs need somebody now, and why? The worst come first; a severity is the worse of a run's verdict and its "
+        "firing alerts.",
+        next={"": "for one run"},
+        parts={
+            "Severity": "Critical, warning, unknown (not judged, or not judged recently enough) or ok.",
+            "Cause": "The finding that explains most of K3, or the alert that fires.",
+            "K3": "Of the last steps, on a logarithmic axis of at least two decades, and the newest value.",
+            "Alerts": "Those that fire, and who acknowledged them.",
+        },
+        panels=("runs",),
+        of_home=True,
+        of_all=True,
+    ),
     Page(
         "",
         "Overview",
@@ -145,7 +163,7 @@ PAGES: Final = (
         parts={
             "Verdicts": "Metric by metric against the baseline. Expand a run for its numbers and reasons.",
             "Curves": "The values, and below them their ratio to the baseline; shaded is what noise and margin explain.",
-            "Onsets": "Where K3 left the baseline run's band, and since which step it grows by the run's own past.",
+            "Onsets": "Where K3 left the baseline run's band, and since which step it has grown relative to the run's own history.",
             "Configuration": "Settings that differ, those that affect log-probs first.",
         },
         panels=("compare",),

@@ -13,7 +13,7 @@ _RULES_HELP: Final = "a rule file (default: the home's alerts.yaml and alerts.d,
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommands to `logprobe alerts`."""
-    declare_actions(parser, _ACTIONS)
+    declare_actions(parser, _ACTIONS, default="list")
 
 
 def _check(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ _LEAST_MEMORY: Final = 256 << 20
 def home_path(arguments: argparse.Namespace) -> str:
     """The home the user named. Raises `ConfigurationError` when there is none."""
     if not arguments.home:
-        raise ConfigurationError("which home? pass --home DIR, or set LOGPROBE_HOME")
+        raise ConfigurationError("no home: pass --home DIR or set LOGPROBE_HOME")
     return str(arguments.home)
 
 
@@ -104,10 +104,13 @@ def require_run(run: str, known: Sequence[str]) -> None:
 
 
 def declare_actions(
-    parser: argparse.ArgumentParser, actions: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]
+    parser: argparse.ArgumentParser,
+    actions: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]],
+    *,
+    default: str | None = None,
 ) -> None:
-    """Adds subcommands, name → (what it does, its arguments), to a command that acts on a home."""
-    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    """Adds subcommands, name → (what it does, its arguments), to a command that acts on a home. `default`: what it does without one."""
+    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=default is None)
     for name, (words, add) in actions.items():
         command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
         # Suppressed: not given here, what was given before the action stays.
@@ -115,3 +118,5 @@ def declare_actions(
             "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that runs are recorded to"
         )
         add(command)
+        if name == default:
+            parser.set_defaults(**{**vars(command.parse_args([])), "action": name})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NoReturn
 
 from logprobe.app.parsers import alerts, proof, quarantine, ray
 from logprobe.app.parsers.arguments import login, memory, pace, port, positive, step_range
-from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.pairs import PAIRS, RATIO_PAIRS
 from logprobe.collectors.relay.arguments import declare as declare_relay
 
 KEEP_GIB: Final = 50.0  # as `logprobe.monitor.store.retention.RetentionPolicy` has it
@@ -19,10 +21,19 @@ KEEP_STORE_GIB: Final = 10.0  # as `logprobe.monitor.store.folding.StoreBudget` 
 _HOME_HELP: Final = "folder that runs are recorded to (default: $LOGPROBE_HOME)"
 
 
+# As argparse refuses a word that is none of those it knows.
+_CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+_QUOTED: Final = re.compile(r"'([^']*)'")
+
+
 class _Parser(argparse.ArgumentParser):
     """Says wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
+        unknown = _CHOICE.search(message)
+        near = () if unknown is None else get_close_matches(unknown[1], _QUOTED.findall(unknown[2]), n=1)
+        if unknown is not None and near:
+            message = f"{message[: unknown.start()]}{unknown[1]!r} does not exist; did you mean {near[0]!r}?"
         self.exit(2, f"logprobe: {message}; see: {self.prog} --help\n")
 
 
@@ -148,6 +159,7 @@ def _relay_token(parser: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="how long the writer's earlier tokens stay valid (default: %(default)g)",
     )
+    parser.add_argument("--rotate", action="store_true", help="make another token for a writer that has one")
     parser.add_argument("--revoke", action="store_true", help="remove the writer and all its tokens")
     parser.add_argument("--json", action="store_true", help="list as JSON")
 
@@ -202,6 +214,16 @@ def _status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
+def _tokens(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
+    parser.add_argument("--step", type=int, metavar="N", help="this step (default: the worst recent one)")
+    parser.add_argument("--sequence", metavar="ID", help="this sequence of the step (default: the worst)")
+    parser.add_argument(
+        "--pair", choices=RATIO_PAIRS, default="backend", help="the two log-probs compared (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
 def _metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", nargs="?", help="a run that `logprobe runs` lists")
     parser.add_argument("--list", action="store_true", help="list every metric: key, meaning, formula")
@@ -223,7 +245,7 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
         choices=PAIRS,
         help="with --profile: the two log-probs compared (default: backend)",
     )
-    parser.add_argument("--per-step", action="store_true", help="with --slice or --profile: every step by itself")
+    parser.add_argument("--per-step", action="store_true", help="with --slice or --profile: one row per step")
     parser.add_argument(
         "--as",
         dest="peer",
@@ -255,9 +277,7 @@ def _ray(parser: argparse.ArgumentParser, do: str) -> None:
 
 def _diagnose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", help="a run that `logprobe runs` lists")
-    parser.add_argument(
-        "--steps", type=step_range, metavar="A:B", default=(None, None), help="look at these steps only"
-    )
+    parser.add_argument("--steps", type=step_range, metavar="A:B", default=(None, None), help="limit to these steps")
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
 
 
@@ -411,6 +431,17 @@ def _delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
+def _backup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a folder that does not exist yet")
+    parser.add_argument("--raw", action="store_true", help="raw tokens, too")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def _restore(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a folder that `logprobe backup` made")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -426,14 +457,15 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "demo": ("show recorded runs, the last of them live, through the whole pipeline", _demo),
     "runs": ("list the runs of a home", _runs),
     "status": (
-        "show a run's state: live or not, alerts, last step, lag, losses, collectors; exit code 2 if critical; or list the runs",
+        "show a run's state: live or not, severity, alerts, last step, lag, losses, collectors; exit code 2 if critical; or list the runs",
         _status,
     ),
     "metrics": ("print the metrics of a run, step by step", _metrics),
+    "tokens": ("show the tokens of a step's worst sequence, coloured by their ratio", _tokens),
     "recompute": ("compute a run's metrics again from raw tokens, after a definition has changed", _recompute),
     "diagnose": ("show which layer is at fault, since which step, and what to do", _diagnose),
     "score": (
-        "score recorded tokens again and say who departs: engine, its state, or trainer",
+        "rescore recorded tokens and report which side deviates: engine, its state, or trainer",
         proof.declare_score,
     ),
     "bisect": ("change one setting at a time and say which of them make the mismatch", proof.declare_bisect),
@@ -453,6 +485,10 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
     "import": ("import what another program, or another logprobe, recorded", _import),
     "export": ("export a run as a table, or as a bundle for another logprobe", _export),
     "push": ("log a run's metrics to TensorBoard, Weights & Biases or trackio, each step once", _push),
-    "delete": ("delete a run for good: rows, files, objects, and what arrives later", _delete),
+    "delete": ("permanently delete a run and any data that still arrives", _delete),
+    "backup": ("copy the store and the settings of a home, also while its service runs", _backup),
+    "restore": ("put a backup back; what raw tokens and the spool have beyond it is taken in", _restore),
+    "rebuild": ("make the store fit the raw tokens and the spool, after it was lost or damaged", _doctor),
+    "check": ("compare the store with its raw files; exit code 2 if something is wrong", _doctor),
     "doctor": ("show what is installed, which hooks are live here and what cannot be measured", _doctor),
 }

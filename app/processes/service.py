@@ -25,8 +25,9 @@ from logprobe.alerts.sending import dispatch
 from logprobe.app.parsers.arguments import memory
 from logprobe.app.processes.imports_part import imports_part
 from logprobe.app.processes.probe_part import probe_part
+from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.app.text.terminal import log_to_stderr
-from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.monitor.deletion import part as deletion_part
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.home import Home
@@ -34,6 +35,7 @@ from logprobe.monitor.ingest import quarantine_actions
 from logprobe.monitor.ownership import apply_umask
 from logprobe.monitor.proof import storing
 from logprobe.monitor.recompute import writing as recompute_writing
+from logprobe.monitor.recovery import backup, checking
 from logprobe.monitor.relay import service_part as relay_part
 from logprobe.monitor.service import heap
 from logprobe.monitor.service.part import PartMaker
@@ -66,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         service.run()
     except LogprobeError as error:
         sys.stderr.write(f"logprobe: {error}\n")
-        return 1
+        return DAMAGED if isinstance(error, StoreDamagedError) else 1
     return 0
 
 
@@ -79,6 +81,8 @@ def _parts(page: str | None) -> list[PartMaker]:
         dispatch.part,
         quarantine_actions.part,
         deletion_part.part,
+        backup.part,
+        checking.part,
         storing.part,
         recompute_writing.part,
         imports_part,

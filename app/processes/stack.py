@@ -14,15 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.error import URLError
+from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.access.sign_in import FILE, load
 from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.processes import logger_file
-from logprobe.app.processes.supervisor import Child, Supervisor, module
+from logprobe.app.processes.supervisor import DAMAGED, Child, Supervisor, module
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.collectors.relay.arguments import CA_VARIABLE
+from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.elsewhere import ALSO_VARIABLE
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects import settings as storage
@@ -85,8 +87,9 @@ class Stack:
         readers: tuple[str, int] | None = None,
         also: Sequence[str] = (),
         ca: Path | None = None,
+        shown: str | None = None,
     ) -> None:
-        """Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
+        """`shown`: the run that the address it says opens. Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
         require_extras(app=app)
         owner = home.owner()
         if owner is not None:
@@ -99,6 +102,7 @@ class Stack:
         self._receive = receive
         self._readers = readers
         self._also = tuple(also)
+        self._shown = "" if shown is None else f"/?run={quote(shown, safe='')}"
         self._ca = ca
         self._loggers = logger_file.load(home)
         storage.load(home)  # a mistake in it ends the start, as in the other files
@@ -139,9 +143,16 @@ class Stack:
         """Runs until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
 
         def announce() -> None:
-            say(f"dashboard at {self.url} (Ctrl-C stops)" if self._app else f"serving {self._home.path} (Ctrl-C stops)")
+            say(
+                f"dashboard at {self.url}{self._shown} (Ctrl-C stops)"
+                if self._app
+                else f"serving {self._home.path} (Ctrl-C stops)"
+            )
             if self._app and not self._access.local and not self._access.read_only:
                 say(f"to act from other machines: logprobe token --home {self._home.path}")
+            for at, words in ((self._receive, "receiving from relays"), (self._readers, "answering readers")):
+                if at is not None:
+                    say(f"{words} at {SCHEME}{at[0]}:{at[1] or '(any free port)'}")
             on_ready()
 
         children = [self._service(), *self._listeners(), *self._pushers(), *([self._dashboard()] if self._app else [])]
@@ -150,7 +161,7 @@ class Stack:
     def _service(self) -> Child:
         page = ["--page", self.public_url] if self._app else []
         command = self._program("service", *page, *self._options)
-        return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT)
+        return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT, final=DAMAGED)
 
     def _listeners(self) -> list[Child]:
         """Apart from the service: they read what strangers send, and may be ended by it."""

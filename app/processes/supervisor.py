@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from logprobe.collectors.errors import LogprobeError
 
+DAMAGED: Final = 3  # exit status: the store cannot be read, and no restart changes that
 _FIRST_DELAY: Final = 0.5
 _LONGEST_DELAY: Final = 30.0
 _PROVEN_SECONDS: Final = 60.0  # a child that ran this long starts over with the first delay
@@ -53,13 +54,17 @@ class ChildFailedError(LogprobeError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What to run. `ready` says whether it does its work; until then a death is final, afterwards it is restarted."""
+    """What to run. `ready` says whether it does its work; until then it is final if it ends by itself, afterwards it is restarted.
+
+    One that was killed, as a machine without memory does, said nothing of itself: it is restarted in any case.
+    """
 
     name: str
     command: Sequence[str]
     ready: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
     chatty: bool = False  # its stdout is of no interest
+    final: int | None = None  # exit status after which a restart would only repeat what it said on stderr
 
 
 class _Running:
@@ -149,7 +154,7 @@ class Supervisor:
 
     def _handle_exit(self, running: _Running, status: int) -> None:
         name = running.child.name
-        if not running.was_ready:
+        if status == running.child.final or (not running.was_ready and status >= 0):
             raise ChildFailedError(f"the {name} did not start ({_how(status)}); see its own message above")
         delay = running.schedule_restart()
         self._say(f"the {name} ended unexpectedly ({_how(status)}); restart in {delay:g} s")

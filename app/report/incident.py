@@ -97,7 +97,7 @@ def _findings(found: Diagnosis, standing: Standing) -> Iterator[Markup]:
     for finding in in_reading_order(found.document()):
         since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
         name, layer = finding["cause"].replace("_", " "), finding["layer"].replace("_", " ")
-        stated = "".join(f"; {words}" for words in qualities(finding))
+        stated = "".join(f"; {words}" for words in qualities(finding, found.document()))
         yield element("h3", f"{name} ({layer}, {finding['confidence']:.0%} sure{since}{stated})")
         yield element("p", finding["explanation"])
         yield element("p", element("strong", "Fix: "), remedy(finding, standing))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from logprobe.alerts.controller import effect
+from logprobe.alerts.controller.refusals import STOPPED
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
 from logprobe.monitor.diagnosis.causes import BY_NAME
@@ -18,47 +19,46 @@ OFF: Final = Standing()
 
 def advised(document: Mapping[str, Any], standing: Standing = OFF) -> str:
     """Advice about the correction of a run, given its diagnosis and where its correction stands; "": nothing to say."""
-    correction = document["correction"]
     if not standing.on:
         return _off(document, standing)
     said = _on(standing)
-    if correction["advice"] == "do_not_enable":
-        return f"{said}, but switch it off: {correction['why']}"
-    outcome = _outcome(document, standing) if standing.applied else ""
+    if any(finding.get("vetoes") for finding in document["findings"]):
+        return f"{said}, but it hides a fault: {document['correction']['why']}"
+    outcome = _outcome(standing) if standing.applied else ""
     return f"{said}{outcome and f'; {outcome}'}"
 
 
+def in_force(document: Mapping[str, Any], standing: Standing = OFF) -> dict[str, str]:
+    """The advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no second opinion."""
+    correction: Mapping[str, str] = document["correction"]
+    held = correction["advice"] == "enable" and not standing.on and standing.objection not in {None, STOPPED}
+    return {"advice": "do_not_enable", "why": standing.waiting or ""} if held else dict(correction)
+
+
 def _off(document: Mapping[str, Any], standing: Standing) -> str:
-    correction = document["correction"]
+    correction = in_force(document, standing)
     if correction["advice"] == "not_needed":
         return ""
     advice = f"{ADVICE[correction['advice']]}: {correction['why']}"
     if correction["advice"] == "enable" and standing.stopped:
         return f"{advice}; the kill switch is set, so none applies until it is released"
-    if correction["advice"] == "enable" and standing.ended is not None:
+    if document["correction"]["advice"] == "enable" and standing.ended is not None:
         return f"off: the one from step {standing.from_step:,} was {standing.ended}"
     return advice
 
 
 def _on(standing: Standing) -> str:
-    since = f"step {standing.from_step:,}" if standing.from_step is not None else "an unknown step"
+    first = standing.from_step if standing.applied_from is None else standing.applied_from
+    since = "an unknown step" if first is None else f"step {first:,}"
     if not standing.applied:
         return f"switched on from {since} ({method(standing.config)}), not acknowledged by the trainer yet"
     return f"on since {since} ({method(standing.config)})"
 
 
-def _outcome(document: Mapping[str, Any], standing: Standing) -> str:
-    """What came of it, as of the step where that was judged, and what is left to do."""
+def _outcome(standing: Standing) -> str:
+    """Whether it helped, as of the step where that was judged."""
     found = standing.effect
-    if found is None:
-        return "its effect has not been evaluated yet"
-    after = f"after {found['after']['steps']} steps, as of step {standing.judged_at:,}, K3"
-    worse = "".join(f"; {name.replace('_', ' ')} got worse" for name in found.get("worse") or ())
-    if found["judgement"] == "still_growing":
-        doubling = found["after"]["doubling_steps"]
-        return f"{after} still doubled every {doubling:.0f} steps{worse}: {effect.remedy(document['findings'])}"
-    stayed = "no longer grew" if found["judgement"] == "halted" else "grew neither before nor since"
-    return f"{after} {stayed}{worse}"
+    return f"as of step {standing.judged_at:,}: {found['words']}" if found else effect.WORDS["too_early"]
 
 
 def method(config: Mapping[str, Any] | None) -> str:

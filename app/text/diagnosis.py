@@ -10,6 +10,7 @@ from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.diagnosis.leading import share_of
 from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.diagnosis.shares import NOISE
 
 LAYERS: Final = {
     "semantic": "semantic: the engine's log-probs do not mean what the trainer expects",
@@ -31,6 +32,11 @@ _EVIDENCE: Final = {
     "trainer_spread": "trainer's spread of a repeated token",
 }
 _LEAST: Final = 0.005  # of a share that is written as a whole per cent
+_UNCOUNTED: Final = ("nonfinite_logprobs", "missing_logprobs")  # tokens that are in no mean
+_INFORMATIONAL: Final = {
+    "as expected": "normal for this set-up",
+    "unknown set-up": "no set-up recorded to compare with",
+}
 _WRONG: Final = ("growing", "critical")
 HEAD: Final = ("knob", "setting", "K3", "removed", "95 %", "speed", "verdict")  # of a table of an experiment's arms
 
@@ -79,26 +85,52 @@ def _beside_setup(k3: float, high: float | None) -> str:
     return f"{number(k3)}, {number(k3 / high)}× the most that is normal for this set-up ({_limit(high)})"
 
 
+def level_words(document: Mapping[str, Any]) -> str:
+    """How K3 stands beside what the setup should have, for a run that is too short for more; "": not known."""
+    level = document.get("level") or {}
+    high, dtype = (level.get("expected") or {}).get("high"), (level.get("setup") or {}).get("engine_dtype")
+    if level.get("k3") is None:
+        return ""
+    if high is None or dtype is None:
+        return f"K3 was {number(level['k3'])}; no setup was recorded to compare it with."
+    sort = str(dtype).replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
+    status = {"as expected": "normal", "above": "above normal", "far above": "far above normal"}.get(level["status"])
+    return f"Level {status} for {sort}: {number(level['k3'])}, at most {_limit(high)}." if status else ""
+
+
 def _limit(value: float) -> str:
     """A round number as people write it: 1e-5, not 1e-05."""
     return f"{value:g}".replace("e-0", "e-")
 
 
 def share(finding: Mapping[str, Any]) -> str:
-    """How much of today's K3 a finding explains; "": not known."""
+    """How much of today's K3 a finding explains, or of the tokens where these are in no mean; "": not known."""
     now = share_of(finding)
+    if finding["cause"] in _UNCOUNTED and finding["evidence"].get("share") is not None:
+        return f"{finding['evidence']['share']:.0%} of the tokens"
     if now is None:
         return ""
     return f"{'under 1%' if 0 < now < _LEAST else f'{now:.0%}'} of K3"
 
 
-def qualities(finding: Mapping[str, Any]) -> list[str]:
-    """How much of K3 it explains, and whether it is accepted, normal for the set-up, or forbids a correction."""
+def informational(finding: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """Why an informational finding asks for nothing: only noise whose level was compared with a recorded set-up is normal for it.
+
+    >>> informational({"cause": "low_precision"}, {"level": {"status": "unknown set-up"}})
+    'no set-up recorded to compare with'
+    """
+    if finding["cause"] not in NOISE:
+        return "needs no action"
+    return _INFORMATIONAL.get((document.get("level") or {}).get("status", ""), "not known whether normal")
+
+
+def qualities(finding: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
+    """How much of K3 a finding of `document` explains, and whether it is accepted, informational, or forbids a correction."""
     said = [share(finding)]
     if finding.get("accepted") is not None:
         said.append(f"accepted: {finding['accepted']['because']}")
     elif finding.get("urgency") == "informational":
-        said.append("normal for this set-up")
+        said.append(informational(finding, document))
     if finding.get("vetoes"):
         said.append("vetoes a correction")
     return [words for words in said if words]

@@ -41,6 +41,32 @@ _TRAINING_GAPS: Final = (
     ("without_raw_tokens", "no raw tokens, statistics only", "all per-token views", "see `logprobe status` for why"),
 )
 
+# Where an adapter calls the Recorder, people set options of their framework. Framework → column → what to do there.
+_BY_FRAMEWORK: Final[Mapping[str, Mapping[str, str]]] = {
+    "trl": {
+        "trained": "call trl.watch(trainer) before trainer.train()",
+        "sampled": "install logprobe in the environment that runs vLLM and set LOGPROBE_HOME before TRL starts; with use_vllm=False there is no engine",
+        "without_rollout_logprobs": "train with use_vllm=True; for RLOO and online DPO set LOGPROBE_VLLM_INJECT=1 as well (docs/trl.md)",
+        "without_current_logprobs": "nothing where each batch is trained on once (num_iterations=1): the old log-probs are the current ones",
+        "without_entropy": "use a loss that is not fused (use_liger_kernel=False)",
+        "without_reward": "look for a `missing_key` in `logprobe status`",
+        "without_trainer_version": "look for the adapter's problems in `logprobe status`",
+        "without_rollout_record": "set LOGPROBE_HOME before TRL starts, so that the plugin in its engine records",
+        "without_rollout_version": "look for the adapter's problems in `logprobe status`",
+    },
+    "ms-swift": {
+        "without_rollout_logprobs": "train with --use_vllm true and --log_rollout_offpolicy_metrics true",
+        "without_current_logprobs": "nothing where each batch is trained on once (--num_iterations 1): the old log-probs are the current ones",
+        "without_entropy": "add --log_entropy true",
+    },
+}  # fmt: skip
+
+
+def _remedy(row: Mapping[str, Any], column: str, remedy: str) -> str:
+    """What to do, in the words of the run's framework."""
+    return _BY_FRAMEWORK.get(row.get("framework") or "", {}).get(column, remedy)
+
+
 STRAY_REMEDY: Final = "pass the engine's LOGPROBE_REPLICA as replica=, or leave it out to mark all engines of the run"
 
 
@@ -108,15 +134,24 @@ def name_clashes(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What cannot have been measured, because nobody sent it, and what to do about it."""
     if not row["trained"]:
-        yield "no trainer side: no metric can be computed", "call Recorder.training in the trainer"
+        yield (
+            "no trainer side: no metric can be computed",
+            _remedy(row, "trained", "call Recorder.training in the trainer"),
+        )
         return
     for column, missing, unknown, remedy in _TRAINING_GAPS:
         if row[column]:
-            yield f"{_share(row[column], row['trained'])} with {missing}; unknown: {unknown}", remedy
+            yield (
+                f"{_share(row[column], row['trained'])} with {missing}; unknown: {unknown}",
+                _remedy(row, column, remedy),
+            )
     yield from _rollout_gaps(row)
 
 
-_NAMES: Final = "pass the engine's request ids as sample_ids, or name requests at the engine (logprobe_sample)"
+_NAMES: Final = (
+    "pass the engine's request ids as sample_ids, or name requests at the engine (logprobe_sample); give each start of an engine a "
+    "LOGPROBE_SAMPLE_PREFIX of its own"
+)
 
 
 def joined_by_tokens(row: Mapping[str, Any]) -> str:
@@ -134,19 +169,24 @@ def _rollout_gaps(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         else "weight lag, token and length mismatch, cached prefixes"
     )
     if not row["sampled"]:
-        yield f"no rollout side; unknown: {unknown}", "set up the vLLM plugin"
+        yield f"no rollout side; unknown: {unknown}", _remedy(row, "sampled", "set up the vLLM plugin")
         return
     if row["ambiguous"]:
         share = _share(row["ambiguous"], row["trained"])
         yield f"{share} not joined: their tokens fit several rollout records, or one record fits several", _NAMES
     if row["without_rollout_record"]:
         share = _share(row["without_rollout_record"], row["trained"])
-        yield f"{share} without a rollout record; unknown: {unknown}", "use the engine's sample ids in the trainer"
+        remedy = _remedy(row, "without_rollout_record", "use the engine's sample ids in the trainer")
+        yield f"{share} without a rollout record; unknown: {unknown}", remedy
     if row["without_rollout_version"] and not stated:
         share = _share(row["without_rollout_version"], row["sampled"], "rollouts")
         yield (
             f"{share} without weight version; unknown: the weight lag",
-            "call logprobe.collectors.weights.mark(version), or pass rollout_versions= to Recorder.training",
+            _remedy(
+                row,
+                "without_rollout_version",
+                "call logprobe.collectors.weights.mark(version), or pass rollout_versions= to Recorder.training",
+            ),
         )
 
 
@@ -169,6 +209,16 @@ def faults_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"{row['repeated']:,} sequences repeat a sample id of the same step and are counted again",
             "record a batch on only one of the ranks that share it, and use a new run name after returning to a checkpoint",
         )
+
+
+ATTEMPTS_REMEDY: Final = "use a new run name after returning to a checkpoint"
+
+
+def attempts(row: Mapping[str, Any]) -> str:
+    """Steps that a run has from several attempts; a row of `cli_attempts`."""
+    first, last = row["first_step"], row["last_step"]
+    which = f"step {first} was" if row["steps"] == 1 else f"{row['steps']:,} steps ({first} to {last}) were"
+    return f"{which} trained again by a later attempt; {row['older']:,} sequences of earlier attempts are in their metrics, too"
 
 
 def doubled(row: Mapping[str, Any]) -> str:

@@ -56,6 +56,7 @@ _EVENTS: Final[Mapping[str, str]] = {
     "retained_full": "free space on the recorder's disk",
     "bad_input": "fix the call named in the message",
     "bad_rows": "fix the call that recorded them; the message says what does not fit",
+    "missing_key": "use a version of the framework that this logprobe knows (`logprobe doctor`)",
     "bad_scalar": "pass finite numbers to Recorder.step",
     "bfloat16_logprobs": "pass float32 log-probs",
     "logprobs_missing": "sample with logprobs=0, or set LOGPROBE_VLLM_INJECT=1",
@@ -96,8 +97,16 @@ def dropped(problems: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
         if row["event"] == "no_run":
             yield f"{row['times']:,} engines were not recorded: LOGPROBE_RUN was not set", UNNAMED_REMEDY
         elif (row["tokens_lost"] or row["sequences_lost"]) and row["event"] not in _KEPT_AS_STATISTICS:
-            lost = f"{row['sequences_lost'] or 0:,} sequences, {row['tokens_lost'] or 0:,} tokens"
+            tokens = f", {row['tokens_lost']:,} tokens" if row["tokens_lost"] else ""  # how many is not always known
+            lost = f"{row['sequences_lost'] or 0:,} sequences{tokens}"
             yield f"{row['component']} lost {lost} ({row['event']}): {row['message']}", _DROPPED_REMEDY
+
+
+def unannounced(problems: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Weights that were overwritten in place without a mark; rows of the stored query `cli_problems`."""
+    for row in problems:
+        if row["event"] == "weights_changed_unannounced":
+            yield row["message"], "call logprobe.collectors.weights.mark(version) right after the weights were written"
 
 
 def reused(row: Mapping[str, Any]) -> str:

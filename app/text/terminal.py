@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final, TextIO
 
@@ -34,6 +35,16 @@ def replace_line(text: str) -> None:
     if sys.stderr.isatty():
         getattr(sys.stderr, "steering", sys.stderr).write(f"\r\033[K{text}")
         sys.stderr.flush()
+
+
+def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
+    """Writes texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours where nobody looks or ``NO_COLOR`` is set."""
+    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    out = getattr(sys.stdout, "steering", sys.stdout)
+    for text, colour in pieces:
+        safe = steerless(text)
+        out.write(f"\033[38;5;{colour}m{safe}\033[0m" if colours and colour is not None else safe)
+    out.write("\n")
 
 
 @contextmanager

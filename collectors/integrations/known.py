@@ -9,11 +9,10 @@ from types import ModuleType
 from typing import Any, Final, Literal
 
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.wrapping import Wrapper
+from logprobe.collectors.integrations.wrapping import WATCHED, Wrapper
 
 HOOKS_VARIABLE: Final = "LOGPROBE_HOOKS"
 _PACKAGE: Final = "logprobe.collectors.integrations"
-_WATCHED: Final = "_logprobe_recorder"  # on a trainer that is recorded already
 _TRL: Final = {  # module → its trainer
     "trl.trainer.grpo_trainer": "GRPOTrainer",
     "trl.trainer.rloo_trainer": "RLOOTrainer",
@@ -91,7 +90,7 @@ def trl(module: ModuleType) -> None:
     from logprobe.collectors.integrations.process import Process  # noqa: PLC0415
 
     def begin(host: Any, *_: Any, **__: Any) -> None:
-        if not hasattr(host, _WATCHED):
+        if not hasattr(host, WATCHED):
             adapter.watch(host)
 
     Wrapper(Process("trl"), "trl").before(getattr(module, _TRL[module.__name__]), "train", begin)

@@ -6,7 +6,7 @@ r"""ms-swift: an external plugin with the callback ``logprobe``, which records G
 `LOGPROBE_HOME` says where; without `LOGPROBE_RUN` the run has the name of the output folder. Per micro-batch: sampled tokens and their mask,
 the engine's log-probs, the trainer's old and current ones, those of the reference model, entropy, rewards, advantages, groups of one prompt
 and the versions of the weights. Per logged step: ms-swift's own scalars, under the number it logs them with. Data of evaluation are not
-recorded. Sequence parallelism and padding-free batches lay tokens out in other ways: they are left alone, and a health record says so.
+recorded. With ``LOGPROBE_CORRECTION=1`` the controller's importance weights replace ms-swift's own while a correction is on. Sequence parallelism and padding-free batches lay tokens out in other ways: they are left alone, and a health record says so.
 """
 
 from __future__ import annotations
@@ -16,8 +16,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from logprobe.collectors.correction import Correction, CorrectionConfig, correct
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.integrations.correcting import (
+    Corrector,
+    Divisor,
+    corrector_if_wanted,
+    share_left,
+    unmet,
+    weights_for,
+)
 from logprobe.collectors.integrations.hf_trainer import configuration, mark_weights, record_logged, weighted_rewards
-from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.integrations.wrapping import (
+    WATCHED,
+    Wrapper,
+    missing_keys,
+    report_missing,
+    unknown_methods,
+    version_of,
+)
+from logprobe.collectors.recorder.inert import InertRecorder, recorder_or_inert
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.vllm.ids import sample_id as engine_name
 
@@ -29,6 +47,14 @@ METHODS: Final[dict[str, tuple[str, ...]]] = {
     "log": ("logs", "start_time"),
 }
 _ATTRIBUTE: Final = "logprobe"  # of a batch of ms-swift, for what belongs to it
+_WINDOW: Final = "logprobe_window"  # of a batch of ms-swift: all micro-batches whose tokens divide its loss
+# What divides the losses that multiply each token's term by the weights; REAL does not use them.
+_DIVISORS: Final[dict[str, Divisor]] = {
+    "grpo": "sequence", "sapo": "sequence", "bnpo": "batch", "dapo": "update", "cispo": "update", "fipo": "update", "dr_grpo": None,
+}  # fmt: skip
+# Fields of its batches, which may be None; without the first ones nothing can be recorded.
+_NEEDED: Final = ("completion_mask", "old_per_token_logps")
+_FIELDS: Final = (*_NEEDED, "rollout_per_token_logps", "ref_per_token_logps", "advantages")
 _SETTINGS: Final = (
     "temperature", "top_p", "top_k", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta", "num_iterations",
     "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
@@ -46,13 +72,17 @@ def watch(trainer: Any, *, home: str | os.PathLike[str] | None = None, run: str 
         run: default: ``LOGPROBE_RUN``, else the name of the output folder.
 
     Returns:
-        The recorder. What is not known is left as it is: nothing is recorded, and a health record says why.
-
-    Raises:
-        ConfigurationError: no home is named, or it is unusable.
+        The recorder. What is not known is left as it is, and so is everything without a usable home: nothing is recorded, and the log, or a
+        health record, says why. Further calls change nothing.
     """
+    watched: Recorder | None = getattr(trainer, WATCHED, None)
+    if watched is not None:
+        return watched
     default = None if os.environ.get("LOGPROBE_RUN") else Path(trainer.args.output_dir).name
-    recorder = Recorder(home, run or default, rank=trainer.accelerator.process_index)
+    recorder = recorder_or_inert("ms_swift.watch", home, run or default, rank=trainer.accelerator.process_index)
+    setattr(trainer, WATCHED, recorder)
+    if isinstance(recorder, InertRecorder):
+        return recorder
     name = f"ms-swift {version_of('ms-swift')}"
     problems = [*unknown_methods(trainer, METHODS), *_unknown_layout(trainer)]
     if problems:
@@ -60,7 +90,7 @@ def watch(trainer: Any, *, home: str | os.PathLike[str] | None = None, run: str 
         recorder.report("self_test", words, severity="warning", component="ms_swift")
         return recorder
     with recorder.guard("ms_swift.watch"):
-        _Watch(trainer, recorder).attach()
+        _Watch(trainer, recorder, corrector_if_wanted(recorder, "ms_swift")).attach()
         recorder.report("self_test", f"{name}: {type(trainer).__name__} is recorded", component="ms_swift")
     return recorder
 
@@ -76,9 +106,11 @@ def _unknown_layout(trainer: Any) -> Iterator[str]:
 class _Watch:
     """What has to be remembered between ms-swift's methods."""
 
-    def __init__(self, trainer: Any, recorder: Recorder) -> None:
+    def __init__(self, trainer: Any, recorder: Recorder, corrector: Corrector | None) -> None:
         self._trainer = trainer
         self._recorder = recorder
+        self._corrector = corrector
+        self._corrected: Any = None  # the batch whose loss is computed now, until ms-swift has asked for its weights
         self._wrapper = Wrapper(recorder, "ms_swift")
         self._requests: list[list[str]] = []  # names the engine gave, per call of it in this generation
         self._forward: tuple[Any, Any] = (None, None)  # log-probs and entropy of the latest forward pass
@@ -106,7 +138,9 @@ class _Watch:
             wrapper.after(trainer, "_colocate_rollout", self._sampled)
         wrapper.after(trainer, "_prepare_batch_inputs", self._prepared)
         wrapper.after(trainer, "_get_per_token_logps_and_entropies", self._computed)
-        wrapper.after(trainer, "_compute_loss_and_metrics", self._trained)
+        wrapper.around(trainer, "_compute_loss_and_metrics", self._begin, self._trained)
+        if self._corrector is not None and callable(getattr(trainer, "_apply_rollout_importance_sampling", None)):
+            wrapper.instead(trainer, "_apply_rollout_importance_sampling", self._weighted)
         wrapper.after(trainer, "log", self._logged)
         self._recorder.config(configuration(trainer, "ms-swift", _SETTINGS), kind="trainer_config")
 
@@ -133,10 +167,18 @@ class _Watch:
         start = 0
         for batch in batches:
             grpo = batch["grpo_batch"]
+            missing = missing_keys(grpo, _FIELDS)
+            if missing:
+                unusable = not set(_NEEDED).isdisjoint(missing)
+                lost = len(samples) // len(batches) if unusable else 0
+                report_missing(self._recorder, "ms_swift", missing, step=self._step + 1, lost=lost)
+            if missing and unusable:
+                continue
             end = start + len(grpo.completion_mask)
             part = None if rewards is None else rewards[start:end]
+            setattr(grpo, _WINDOW, [other["grpo_batch"] for other in batches] if self._corrector is not None else [])
             setattr(grpo, _ATTRIBUTE, (names[start:end], groups[start:end], part, self._step, self._sampler))
-            if not met and grpo.rollout_per_token_logps is not None:
+            if not met and getattr(grpo, "rollout_per_token_logps", None) is not None:
                 self._record_rollout(batch["model_inputs"], grpo)
             start = end
 
@@ -167,9 +209,67 @@ class _Watch:
         logprobs, entropies = result
         self._forward = (logprobs.detach(), None if entropies is None else entropies.detach())
 
+    def _begin(self, _: Any, __: Any, grpo_batch: Any) -> None:
+        self._corrected = grpo_batch
+
+    def _weighted(self, _: Any, __: Any, mask: Any) -> Any:
+        """[batch, time]: logprobe's importance weights, while a correction is on; None: ms-swift's own."""
+        batch, self._corrected = self._corrected, None
+        corrector, step = self._corrector, self._step + 1
+        config = corrector.wanted(step) if corrector is not None and self._trainer.model.training else None
+        if corrector is None or config is None:
+            return None
+        problem = self._impossible(config, batch)
+        if problem is not None:
+            corrector.refuse(step, problem)
+            return None
+        try:
+            correction = self._correction(config, batch, mask)
+            left = self._share_left(config, batch)
+            weights = weights_for(correction, mask, _DIVISORS[self._trainer.args.loss_type], left)
+        except InputError as error:
+            corrector.refuse(step, str(error))
+            return None
+        corrector.acknowledge(step, correction)
+        return weights
+
+    def _impossible(self, config: CorrectionConfig, batch: Any) -> str | None:
+        """Why the loss at hand cannot do what `config` states; None: it can."""
+        loss, ranks = self._trainer.args.loss_type, int(self._trainer.accelerator.num_processes)
+        if batch is None or not hasattr(batch, _WINDOW):
+            return "a fused loss, or one that is computed in pieces, does not show its batch"
+        if loss not in _DIVISORS:
+            return f"what loss_type={loss!r} does with importance weights is not known"
+        divisor, window = _DIVISORS[loss], getattr(batch, _WINDOW)
+        if divisor == "update" and (ranks > 1 or (batch.old_per_token_logps is None and len(window) > 1)):
+            divisor = None  # the tokens that are left in other ranks and micro-batches are not known here
+        return unmet(config, divisor=divisor, parts=ranks * int(self._trainer.args.gradient_accumulation_steps))
+
+    def _correction(self, config: CorrectionConfig, batch: Any, mask: Any) -> Correction:
+        old = self._forward[0] if batch.old_per_token_logps is None else batch.old_per_token_logps
+        return correct(config, batch.rollout_per_token_logps, old, mask, advantages=batch.advantages)
+
+    def _share_left(self, config: CorrectionConfig, batch: Any) -> Any:
+        """Of the tokens of all micro-batches, by whose number ms-swift divides: 0-d tensor; None where it divides by others."""
+        if _DIVISORS[self._trainer.args.loss_type] != "update" or config.denominator == "keep":
+            return None
+        masks = [part.completion_mask for part in getattr(batch, _WINDOW)]
+        parts = zip(getattr(batch, _WINDOW), masks, strict=True)
+        return share_left([self._correction(config, part, mask) for part, mask in parts], masks)
+
+    def _unused(self) -> None:
+        """ms-swift computed a loss and asked for no weights."""
+        step = self._step + 1
+        if self._corrector is not None and self._corrected is not None and self._corrector.wanted(step) is not None:
+            self._corrector.refuse(
+                step, "ms-swift applies none itself: set --rollout_importance_sampling_mode token_truncate"
+            )
+        self._corrected = None
+
     def _trained(self, _: Any, __: Any, model_inputs: dict[str, Any], grpo_batch: Any, **___: Any) -> None:
         if not self._trainer.model.training or not hasattr(grpo_batch, _ATTRIBUTE):
             return
+        self._unused()
         names, groups, rewards, version, sampler = getattr(grpo_batch, _ATTRIBUTE)
         current, entropy = self._forward
         old = grpo_batch.old_per_token_logps
@@ -181,10 +281,10 @@ class _Watch:
             mask=grpo_batch.completion_mask,
             trainer_logprobs=current if old is None else old,
             current_logprobs=None if old is None else current,
-            rollout_logprobs=grpo_batch.rollout_per_token_logps,
-            reference_logprobs=grpo_batch.ref_per_token_logps,
+            rollout_logprobs=getattr(grpo_batch, "rollout_per_token_logps", None),
+            reference_logprobs=getattr(grpo_batch, "ref_per_token_logps", None),
             entropy=entropy,
-            advantages=grpo_batch.advantages,
+            advantages=getattr(grpo_batch, "advantages", None),
             rewards=rewards,
             weight_version=version,
             rollout_versions=sampler,

@@ -13,8 +13,8 @@ from logprobe.collectors.recorder.recorder import Recorder
 class Process:
     """At most one recorder for what one adapter sees in this process.
 
-    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Without ``LOGPROBE_HOME``, or
-    where a recorder cannot be made, there is none, and the log says so once.
+    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Where a recorder cannot be
+    made, as without ``LOGPROBE_HOME``, there is none, and the log says so once.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,8 +33,6 @@ class Process:
         return self.recorder
 
     def _made(self, run: str | None, rank: int | None, component: str) -> Recorder | None:
-        if not os.environ.get("LOGPROBE_HOME"):
-            return None
         try:
             return Recorder(run=None if os.environ.get("LOGPROBE_RUN") else run, rank=rank, component=component)
         except ConfigurationError as error:

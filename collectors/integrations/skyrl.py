@@ -15,7 +15,14 @@ from numbers import Real
 from typing import Any, Final
 
 from logprobe.collectors.integrations.process import Process
-from logprobe.collectors.integrations.wrapping import setting_of, version_of
+from logprobe.collectors.integrations.wrapping import (
+    WATCHED,
+    missing_keys,
+    report_missing,
+    rows_of,
+    setting_of,
+    version_of,
+)
 from logprobe.collectors.recorder.recorder import Recorder
 
 FIELDS: Final = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
@@ -28,7 +35,7 @@ _SETTINGS: Final = {
 
 
 def callback() -> Any:
-    """A `TrainingCallback` of SkyRL that records; without ``LOGPROBE_HOME`` it does nothing."""
+    """A `TrainingCallback` of SkyRL that records; without ``LOGPROBE_HOME`` it only warns."""
     from skyrl.train.utils.callbacks import TrainingCallback  # noqa: PLC0415 - whoever has a trainer has loaded it
 
     class Logprobe(TrainingCallback):  # type: ignore[misc]
@@ -61,10 +68,10 @@ class Watch:
             recorder = self._begin(trainer)
             if recorder is None or event.batch is None:
                 return
-            missing = [name for name in FIELDS if name not in event.batch]
+            missing = missing_keys(event.batch, FIELDS)
             if missing:
-                words = f"SkyRL {version_of('skyrl')} is not known: its batch has no {', '.join(missing)}; nothing is recorded"
-                recorder.report("unknown_layout", words, severity="warning", component="skyrl")
+                lost = rows_of(event.batch)
+                report_missing(recorder, "skyrl", missing, step=int(event.global_step), lost=lost)
                 return
             self._record(recorder, trainer, int(event.global_step), event.batch)
 
@@ -84,6 +91,9 @@ class Watch:
             self.process.recorder.flush()
 
     def _begin(self, trainer: Any) -> Recorder | None:
+        if getattr(trainer, WATCHED, self) is not self:  # another callback records this trainer
+            return None
+        setattr(trainer, WATCHED, self)
         new = self.process.recorder is None
         recorder = self.process.start(run=setting_of(trainer.cfg, "trainer.run_name"))
         if recorder is not None and new:

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logprobe.collectors.correction import correct
+from logprobe.collectors.integrations.correcting import Corrector, unmet
 from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.integrations.wrapping import missing_keys, report_missing, rows_of
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.sglang import version_name
-from logprobe.collectors.switch import CorrectionSwitch
 
 _SETTINGS: Final = (
     "advantage_estimator", "rollout_temperature", "rollout_top_p", "rollout_top_k", "n_samples_per_prompt", "rollout_batch_size",
@@ -29,6 +30,9 @@ _SETTINGS: Final = (
     "tis_clip_low", "use_rollout_logprobs", "get_mismatch_metrics", "tensor_model_parallel_size", "pipeline_model_parallel_size",
     "context_parallel_size", "update_weights_interval", "lr", "bf16", "fp16",
 )  # fmt: skip
+
+_NEEDED: Final = ("tokens", "response_lengths", "loss_masks", "sample_indices")
+_SEVERAL: Final = 2  # micro-batches and ranks; how many is not known in the loss
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Adapter:
     def __init__(self, framework: str) -> None:
         self.framework = framework
         self._process = Process(framework)
-        self._switch: CorrectionSwitch | None = None
+        self._corrector: Corrector | None = None
         self._step: int | None = None  # that is trained now
 
     def _begin(self, args: Any) -> Recorder | None:
@@ -102,6 +106,11 @@ class Adapter:
             recorder = self._begin(args) if place.records else None
             if recorder is None:
                 return
+            missing = missing_keys(data, _NEEDED)
+            if missing:
+                lost = rows_of(data)
+                report_missing(recorder, self.framework, missing, step=self._step, lost=lost)
+                return
             problem = self._unreadable(data, place)
             if problem is not None:
                 recorder.report("no_logprobs", problem, severity="warning", component=self.framework, step=self._step)
@@ -150,21 +159,24 @@ class Adapter:
         recorder, step = self._begin(args), self._step
         if recorder is None or step is None:
             return None
-        if self._switch is None:
-            self._switch = CorrectionSwitch(recorder.home, recorder.run, recorder=recorder)
-        config = self._switch.current(step)
+        if self._corrector is None:
+            self._corrector = Corrector(recorder, self.framework)
+        config = self._corrector.wanted(step)
         if config is None:
             return None
+        # The framework divides by tokens that it has counted before, over all micro-batches and ranks.
+        problem = unmet(config, divisor=None, parts=_SEVERAL, advantages=False)
         if getattr(args, "context_parallel_size", 1) > 1:
-            words = "a correction is on, and context parallelism cuts sequences into pieces: it is not applied"
-            recorder.report("correction_impossible", words, severity="warning", component=self.framework, step=step)
+            problem = "context parallelism cuts sequences into pieces"
+        if problem is not None:
+            self._corrector.refuse(step, problem)
             return None
         import torch  # noqa: PLC0415 - the trainer has loaded it
 
         correction = correct(
             config, list(named["rollout_log_probs"]), list(named["train_log_probs"]), list(named["loss_masks"])
         )
-        recorder.step(step, correction=correction)
+        self._corrector.acknowledge(step, correction)
         weights = torch.cat([row.to(named["pg_loss"].dtype) for row in correction.weights])
         return named["pg_loss"] * weights, named["loss_masks"], {}
 

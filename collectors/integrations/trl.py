@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.collectors.correction import correct
+from logprobe.collectors.correction import Correction, CorrectionConfig, correct
+from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations import trl_online_dpo
+from logprobe.collectors.integrations.correcting import Corrector, Divisor, share_left, unmet, weights_for
 from logprobe.collectors.integrations.hf_trainer import (
     configuration,
     flushing,
@@ -25,9 +27,16 @@ from logprobe.collectors.integrations.hf_trainer import (
     record_logged,
     weighted_rewards,
 )
-from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.integrations.wrapping import (
+    WATCHED,
+    Wrapper,
+    missing_keys,
+    report_missing,
+    unknown_methods,
+    version_of,
+)
+from logprobe.collectors.recorder.inert import InertRecorder, recorder_or_inert
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.collectors.vllm.ids import sample_ids as engine_names
 
 METHODS: Final[dict[str, tuple[str, ...]]] = {
@@ -45,6 +54,14 @@ _VERSIONS: Final = "logprobe_versions"
 _OLD: Final = "logprobe_old_logps"
 _REFERENCE: Final = "logprobe_reference_logps"
 _RATIO: Final = "importance_sampling_ratio"
+_CORRECTED: Final = ("sampling_per_token_logps", "old_per_token_logps", "advantages", "completion_mask", "tool_mask")
+# What divides the losses that multiply each token's term by the ratio; VESPO takes the ratio's logarithm into a weight of its own.
+_DIVISORS: Final[dict[str, Divisor]] = {
+    "grpo": "sequence", "sapo": "sequence", "bnpo": "batch", "dapo": "update", "cispo": "update", "dr_grpo": None, "luspo": None,
+}  # fmt: skip
+_NEEDED: Final = ("completion_ids", "completion_mask")
+_OLD_LOGPROBS: Final = ("old_per_token_logps", "old_logps")
+_OWN_CORRECTION: Final = "vllm_importance_sampling_correction"
 _SETTINGS: Final = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta", "num_iterations",
     "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
@@ -62,7 +79,7 @@ def watch(
     recorder: Recorder | None = None,
     correction: bool = False,
 ) -> Recorder:
-    """Record everything `trainer` does from now on. Call it once, on every rank, before `trainer.train()`.
+    """Record everything `trainer` does from now on. Call it on every rank, before `trainer.train()`; further calls change nothing.
 
     Args:
         trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.online_dpo.OnlineDPOTrainer` or a subclass that keeps their methods.
@@ -73,27 +90,30 @@ def watch(
             ``vllm_importance_sampling_correction=True``, which online DPO does not have.
 
     Returns:
-        The recorder. An unknown version of TRL is left as it is: nothing is recorded, and a health record says why.
-
-    Raises:
-        ConfigurationError: no home is named, or it is unusable.
+        The recorder. Without a usable home, and with an unknown version of TRL, the trainer is left as it is: nothing is recorded, and the
+        log, or a health record, says why.
     """
-    chosen = recorder or Recorder(home, _run_of(trainer, run), rank=trainer.accelerator.process_index)
-    name = f"TRL {version_of('trl')}"
+    watched: Recorder | None = getattr(trainer, WATCHED, None)
+    if watched is not None:
+        return watched
+    rank = trainer.accelerator.process_index
+    chosen = recorder or recorder_or_inert("trl.watch", home, _run_of(trainer, run), rank=rank)
+    setattr(trainer, WATCHED, chosen)
+    if isinstance(chosen, InertRecorder):
+        return chosen
+    name = f"{type(trainer).__name__} of TRL {version_of('trl')}"
     online_dpo = trl_online_dpo.is_online_dpo(trainer)
     problems = unknown_methods(trainer, trl_online_dpo.METHODS if online_dpo else METHODS)
     if problems:
         words = f"{name} is not supported: {'; '.join(problems)}; nothing is recorded"
         chosen.report("self_test", words, severity="warning", component="trl")
         return chosen
-    trainer._logprobe_recorder = chosen  # noqa: SLF001 - `logprobe run` looks whether the trainer is recorded already
     with chosen.guard("trl.watch"):
         if online_dpo:
             trl_online_dpo.Watch(trainer, chosen).attach(correction=correction)
         else:
-            switch = CorrectionSwitch(chosen.home, chosen.run, recorder=chosen) if correction else None
-            _Watch(trainer, chosen, switch).attach()
-        chosen.report("self_test", f"{name}: {type(trainer).__name__} is recorded", component="trl")
+            _Watch(trainer, chosen, Corrector(chosen, "trl") if correction else None).attach()
+        chosen.report("self_test", f"{name} is recorded", component="trl")
     return chosen
 
 
@@ -106,10 +126,10 @@ def _run_of(trainer: Any, run: str | None) -> str | None:
 class _Watch:
     """What has to be remembered between TRL's methods."""
 
-    def __init__(self, trainer: Any, recorder: Recorder, switch: CorrectionSwitch | None) -> None:
+    def __init__(self, trainer: Any, recorder: Recorder, corrector: Corrector | None) -> None:
         self._trainer = trainer
         self._recorder = recorder
-        self._switch = switch
+        self._corrector = corrector
         self._wrapper = Wrapper(recorder, "trl")
         self._requests: list[list[str]] = []  # names the engine gave, per call of it in this generation
         self._rewards: Any = None
@@ -118,6 +138,9 @@ class _Watch:
         self._generations = 0
         # Of the weights that sample; a batch keeps that of its own, which also gave its old log-probs.
         self._version = 0
+        # The batch that TRL splits into the micro-batches of its updates, where they are corrected, and what is left of it by configuration.
+        self._whole: dict[str, Any] = {}
+        self._left: dict[CorrectionConfig, Any] = {}
 
     def attach(self) -> None:
         """Wraps the trainer's methods, and those of its engine."""
@@ -125,6 +148,9 @@ class _Watch:
         engine = getattr(trainer, "vllm_generation", None)
         if engine is not None and callable(getattr(engine, "sync_weights", None)):
             wrapper.after(engine, "sync_weights", self._synchronized)
+        if engine is None and getattr(trainer.args, "use_vllm", False):
+            words = "this TRL has no vllm_generation, which came with 0.29: weights that its engine loads are not marked, nor are its samples joined by name"
+            self._recorder.report("self_test", words, severity="warning", component="trl")
         colocated = getattr(engine, "llm", None)  # none in server mode
         if callable(getattr(colocated, "generate", None)):
             wrapper.after(colocated, "generate", self._sampled)
@@ -155,12 +181,18 @@ class _Watch:
     def _computed(self, result: tuple[Any, ...], *_: Any, **__: Any) -> None:
         self._forwards.append((_detached(result[0]), _detached(result[1])))
 
-    def _generated(self, batch: dict[str, Any], *_: Any) -> None:
+    def _generated(self, batch: dict[str, Any], inputs: Sequence[Any], *_: Any) -> None:
         """Adds our columns to the batch of one generation."""
         scored, self._forwards = [logprobs for logprobs, _ in self._forwards], []
         if not self._trainer.model.training:
             return
+        missing = missing_keys(batch, _NEEDED)
+        if missing:
+            report_missing(self._recorder, "trl", missing, step=self._step, lost=len(inputs))
+            return
         self._generations += 1
+        if self._corrector is not None:
+            self._whole, self._left = {name: batch.get(name) for name in _CORRECTED}, {}
         if not self._uses_engine:
             self._version = int(self._trainer.state.global_step)
         size, rank = len(batch["completion_ids"]), int(self._trainer.accelerator.process_index)
@@ -202,22 +234,56 @@ class _Watch:
     def _corrected(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any] | None:
         """The same batch with logprobe's importance weights, while a correction is on."""
         self._forwards = []
-        step = self._step
-        config = self._switch.current(step) if self._switch is not None and self._trainer.model.training else None
-        old, rollout = inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps")
-        if config is None:
+        corrector, step = self._corrector, self._step
+        config = corrector.wanted(step) if corrector is not None and self._trainer.model.training else None
+        if corrector is None or config is None:
             return None
-        if _RATIO not in inputs or old is None or rollout is None:
-            words = "a correction is on, but TRL applies none: set vllm_importance_sampling_correction=True"
-            self._recorder.report("correction_impossible", words, severity="warning", component="trl", step=step)
+        problem = self._impossible(config, inputs)
+        if problem is not None:
+            corrector.refuse(step, problem)
             return None
-        correction = correct(config, rollout, old, _mask(inputs))
-        self._recorder.step(step, correction=correction)
-        return model, {**inputs, _RATIO: correction.weights}
+        try:
+            correction = _correction(config, inputs)
+            weights = weights_for(correction, _mask(inputs), _DIVISORS[self._loss], self._share_left(config))
+        except InputError as error:
+            corrector.refuse(step, str(error))
+            return None
+        corrector.acknowledge(step, correction)
+        return model, {**inputs, _RATIO: weights}
+
+    def _impossible(self, config: CorrectionConfig, inputs: dict[str, Any]) -> str | None:
+        """Why TRL's loss cannot do what `config` states; None: it can."""
+        loss, ranks = self._loss, int(self._trainer.accelerator.num_processes)
+        if any(inputs.get(name) is None for name in (_RATIO, *_CORRECTED[:2])):
+            return "TRL applies none itself: set vllm_importance_sampling_correction=True"
+        if loss not in _DIVISORS:
+            return f"what loss_type={loss!r} does with importance weights is not known"
+        divisor = _DIVISORS[loss]
+        if divisor == "update" and ranks > 1:
+            divisor = None  # the tokens of other ranks are not known here, and asking them could stop a training
+        return unmet(config, divisor=divisor, parts=ranks * int(self._trainer.args.gradient_accumulation_steps))
+
+    def _share_left(self, config: CorrectionConfig) -> Any:
+        """Of the tokens of the whole generation, by whose number TRL divides: 0-d tensor; None where it divides by others."""
+        if _DIVISORS[self._loss] != "update" or config.denominator == "keep":
+            return None
+        if config not in self._left:
+            self._left = {config: share_left([_correction(config, self._whole)], [_mask(self._whole)])}
+        return self._left[config]
+
+    @property
+    def _loss(self) -> str:
+        return str(self._trainer.args.loss_type)
 
     def _trained(self, _: Any, __: Any, inputs: dict[str, Any]) -> None:
         forwards, self._forwards = self._forwards, []
         if not self._trainer.model.training or _NAMES not in inputs:
+            return
+        missing, lost = missing_keys(inputs, self._expected()), len(inputs[_NAMES])
+        unusable = not {*_NEEDED, *_OLD_LOGPROBS}.isdisjoint(missing)
+        if missing:
+            report_missing(self._recorder, "trl", missing, step=self._step, lost=lost if unusable else 0)
+        if unusable:
             return
         current, entropy = forwards[-1] if forwards else (None, None)
         old = inputs.get("old_per_token_logps", inputs.get(_OLD))
@@ -243,6 +309,22 @@ class _Watch:
             rollout_versions=inputs[_VERSIONS],
         )
 
+    def _expected(self) -> list[str]:
+        """Keys of a micro-batch, by what TRL computes under its settings.
+
+        Where it computes no old log-probs, the current ones are the old ones; where it does, current ones must not pass for them.
+        """
+        settings, names = self._trainer.args, [*_NEEDED, "advantages"]
+        if any(owner.__name__ == "RLOOTrainer" for owner in type(self._trainer).__mro__):
+            return [*names, "old_logps"]
+        each = getattr(settings, "steps_per_generation", 1) * getattr(settings, "num_iterations", 1)
+        weighted = getattr(settings, "use_vllm", False) and getattr(settings, _OWN_CORRECTION, False)
+        if weighted:
+            names.append("sampling_per_token_logps")
+        if weighted or getattr(settings, "gradient_accumulation_steps", 1) % each:
+            names.append("old_per_token_logps")
+        return [*names, "ref_per_token_logps"] if getattr(settings, "beta", 0.0) else names
+
     @property
     def _step(self) -> int:
         """The number that TRL will log this step under: it logs after the update."""
@@ -253,6 +335,11 @@ class _Watch:
     def _logged(self, _: Any, logs: dict[str, Any], *__: Any, **___: Any) -> None:
         """TRL has added its metrics to `logs` by now."""
         record_logged(self._recorder, self._trainer, logs)
+
+
+def _correction(config: CorrectionConfig, batch: dict[str, Any]) -> Correction:
+    rollout, trainer, advantages = (batch[name] for name in _CORRECTED[:3])
+    return correct(config, rollout, trainer, _mask(batch), advantages=advantages)
 
 
 def _mask(batch: dict[str, Any]) -> Any:

@@ -8,7 +8,6 @@ under the step that verl logs. In bypass mode verl computes no log-probs of its 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -17,12 +16,21 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
+from logprobe.collectors.errors import InputError
+from logprobe.collectors.integrations.correcting import Corrector, Divisor, corrector_if_wanted, unmet
 from logprobe.collectors.integrations.hf_trainer import mark_weights
 from logprobe.collectors.integrations.imports import when_imported
 from logprobe.collectors.integrations.process import Process
-from logprobe.collectors.integrations.wrapping import Wrapper, setting_of, unknown_methods, version_of
+from logprobe.collectors.integrations.wrapping import (
+    Wrapper,
+    missing_keys,
+    report_missing,
+    rows_of,
+    setting_of,
+    unknown_methods,
+    version_of,
+)
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.collectors.switch import CorrectionSwitch
 
 V0: Final = "verl.trainer.ppo.ray_trainer"
 V1: Final = "verl.trainer.ppo.v1.trainer_base"
@@ -37,7 +45,9 @@ V1_METHODS: Final[dict[str, tuple[str, ...]]] = {
     "fit": (),
     "_compute_advantage": ("batch", "metrics"),
 }
-CORRECTION: Final = "LOGPROBE_CORRECTION"
+# Losses that multiply each token's term by its weight; in the others the weights do something else, or nothing.
+_WEIGHTED: Final = {"vanilla", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "cispo", "dro", "dppo_tv", "dppo_kl"}
+_DIVISORS: Final[dict[str, Divisor]] = {"token-mean": "update", "seq-mean-token-mean": "sequence"}
 _EVALUATION: Final = ("val-", "val/", "validation/")
 _ROLLOUT: Final = ("temperature", "top_p", "top_k")
 _SETTINGS: Final = {
@@ -55,6 +65,7 @@ _SETTINGS: Final = {
 _FETCHED: Final = [
     "responses", "response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "entropy", "rm_scores",
 ]  # fmt: skip
+_NEEDED: Final = ["responses", "response_mask", "old_log_probs"]  # that records need; the last one not in bypass mode
 _REGISTERED: Final[list[Any]] = []
 
 
@@ -80,7 +91,7 @@ class _Watch:
     def __init__(self) -> None:
         self._process = Process("verl")
         self._wrapper = Wrapper(self._process, "verl")
-        self._switch: CorrectionSwitch | None = None
+        self._corrector: Corrector | None = None
         # Trainer → a batch before the update.
         self._before: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
         self._tq: Any = None  # v1's queue of tensors
@@ -129,8 +140,7 @@ class _Watch:
         recorder.report(
             "self_test", f"verl {version_of('verl')}: {type(trainer).__name__} is recorded", component="verl"
         )
-        if os.environ.get(CORRECTION) == "1":
-            self._switch = CorrectionSwitch(recorder.home, recorder.run, recorder=recorder)
+        self._corrector = corrector_if_wanted(recorder, "verl")
         manager = getattr(trainer, "checkpoint_manager", None)
         if callable(getattr(manager, "update_weights", None)):
             self._wrapper.after(manager, "update_weights", self._sent)
@@ -168,6 +178,11 @@ class _Watch:
         if recorder is None:
             return
         columns, labels = batch.batch, batch.non_tensor_batch
+        expected = _NEEDED[:-1] if _bypassed(trainer) else _NEEDED
+        if self._lacks(columns, expected, trainer) or self._lacks(
+            labels, ["uid"], trainer, lost=len(columns["responses"])
+        ):
+            return
         mask, entropy = self._same_rows(trainer, columns)
         step, groups = int(trainer.global_steps), [str(uid) for uid in labels["uid"]]
         rewards = columns.get("token_level_scores")
@@ -185,10 +200,22 @@ class _Watch:
         }
         versions = _spans(labels.get("min_global_steps"), labels.get("max_global_steps"), len(groups))
         self._record(trainer, step, versions, rows)
-        config = self._correction(trainer, step)
+        config = self._correction(trainer, step, _divisor(trainer))
         if config is not None:
-            correction = self._applied(step, config, columns["rollout_log_probs"], columns["old_log_probs"], mask)
-            columns["rollout_is_weights"], columns["response_mask"] = correction.weights, correction.denominator_mask
+            sides = (columns.get("rollout_log_probs"), columns["old_log_probs"], mask)
+            correction = self._made(step, config, *sides, advantages=columns.get("advantages"))
+            if correction is not None:
+                columns["rollout_is_weights"] = correction.weights
+                columns["response_mask"] = correction.denominator_mask
+                self._acknowledge(step, correction)
+
+    def _lacks(self, batch: Any, expected: Sequence[str], trainer: Any, lost: int | None = None) -> bool:
+        """Whether something is not there that a record needs; it is named, and what is lost is counted."""
+        missing = missing_keys(batch, expected)
+        if missing and self._process.recorder is not None:
+            lost = rows_of(batch) if lost is None else lost
+            report_missing(self._process.recorder, "verl", missing, step=int(trainer.global_steps), lost=lost)
+        return bool(missing)
 
     def _same_rows(self, trainer: Any, columns: Any) -> tuple[Any, Any]:
         """[batch, time] twice: the mask before rejection, and entropy, if these are the rows that they were computed for."""
@@ -212,6 +239,9 @@ class _Watch:
         if not before:
             return
         keep = [place for place, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        expected = _NEEDED[:-1] if _bypassed(trainer) else _NEEDED
+        if self._lacks(before[0], expected, trainer, lost=len(keep)):
+            return
         data, advantages = before[0], self._fetched(batch, ["advantages"])
         rows: dict[str, Any] = {
             "token_ids": _rows(data, "responses", keep),
@@ -229,7 +259,9 @@ class _Watch:
         rows["prompt_ids"] = [name.rsplit("_", 2)[0] for name in rows["sample_ids"]]
         first, last = ([tag.get(name) for tag in tags] for name in ("min_global_steps", "max_global_steps"))
         self._record(trainer, step, _spans(first, last, len(keep)), rows)
-        config = self._correction(trainer, step)
+        divisor = _divisor(trainer)
+        # v1's workers count tokens in a mask of their own, which no rejection changes.
+        config = self._correction(trainer, step, None if divisor == "update" else divisor)
         if config is not None:
             self._correct_v1(batch, step, config, data)
 
@@ -239,13 +271,17 @@ class _Watch:
         from tensordict import TensorDict  # noqa: PLC0415
 
         rollout, old, mask = (_rows(data, name) for name in ("rollout_log_probs", "old_log_probs", "response_mask"))
-        correction = self._applied(step, config, rollout, old, mask)
+        advantages = _rows(self._fetched(batch, ["advantages"]), "advantages")
+        correction = self._made(step, config, rollout, old, mask, advantages=advantages)
+        if correction is None:
+            return
         columns = {"rollout_is_weights": correction.weights, "response_mask": correction.denominator_mask}
         nested = {
             name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged) for name, rows in columns.items()
         }
         fields = TensorDict(nested, batch_size=len(batch))
         self._tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+        self._acknowledge(step, correction)
 
     # --- Both ---
 
@@ -280,21 +316,49 @@ class _Watch:
             sampling={name: value for name, value in sampling.items() if value is not None},
         )
 
-    def _correction(self, trainer: Any, step: int) -> CorrectionConfig | None:
-        config = None if self._switch is None else self._switch.current(step)
-        if config is not None and _bypassed(trainer) and self._process.recorder is not None:
-            words = "a correction is on, and verl runs in bypass mode, where there are no weights to set: set bypass_mode=false"
-            self._process.recorder.report(
-                "correction_impossible", words, severity="warning", component="verl", step=step
-            )
+    def _correction(self, trainer: Any, step: int, divisor: Divisor) -> CorrectionConfig | None:
+        """What is on and can be applied."""
+        config = None if self._corrector is None else self._corrector.wanted(step)
+        if config is None or self._corrector is None:
             return None
-        return config
+        problem, loss = unmet(config, divisor=divisor, parts=1), _loss_mode(trainer)
+        if loss not in _WEIGHTED:
+            problem = f"what loss_mode={loss!r} does with importance weights is not known"
+        if _bypassed(trainer):
+            problem = "verl runs in bypass mode, where there are no weights to set: set bypass_mode=false"
+        if problem is None:
+            return config
+        self._corrector.refuse(step, problem)
+        return None
 
-    def _applied(self, step: int, config: CorrectionConfig, rollout: Any, old: Any, mask: Any) -> Correction:
-        correction = correct(config, rollout, old, mask)
-        if self._process.recorder is not None:
-            self._process.recorder.step(step, correction=correction)
-        return correction
+    def _made(
+        self, step: int, config: CorrectionConfig, rollout: Any, old: Any, mask: Any, *, advantages: Any
+    ) -> Correction | None:
+        """None: it cannot be made, and that was said."""
+        if self._corrector is None:
+            return None
+        if rollout is None:
+            self._corrector.refuse(step, "the engine's log-probs are missing: set calculate_log_probs=true")
+            return None
+        try:
+            return correct(config, rollout, old, mask, advantages=advantages)
+        except InputError as error:
+            self._corrector.refuse(step, str(error))
+            return None
+
+    def _acknowledge(self, step: int, correction: Correction) -> None:
+        if self._corrector is not None:
+            self._corrector.acknowledge(step, correction)
+
+
+def _loss_mode(trainer: Any) -> str:
+    return setting_of(trainer.config, "actor_rollout_ref.actor.policy_loss.loss_mode") or "vanilla"
+
+
+def _divisor(trainer: Any) -> Divisor:
+    """GSPO's loss has its own way, whatever the configuration says."""
+    stated = setting_of(trainer.config, "actor_rollout_ref.actor.loss_agg_mode") or "token-mean"
+    return _DIVISORS.get("seq-mean-token-mean" if _loss_mode(trainer) == "gspo" else stated)
 
 
 def _spans(first: Any, last: Any, count: int) -> list[int | None]:

@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from logprobe.collectors.integrations.hf_trainer import mark_weights
 from logprobe.collectors.integrations.process import Process
-from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods, version_of
+from logprobe.collectors.integrations.wrapping import (
+    Wrapper,
+    missing_keys,
+    report_missing,
+    rows_of,
+    unknown_methods,
+    version_of,
+)
 from logprobe.collectors.recorder.recorder import Recorder
 
 
@@ -44,6 +51,13 @@ class Watch:
         if self.process.recorder is None:
             self._say(f"{self._name} is recorded")
         return self.process.recorder
+
+    def has(self, batch: Any, expected: Sequence[str], step: int, rows: int) -> bool:
+        """Whether a batch has all that a record needs; what it lacks is named, and its rows are counted as lost."""
+        missing, recorder = missing_keys(batch, expected), self.begin()
+        if missing and recorder is not None:
+            report_missing(recorder, self.framework, missing, step=step, lost=rows)
+        return not missing
 
     def record(self, step: int, version: int | None, rows: dict[str, Any], sampled_by: Any = None) -> None:
         """Padded `rows` for `Recorder.training`, and what is known of the weights that sampled."""
@@ -96,6 +110,9 @@ def _openrlhf_batches(experiences: Sequence[Any], *_: Any, **__: Any) -> None:
         return
     start = 0
     for one in experiences:
+        needed = ("sequences", "action_mask", "action_log_probs", "rollout_log_probs", "advantages")
+        if not _OPENRLHF.has(one, needed, step, 1):
+            continue
         count = len(one.sequences)
         rows = {
             "sample_ids": _named("openrlhf", step, count, start),
@@ -125,6 +142,8 @@ def roll(module: ModuleType) -> None:
 
 def _roll_batch(_: Any, batch: Any, stat_mask_key: str = "response_mask", *__: Any, **___: Any) -> None:
     columns, step = batch.batch, int(batch.meta_info["global_step"])
+    if not _ROLL.has(columns, ("input_ids", stat_mask_key, "old_log_probs", "infer_logprobs"), step, rows_of(columns)):
+        return
     rows = {
         "sample_ids": _named("roll", step, len(columns["input_ids"])),
         "token_ids": columns["input_ids"][:, 1:],
@@ -155,6 +174,8 @@ def _areal_batch(actor: Any, data: Sequence[Mapping[str, Any]]) -> None:
     version = int(actor.engine.get_version())
     rank, start = int(getattr(actor.engine, "data_parallel_rank", 0)), 0
     for group, one in enumerate(data):
+        if not _AREAL.has(one, ("input_ids", "loss_mask", "logprobs"), version, 1):
+            continue
         count, mask, prox = len(one["input_ids"]), one["loss_mask"], one.get("prox_logp")
         rows = {
             "sample_ids": _named(f"areal-{rank}", version, count, start),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from logprobe.collectors.health import Guard
 from logprobe.collectors.integrations.process import Process
@@ -38,17 +38,57 @@ def unknown_methods(host: object, expected: Mapping[str, tuple[str, ...]]) -> li
     return [problem for name, parameters in expected.items() if (problem := _problem(host, name, parameters))]
 
 
+def missing_keys(batch: Any, expected: Sequence[str]) -> list[str]:
+    """Which of the keys, or attributes, that a framework's batch has are not there: a later version has renamed or dropped them."""
+    if callable(getattr(batch, "keys", None)):
+        known = set(batch.keys())  # a TensorDict refuses `in`
+        return [name for name in expected if name not in known]
+    return [name for name in expected if not hasattr(batch, name)]
+
+
+def rows_of(batch: Any) -> int:
+    """Sequences in a batch of columns."""
+    return len(next(iter(batch.values()), ()))
+
+
+def report_missing(
+    recorder: Recorder, component: str, missing: Sequence[str], *, step: int | None, lost: int = 0
+) -> None:
+    """Names the keys. `lost`: sequences that cannot be recorded without them."""
+    words = f"the batch has no {', '.join(missing)}, which this version of logprobe expects of {component}; "
+    words += "nothing of it is recorded" if lost else "the rest of it is recorded"
+    recorder.report("missing_key", words, severity="warning", component=component, step=step, sequences=lost)
+
+
 def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None:
     method, owner = getattr(host, name, None), _name_of(host)
     if not callable(method):
         return f"{owner} has no method {name}"
-    known = inspect.signature(method).parameters
+    known = _signature(host, name).parameters
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in known.values()):
+        return None
     missing = [parameter for parameter in parameters if parameter not in known]
     return f"{owner}.{name} has no parameter {', '.join(missing)}" if missing else None
 
 
+def _signature(host: Any, name: str) -> inspect.Signature:
+    """Of a method; where a subclass passes on whatever comes (``*args``), that of the method it overrides."""
+    own = inspect.signature(getattr(host, name))
+    if isinstance(host, ModuleType) or not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()):
+        return own
+    for owner in (host if isinstance(host, type) else type(host)).__mro__:
+        found = inspect.signature(vars(owner)[name]) if callable(vars(owner).get(name)) else own
+        if not any(p.kind is p.VAR_POSITIONAL for p in found.parameters.values()):
+            parameters = list(found.parameters.values())
+            return found if isinstance(host, type) else found.replace(parameters=parameters[1:])
+    return own
+
+
 def _name_of(host: object) -> str:
     return host.__name__ if isinstance(host, type | ModuleType) else type(host).__name__
+
+
+WATCHED: Final = "_logprobe_recorder"  # of a trainer: the recorder that records it already
 
 
 class Wrapper:
@@ -65,7 +105,7 @@ class Wrapper:
     def before(self, host: Any, method: str, look: Callable[..., object]) -> None:
         """Before each `host.method(*arguments)`, `look(*arguments)` in a guard; arguments by name come in their place."""
         original = getattr(host, method)
-        signature = inspect.signature(original)
+        signature = _signature(host, method)
 
         @functools.wraps(original)
         def watched(*arguments: Any, **named: Any) -> Any:
@@ -89,10 +129,23 @@ class Wrapper:
 
         setattr(host, method, watched)
 
+    def instead(self, host: Any, method: str, replace: Callable[..., Any]) -> None:
+        """`replace(result, *arguments)` may name another result of `host.method(*arguments)`; None, or an error of ours: the framework's own."""
+        original = getattr(host, method)
+
+        @functools.wraps(original)
+        def watched(*arguments: Any, **named: Any) -> Any:
+            result, other = original(*arguments, **named), None
+            with self.guard(method):
+                other = replace(result, *arguments, **named)
+            return result if other is None else other
+
+        setattr(host, method, watched)
+
     def around(self, host: Any, method: str, before: Callable[..., Any], look: Callable[..., object]) -> None:
         """`before(*arguments)` may name other arguments (None: the framework's own); `look(result, *arguments)` follows the call."""
         original = getattr(host, method)
-        signature = inspect.signature(original)
+        signature = _signature(host, method)
 
         @functools.wraps(original)
         def watched(*arguments: Any, **named: Any) -> Any:

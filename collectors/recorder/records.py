@@ -6,27 +6,25 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays, torch_bridge
 from logprobe.collectors.recorder.capture import Part
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.collectors.recorder.labels import text
-
-_SMALLEST: Final = -(1 << 63)
-_LARGEST: Final = (1 << 63) - 1
+from logprobe.collectors.spool.schema import LARGEST
 
 
 def whole_number(name: str, value: Any) -> int:
-    """`value` as an int that fits 64 bits.
+    """`value` as an int that a record can hold.
 
     Raises:
         InputError: not a whole number, too large for a record, or a tensor on a device.
     """
     number = value if type(value) is int else _index(name, value)
-    if not _SMALLEST <= number <= _LARGEST:
-        raise InputError(f"{name}={value!r}: does not fit 64 bits")
+    if not -LARGEST <= number <= LARGEST:
+        raise InputError(f"{name}={value!r}: beyond ±2^53; was it computed from NaN?")
     return number
 
 

@@ -24,10 +24,10 @@ def options(arguments: argparse.Namespace, environment: Mapping[str, str] = os.e
     """What was asked for. Raises `ConfigurationError`."""
     home = arguments.home or environment.get("LOGPROBE_HOME")
     if not home:
-        raise ConfigurationError("which home? pass --home DIR, or set LOGPROBE_HOME")
+        raise ConfigurationError("no home: pass --home DIR or set LOGPROBE_HOME")
     address = arguments.to or environment.get(SERVICE_VARIABLE)
     if not address:
-        raise ConfigurationError(f"where to? pass --to grpc+tls://HOST:PORT, or set {SERVICE_VARIABLE}")
+        raise ConfigurationError(f"no service: pass --to grpc+tls://HOST:PORT or set {SERVICE_VARIABLE}")
     token = arguments.token or environment.get(SERVICE_TOKEN_VARIABLE)
     if not token:
         raise ConfigurationError(

@@ -6,11 +6,14 @@ Marks are a set of lines: each side sends what it has, and adds what it has not.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +24,8 @@ from logprobe.collectors.relay.spool_queue import Length
 from logprobe.collectors.spool.segments import run_name
 from logprobe.collectors.versions import MarkFile
 
+LIVE_SECONDS: Final = 86400.0  # a run in which nothing has moved for so long is asked about in turn with others like it
+_MARKS_BYTES: Final = 1 << 20  # of marks in one call: the service takes four times as much in all
 NODE_VARIABLE: Final = "LOGPROBE_NODE"  # what the node is called where its host name says nothing
 _FROM_SERVICE: Final = "set by the service\n"  # of a kill switch that is taken back when the service does so
 _MOST_BYTES: Final = 1 << 20  # of directives
@@ -37,10 +42,11 @@ class RunMarks:
         self._unsent: list[str] = []
         self.cursor = 0  # in the service's file
 
-    def outgoing(self) -> list[str]:
-        """Lines that the service may not have, at most `protocol.MARKS`. Raises `OSError`."""
+    def outgoing(self, most: int) -> list[str]:
+        """Lines that the service may not have, at most `protocol.MARKS` and `most` bytes of them. Raises `OSError`."""
         self._read()
-        return self._unsent[: protocol.MARKS]
+        sizes = accumulate(len(line.encode()) for line in self._unsent[: protocol.MARKS])
+        return self._unsent[: sum(size <= most for size in sizes)]
 
     def acknowledged(self, number: int) -> None:
         """The service has the first `number` of them."""
@@ -72,11 +78,38 @@ class Exchange:
         self._version = version
         self._runs = runs
         self._marks: dict[str, RunMarks] = {}
+        self._asked = ""  # of the runs at rest, the last that was asked about
 
-    def document(self, lengths: Mapping[str, Length], problem: str | None, sent: Mapping[str, Any]) -> dict[str, Any]:
-        """What this node says. Raises `OSError`."""
-        now = time.time()
-        names = sorted({*lengths, *self._runs, *_marked_runs(self._home)})[: protocol.SYNC_RUNS]
+    def documents(
+        self, lengths: Mapping[str, Length], problem: str | None, sent: Mapping[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """What this node says, in as many calls as the service takes `protocol.SYNC_RUNS` for. Raises `OSError`."""
+        names = self._turn(lengths)
+        for first in range(0, max(len(names), 1), protocol.SYNC_RUNS):
+            yield self._document(names[first : first + protocol.SYNC_RUNS], lengths, problem, sent)
+
+    def _turn(self, lengths: Mapping[str, Length]) -> list[str]:
+        """Whom this turn asks about: every run that is live here, newest first, then the next call's worth of those at rest."""
+        touched = {run: length.touched for run, length in lengths.items()}
+        for run, modified in _marked_runs(self._home):
+            touched[run] = max(touched.get(run, 0.0), modified)
+        touched.update(dict.fromkeys(self._runs, math.inf))
+        since = time.time() - LIVE_SECONDS
+        live = sorted((run for run, when in touched.items() if when >= since), key=lambda run: (-touched[run], run))
+        resting = sorted(run for run, when in touched.items() if when < since)
+        position = bisect_right(resting, self._asked)
+        turn = (resting[position:] + resting[:position])[: protocol.SYNC_RUNS]
+        self._asked = turn[-1] if turn else ""
+        return live + turn
+
+    def _document(
+        self, names: Sequence[str], lengths: Mapping[str, Length], problem: str | None, sent: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        now, room = time.time(), _MARKS_BYTES
+        runs = {}
+        for name in names:
+            runs[name] = self._of_run(name, lengths.get(name, Length()), now, room)
+            room -= sum(len(line.encode()) for line in runs[name]["marks"])
         return {
             "protocol": protocol.PROTOCOL,
             "node": os.environ.get(NODE_VARIABLE) or socket.gethostname(),
@@ -85,12 +118,12 @@ class Exchange:
             "time": now,
             "problem": problem,
             "sent": dict(sent),
-            "runs": {name: self._of_run(name, lengths.get(name, Length()), now) for name in names},
+            "runs": runs,
         }
 
-    def _of_run(self, run: str, length: Length, now: float) -> dict[str, Any]:
+    def _of_run(self, run: str, length: Length, now: float, room: int) -> dict[str, Any]:
         marks = self._marks.setdefault(run, RunMarks(self._home, run))
-        return {"queue": length.document(now), "marks": marks.outgoing(), "cursor": marks.cursor}
+        return {"queue": length.document(now), "marks": marks.outgoing(room), "cursor": marks.cursor}
 
     def follow(self, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
         """Takes over what the service says; → seconds until the next call. Raises `OSError`, `ValueError`, `TypeError` or `KeyError`."""
@@ -122,10 +155,17 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _marked_runs(home: Path) -> list[str]:
-    with suppress(OSError):
-        return [run_name(path.name.removesuffix(".jsonl")) for path in (home / "versions").glob("*.jsonl")]
-    return []
+def _marked_runs(home: Path) -> list[tuple[str, float]]:
+    """Runs that have marks, and when the newest was made."""
+    found = []
+    with suppress(OSError), os.scandir(home / "versions") as entries:
+        for entry in entries:
+            if entry.name.endswith(".jsonl"):
+                with suppress(OSError):
+                    found.append(
+                        (run_name(entry.name.removesuffix(".jsonl")), entry.stat(follow_symlinks=False).st_mtime)
+                    )
+    return found
 
 
 def read_lines(file: Path, offset: int, most: int = 1 << 20) -> tuple[list[str], int]:

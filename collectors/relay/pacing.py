@@ -12,7 +12,7 @@ import pyarrow as pa
 from logprobe.collectors.relay.protocol import CODEC
 
 FIRST_PAUSE: Final = 0.5  # seconds; doubles with every failure in a row
-LONGEST_PAUSE: Final = 60.0
+LONGEST_PAUSE: Final = 15.0  # after an outage, what waited is on its way within it
 _BURST: Final = 0.25  # seconds' worth of bytes that may be sent at once
 _WEIGHT: Final = 0.2  # of a new measurement in a running mean
 _TRY_EVERY: Final = 16  # segments; what is not used is tried now and then, for links and contents change

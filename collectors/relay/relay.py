@@ -166,8 +166,9 @@ class Relay:
 
     def _sync(self, connection: Connection, backoff: Backoff) -> float:
         try:
-            asked = self._exchange.document(self._queue.lengths(), self._trouble_now, asdict(self._shipper.counts))
-            pause = self._exchange.follow(asked, connection.ask(protocol.SYNC, asked))
+            pause, sent = 0.0, asdict(self._shipper.counts)
+            for asked in self._exchange.documents(self._queue.lengths(), self._trouble_now, sent):
+                pause = self._exchange.follow(asked, connection.ask(protocol.SYNC, asked))
         except (ServiceUnavailableError, ConfigurationError) as error:
             self._log("sync", f"marks and directives are not exchanged: {error}")
             return backoff.failed()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +33,12 @@ class Waiting:
 
 @dataclass(slots=True)
 class Length:
-    """Of one run's queue. `oldest`: seconds since the epoch."""
+    """Of one run's queue. `oldest`: seconds since the epoch; `touched`: when a segment last came or went, likewise."""
 
     segments: int = 0
     nbytes: int = 0
     oldest: float | None = None
+    touched: float = 0.0
 
     def document(self, now: float) -> dict[str, float | int | None]:
         """As JSON values; the age on this node's clock, which need not be right but measures durations."""
@@ -62,15 +62,21 @@ class SpoolQueue:
     def waiting(self) -> list[Waiting]:
         """Everything that waits, oldest first, segments of one writer in the order of their numbers."""
         found: list[Waiting] = []
-        runs: list[str] = []
         unread: list[OSError] = []
+        lengths: dict[str, Length] = {}
         for run in _folders(self._spool, unread):
-            runs.append(run_name(run.name))
-            for writer in _folders(Path(run.path), unread):
+            length = lengths.setdefault(run_name(run.name), Length())
+            length.touched = max(length.touched, _modified(run))
+            writers = _folders(Path(run.path), unread)
+            for writer in writers:
+                length.touched = max(length.touched, _modified(writer))
                 found += _segments(Path(writer.path), unread)
+            if not writers:
+                _remove_abandoned(Path(run.path))
         self.unread = f"the spool cannot be read: {unread[0]}" if unread else None
         found.sort(key=lambda waiting: (waiting.modified, waiting.name))
-        self._lengths = _lengths(runs, found)
+        _count(lengths, found)
+        self._lengths = lengths
         return found
 
     def lengths(self) -> dict[str, Length]:
@@ -91,14 +97,18 @@ class SpoolQueue:
         return target
 
 
-def _lengths(runs: Iterable[str], found: Iterable[Waiting]) -> dict[str, Length]:
-    lengths: defaultdict[str, Length] = defaultdict(Length, {run: Length() for run in runs})
+def _count(lengths: Mapping[str, Length], found: Iterable[Waiting]) -> None:
     for waiting in found:  # oldest first
         length = lengths[waiting.where.run]
         length.segments += 1
         length.nbytes += waiting.nbytes
         length.oldest = waiting.modified if length.oldest is None else length.oldest
-    return dict(lengths)
+
+
+def _modified(folder: os.DirEntry[str]) -> float:
+    with suppress(OSError):
+        return folder.stat(follow_symlinks=False).st_mtime
+    return 0.0
 
 
 def _folders(folder: Path, unread: list[OSError]) -> list[os.DirEntry[str]]:
@@ -110,7 +120,7 @@ def _folders(folder: Path, unread: list[OSError]) -> list[os.DirEntry[str]]:
 
 @contextmanager
 def _noted(unread: list[OSError]) -> Iterator[None]:
-    """What is not there, or not any more, is no error."""
+    """A missing file is not an error."""
     try:
         yield
     except FileNotFoundError:

@@ -17,6 +17,9 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 
 SCHEMA_VERSION: Final = 1
+# No whole number of a record is further from 0, in microseconds since 1970 the year 2255: what is computed from it neither overflows nor
+# loses digits as a float. NaN turned into an integer is further off.
+LARGEST: Final = 1 << 53
 
 _TIME = pa.timestamp("us", tz="UTC")
 _IDS = pa.list_(pa.int32())

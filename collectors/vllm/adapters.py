@@ -1,7 +1,11 @@
 """Which version which LoRA adapter has.
 
-An adapter is known by its name; what is loaded under it, by number and path. Its version is what was marked for it since it was loaded, and
-since the weights below it last changed: it is unknown in every other case.
+An adapter is known by its name; what is loaded under it, by number, path and what a worker read there. Its version is what was marked for it
+since it was loaded, and since the weights below it last changed: it is unknown in every other case. A load is heard of from the worker,
+whoever asked for it; as long as it read the same again, nothing has changed.
+
+Where other content is read under the same number and path, a mark made while the files were already what they are now is about that;
+every other is about what was read before.
 """
 
 from __future__ import annotations
@@ -9,21 +13,47 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.collectors.versions import Decision, Span, Timeline
 
-Identity = tuple[int, str]  # number and path: what was loaded
+Identity = tuple[int, str]  # number and path: what a request asks for
 _MOST_LOADS: Final = 4096
 _ALWAYS: Final = float("-inf")
+_NEVER: Final = float("inf")  # as what decided: no mark can be about it, however late it comes
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What steps scheduled at `moment` or later compute with under a number. Marks since `since` may be about it.
+
+    `path`: None where it is not known which steps. `content`: None where it could not be read; it equals nothing then.
+    """
+
+    moment: float
+    path: str | None
+    content: Fingerprint | None
+    since: float = _ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens up to `end` that have one version by one decision, and what was loaded; `at` and `last` as in `Decision`."""
+
+    end: int
+    version: str | None
+    at: float | None
+    last: float
+    content: Fingerprint | None = None
 
 
 @dataclass
 class _Adapter:
     timeline: Timeline = field(default_factory=Timeline)
-    loads: list[tuple[float, Identity | None]] = field(default_factory=list)  # None: removed
+    asked: list[tuple[float, Identity]] = field(default_factory=list)
     open: int = 0  # requests
     last_end: float = _ALWAYS  # of a request
 
@@ -34,6 +64,7 @@ class Adapters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, _Adapter] = {}
+        self._loads: dict[int, list[Load]] = {}  # by number
         self._unknown_since: list[float] = []
 
     def weights_changed(self, moment: float) -> None:
@@ -48,27 +79,20 @@ class Adapters:
         with self._lock:
             return self._get(name).timeline
 
-    def loaded(self, request: Any, moment: float) -> None:
-        """``add_lora``; what is loaded already stays as it is."""
+    def added(self, request: Any, moment: float) -> None:
+        """``add_lora``: marks from now on are about this one."""
         with self._lock:
             adapter, identity = self._get(request.lora_name), _identity(request)
-            if not adapter.loads or adapter.loads[-1][1] != identity or getattr(request, "load_inplace", False):
+            if not adapter.asked or adapter.asked[-1][1] != identity:
                 self._replace(adapter, identity, moment)
 
-    def removed(self, number: int, moment: float) -> None:
-        """``remove_lora``: the next load may be of other content."""
-        with self._lock:
-            for adapter in self._known.values():
-                if adapter.loads and (adapter.loads[-1][1] or (None,))[0] == number:
-                    adapter.loads.append((moment, None))
-
     def used(self, request: Any, moment: float) -> None:
-        """A request for an adapter arrives, which loads it where it is not yet."""
+        """A request for an adapter arrives."""
         with self._lock:
             adapter, identity = self._get(request.lora_name), _identity(request)
-            if not adapter.loads:
-                adapter.loads.append((_ALWAYS, identity))
-            elif adapter.loads[-1][1] != identity:  # a mark since the last use of the other one is about this one
+            if not adapter.asked:
+                adapter.asked.append((_ALWAYS, identity))
+            elif adapter.asked[-1][1] != identity:  # a mark since the last use of the other one is about this one
                 self._replace(adapter, identity, moment if adapter.open else math.nextafter(adapter.last_end, math.inf))
             adapter.open += 1
 
@@ -79,18 +103,41 @@ class Adapters:
             adapter.open -= 1
             adapter.last_end = max(adapter.last_end, moment)
 
-    def spans(self, request: Any, times: array[float]) -> tuple[list[Span], list[Decision]]:
-        """Versions of the tokens of one request, as `Timeline.spans`, and how they were decided; unknown once the name is another's."""
+    def read(self, number: int, load: Load, written: float | None) -> bool:
+        """A worker read an adapter, whose files were last changed at `written` (None: unknown); → whether the number had other content before."""
+        with self._lock:
+            loads = self._loads.setdefault(number, [])
+            last = loads[-1] if loads else None
+            if last is not None and _equal(last, load):
+                return False
+            since = _ALWAYS if last is None else _since(last, load, written)
+            loads.append(Load(load.moment, load.path, load.content, since))
+            del loads[:-_MOST_LOADS]
+            if len(self._loads) > _MOST_LOADS:
+                del self._loads[next(iter(self._loads))]
+            return last is not None
+
+    def runs(self, request: Any, times: array[float]) -> list[Run]:
+        """Versions of the tokens of one request, whose steps began at `times` (ascending)."""
         with self._lock:
             adapter = self._get(request.lora_name)
-            end = self._end_of(adapter, _identity(request))
-        count = bisect_left(times, end)
-        spans, decisions = adapter.timeline.spans(times[:count]), adapter.timeline.decisions(times[:count])
-        if count < len(times):
-            spans.append((count, len(times), None))
-            # No mark can be about what is left of an adapter that was replaced, however late it comes.
-            decisions.append(Decision(len(times), float("inf"), times[-1]))
-        return spans, decisions
+            number, path = identity = _identity(request)
+            end, timeline = self._end_of(adapter, identity), adapter.timeline
+            loads = list(self._loads.get(number, ()))
+        found: list[Run] = []
+        while (start := found[-1].end if found else 0) < len(times):
+            place = bisect_right(loads, times[start], key=lambda load: load.moment)
+            load = loads[place - 1] if place else None
+            following = loads[place] if place < len(loads) else None
+            until = min(end, _NEVER if following is None else following.since)
+            if load is None or load.path != path or times[start] >= until:
+                known = end > times[start] and following is not None
+                stop = bisect_left(times, following.moment, start + 1) if known and following else len(times)
+                found.append(Run(stop, None, _NEVER, times[stop - 1]))
+            else:
+                stop = bisect_left(times, until, start)
+                found += _decided(timeline, load, times, start, stop)
+        return found
 
     def _get(self, name: str) -> _Adapter:
         if name not in self._known:
@@ -102,15 +149,52 @@ class Adapters:
     @staticmethod
     def _replace(adapter: _Adapter, identity: Identity, moment: float) -> None:
         adapter.timeline.set(moment, None)
-        adapter.loads.append((moment, identity))
-        del adapter.loads[:-_MOST_LOADS]
+        adapter.asked.append((moment, identity))
+        del adapter.asked[:-_MOST_LOADS]
 
     @staticmethod
     def _end_of(adapter: _Adapter, identity: Identity) -> float:
         """When the newest load of `identity` was followed by another."""
-        places = [place for place, (_, loaded) in enumerate(adapter.loads) if loaded == identity]
+        places = [place for place, (_, asked) in enumerate(adapter.asked) if asked == identity]
         after = places[-1] + 1 if places else 0
-        return adapter.loads[after][0] if after < len(adapter.loads) else float("inf")
+        return adapter.asked[after][0] if after < len(adapter.asked) else _NEVER
+
+
+def spans_of(runs: list[Run]) -> tuple[list[Span], list[Decision]]:
+    """As `Timeline.spans` and `Timeline.decisions` give them."""
+    spans: list[Span] = []
+    for start, run in zip([0, *(run.end for run in runs)], runs, strict=False):
+        if spans and spans[-1][2] == run.version:
+            spans[-1] = (spans[-1][0], run.end, run.version)
+        else:
+            spans.append((start, run.end, run.version))
+    return spans, [Decision(run.end, run.at, run.last) for run in runs]
+
+
+def _decided(timeline: Timeline, load: Load, times: array[float], start: int, stop: int) -> list[Run]:
+    """By the marks that may be about `load`, of tokens that were computed with it."""
+    found, first, again = [], start, load.since > _ALWAYS
+    for decision in timeline.decisions(times[start:stop]):
+        at, version = decision.at, timeline.at(times[first])
+        if again and (at is None or at < load.since):
+            at, version = load.since, None
+        elif again and at is not None:  # the load makes unknown what was not decided when it came
+            at = max(at, load.moment)
+        found.append(Run(start + decision.end, version, at, decision.last, load.content))
+        first = start + decision.end
+    return found
+
+
+def _since(last: Load, load: Load, written: float | None) -> float:
+    """From when on marks may be about `load`: its files were there, and the path is the one that marks were about."""
+    if written is None or load.path != last.path:
+        return load.moment
+    return max(last.moment, min(written, load.moment))
+
+
+def _equal(last: Load, load: Load) -> bool:
+    same = last.path is not None and last.path == load.path and last.content is not None and load.content is not None
+    return same and last.content.digest == load.content.digest  # type: ignore[union-attr]
 
 
 def _identity(request: Any) -> Identity:

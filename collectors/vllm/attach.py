@@ -26,7 +26,9 @@ from logprobe.collectors.vllm.ids import sample_prefix
 from logprobe.collectors.vllm.selftest import self_test
 from logprobe.collectors.vllm.step_routes import returns_routes
 from logprobe.collectors.vllm.weights import worker
+from logprobe.collectors.vllm.weights.adapter_loads import can_watch_adapters
 from logprobe.collectors.vllm.weights.exchange import Exchange, folder_of
+from logprobe.collectors.vllm.weights.loads import READ_WEIGHTS
 
 UNNAMED_RUN: Final = "(no run)"  # where an engine without a run name says that it is not recorded
 _CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this
@@ -44,6 +46,7 @@ class Attachment:
         self.observed = observed
         self.health = Health()
         self.emitter = Emitter(observed, recorder, marks, self.health, exchange)
+        self.executor: Callable[[], Any] = lambda: None  # a weak reference, once it is known
 
     def guard(self, where: str) -> Guard:
         """Context of our own work inside a call of vLLM: its errors are counted, never raised."""
@@ -51,6 +54,10 @@ class Attachment:
 
     def close(self) -> None:
         """Write what is left; bounded in time. Later calls do nothing."""
+        executor, self.executor = self.executor(), lambda: None
+        if executor is not None:
+            with self.guard("vllm_plugin.last_reading"):
+                executor.collective_rpc(READ_WEIGHTS, timeout=_CLOSE_SECONDS)
         self.emitter.close()
         self.recorder.close(_CLOSE_SECONDS)
 
@@ -187,7 +194,8 @@ def _watch_loads(vllm_config: Any, attachment: Attachment) -> list[str]:
     for executor in found:
         with attachment.guard("vllm_plugin.loads"):
             hook_direct_loads(executor, attachment)
-            return []
+            attachment.executor = weakref.ref(executor)
+            return [] if vllm_config.lora_config is None or can_watch_adapters() else ["loads of adapters"]
     return ["loads that pass by the engine core"]
 
 

@@ -89,12 +89,18 @@ def engine_document(vllm_config: Any, *, injected: bool, effective: Mapping[str,
     return {
         "summary": summary,
         "effective": chosen,
-        "arguments": _plain(arguments(vllm_config), 3),
+        "arguments": _arguments(vllm_config),
         "versions": {name: _version(name) for name in _PACKAGES},
         "environment": environment(os.environ),
         "logprobe": {"injected_logprobs": injected},
         "config": _plain(vllm_config, _DEEPEST),
     }
+
+
+def _arguments(vllm_config: Any) -> dict[str, Any] | None:
+    """What somebody set, `hf_overrides` among it: unlike a model's own config, it does not come with the checkpoint."""
+    given = arguments(vllm_config)
+    return given and {name: _plain(value, 3) for name, value in given.items() if not _SECRET.search(name)}
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

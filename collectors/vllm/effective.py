@@ -101,8 +101,17 @@ def _changed(given: Any) -> dict[str, Any] | None:
         made = field.default_factory
         default = made() if callable(made) else field.default
         if value is not default and _differs(value, default):
-            changed[field.name] = value if value is None or type(value) in _PLAIN else _text(value)
+            changed[field.name] = _as_set(value)
     return changed
+
+
+def _as_set(value: Any) -> Any:
+    """A value as it can be set again: JSON stays JSON; other objects become a text, from which they cannot."""
+    if value is None or type(value) in _PLAIN:
+        return value
+    if isinstance(value, dict):
+        return {str(key): _as_set(item) for key, item in value.items()}
+    return [_as_set(item) for item in value] if isinstance(value, list | tuple) else _text(value)
 
 
 def _differs(value: Any, default: Any) -> bool:

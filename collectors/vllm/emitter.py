@@ -25,7 +25,7 @@ from logprobe.collectors.recorder.capture import StepTimes
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.routes import NO_ROUTE
 from logprobe.collectors.versions import Decision, Mark, MarkFile, Timeline
-from logprobe.collectors.vllm.adapters import Adapters
+from logprobe.collectors.vllm.adapters import Adapters, spans_of
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.config import sampling_document, sampling_settings
 from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal, trajectory
@@ -161,6 +161,7 @@ class Emitter:
             # Before the marks: whatever has finished by now was scheduled before, so every mark about it is read below.
             sequences = self._observed.capture.take_finished(_BATCH)
             self._read_marks()
+            self._read_adapters()  # of a step that is over the worker has said what it loaded
             self._place_marks(newest_step, self._write_updates())
             self._write_fingerprints()
             self._write(self._told(sequences))
@@ -215,6 +216,10 @@ class Emitter:
         for mark in map(self._on_our_clock, marks):
             if mark.moment >= self._observed.started and mark.replica in self._observed.names:
                 self._take_mark(mark)
+
+    def _read_adapters(self) -> None:
+        with Guard(self._health, "vllm_plugin.adapters", cost=False):
+            self._fingerprints.take_adapters(self._recorder, self._observed.replica)
 
     def _take_mark(self, mark: OurMark) -> None:
         if mark.adapter is not None:
@@ -290,7 +295,9 @@ class Emitter:
         if adapter is None:
             spans, decisions = self._observed.timeline.spans(times), self._observed.timeline.decisions(times)
         else:
-            spans, decisions = self._observed.adapters.spans(adapter, times)
+            runs = self._observed.adapters.runs(adapter, times)
+            spans, decisions = spans_of(runs)
+            self._fingerprints.write_adapter(adapter.lora_name, runs, self._recorder, self._observed.replica)
         return {
             "sample_ids": self._sample_id(sequence),
             "request_ids": sequence.internal_id,

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from logprobe.collectors.health import Guard
 from logprobe.collectors.vllm.emitter import Observed
 from logprobe.collectors.vllm.front_end import split_words
-from logprobe.collectors.vllm.weights.loads import ADAPTER_CALLS, may_change_weights
+from logprobe.collectors.vllm.weights.loads import may_change_weights
 from logprobe.collectors.vllm.weights.updates import count_tensors, method_name
 
 Hook = Callable[..., Any]
@@ -62,6 +62,7 @@ def _schedule(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
         step = original(*args, **kwargs)
         with guard("vllm_plugin.schedule"):
             capture.scheduled(step, now)
+            step.logprobe_scheduled = now  # for the worker: what it loads in this step, this step computes with
             if step.total_num_scheduled_tokens:
                 updates.step(capture.last_scheduled)
         return step
@@ -237,10 +238,9 @@ def hook_direct_loads(executor: Any, watch: Watch) -> None:
             _notice(model, ("load_weights", "load_state_dict"), watch)
 
 
-def _adapter_called(watch: Watch, method: str, args: tuple[Any, ...]) -> None:
+def _adapter_added(watch: Watch, args: tuple[Any, ...]) -> None:
     with watch.guard("vllm_plugin.adapters"):
-        adapters = watch.observed.adapters
-        (adapters.loaded if method == "add_lora" else adapters.removed)(args[0], time.monotonic())
+        watch.observed.adapters.added(args[0], time.monotonic())
 
 
 def _draft_model(worker: Any) -> list[Any]:
@@ -261,8 +261,8 @@ def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
     def noticed(*args: Any, **kwargs: Any) -> Any:
         method = (args[0] if args else kwargs.get("method")) if by_name else name
         if by_name and not may_change_weights(method, kwargs.get("kwargs")):
-            if method in ADAPTER_CALLS:
-                _adapter_called(watch, method, kwargs.get("args", ()))
+            if method == "add_lora":
+                _adapter_added(watch, kwargs.get("args", ()))
             return original(*args, **kwargs)
         started = time.monotonic()
         try:

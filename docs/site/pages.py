@@ -1,4 +1,4 @@
-"""MkDocs hook: adds the pages that are not in docs/ (README as the home page, policy, changelog, API) and adapts their links."""
+"""MkDocs hook: adds the pages that are not in docs/ (README as the home page, policy, changelog, API, modules) and adapts their links."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mkdocs.structure.files import File, Files
+from modules import module_map  # beside this file, where MkDocs looks
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -53,15 +54,14 @@ API: Final = {
 _SOURCE: Final = ROOT / ".artifacts" / "site-source" / "logprobe"
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lays the folders out as they install, `X/` as `logprobe.X`, so that docstrings are found."""
+def on_startup(**_: object) -> None:
+    """Lays the folders out as they install, `X/` as `logprobe.X`, before a plugin looks for docstrings there."""
     _SOURCE.mkdir(parents=True, exist_ok=True)
     (_SOURCE / "__init__.py").touch()  # a namespace package of links is not found
     for part in ("collectors", "monitor", "alerts", "app"):
         link = _SOURCE / part
         if not link.is_symlink():
             link.symlink_to(ROOT / part)
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -74,6 +74,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 config, page, content=f"# {title}\n\n" + "\n\n".join(f"::: logprobe.{name}" for name in objects)
             )
         )
+    files.append(File.generated(config, "modules.md", content=module_map(ROOT)))
     return files
 
 

@@ -52,6 +52,7 @@ class Erased:
 def erase(store: Store, run: str, *, author: str, action: str, now: datetime) -> Erased:
     """Removes rows and files of a run. Raises `StoreError`; what was not done is done by the next attempt."""
     home = store.home
+    store.raw.require()
     named = store.read("deletion_files", run=run).to_pylist()
     on_disk = [home.path / row["path"] for row in named if row["location"] is None]
     own = [*places.places_of(home, run), *places.cached(home), *(p for p in on_disk if not p.is_relative_to(home.raw))]
@@ -69,10 +70,9 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
         if erased.rows:
             store.refresh_steps_view(cursor)
     store.retire(home.relative(path) for path in raw)
+    with suppress(StoreError):  # the files, and the rows in the log, go with the next checkpoint
+        store.try_checkpoint()
     places.remove_empty(places.raw_folder(home, run))
-    if erased.rows:
-        with suppress(StoreError):  # somebody writes; the log goes with the next checkpoint
-            store.checkpoint()
     if failure is not None:
         raise StoreError(f"{failure.filename}: cannot be removed ({failure.strerror}); everything else of {run!r} is")
     return erased

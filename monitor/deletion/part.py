@@ -17,19 +17,21 @@ from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, Sto
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.deletion import places
 from logprobe.monitor.deletion.deleting import Erased, erase, is_there, left_of
+from logprobe.monitor.deletion.signs import newest_sign
 from logprobe.monitor.deletion.tombstones import Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import remove_doomed
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part
-from logprobe.monitor.store.store import Store
+from logprobe.monitor.store.store import Read, Store
 
 DELETE: Final = "run.delete"
 RELEASE: Final = "run.release"
 SECONDS: Final = 5.0
 _QUIET_SECONDS: Final = 60.0  # a job that began before a deletion has stored its results by then
 _ALL_SECONDS: Final = 600.0  # between two looks at runs that were deleted long ago
+_ANSWER_SECONDS: Final = 120.0  # of a service that is busy
 _OBJECTS_SECONDS: Final = 5.0  # of an action, which somebody waits for
 
 
@@ -44,7 +46,7 @@ def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """
-    return actions.perform(_ACTIONS, home, name, document)
+    return actions.perform(_ACTIONS, home, name, document, seconds=_ANSWER_SECONDS)
 
 
 def waits(home: Home, run: str) -> bool:
@@ -102,12 +104,14 @@ def _name(tombstone: Tombstone) -> str:
 def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Deletes a run.
 
-    ``{"run", "author"}`` → ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes", "objects": {"removed", "waiting", "problem"}}``.
+    ``{"run", "author", "force"}`` → ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes", "objects": {"removed", "waiting", "problem"}}``.
     """
     run, author = actions.run_of(document), actions.text(document, "author")
     tombstones = Tombstones(store.home)
     if tombstones.find(run) is None and not is_there(store, run):
         raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
+    if tombstones.find(run) is None and document.get("force") is not True:
+        refuse_recorded(store.read, store.home, run, now)
     writers = _writers(store, run)
 
     def deleted(before: Tombstone | None) -> Tombstone:
@@ -126,6 +130,15 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
         "bytes": done.bytes,
         "objects": _objects_removed(store, done),
     }
+
+
+def refuse_recorded(read: Read, home: Home, run: str, now: datetime) -> None:
+    """Raises `ConfigurationError` when a run is being recorded. `read`: of stored statements."""
+    sign = newest_sign(read, home, run, now)
+    if sign is not None:
+        raise ConfigurationError(
+            f"{run} is being recorded ({sign}); end the training first, or pass --force: what it records from then on is removed too"
+        )
 
 
 def _writers(store: Store, run: str) -> frozenset[str]:
@@ -171,6 +184,6 @@ def _release(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
 
 
 _ACTIONS: Final[actions.Actions] = {
-    DELETE: ("delete a run for good", _delete),
+    DELETE: ("permanently delete a run", _delete),
     RELEASE: ("let the name of a deleted run be used again", _release),
 }

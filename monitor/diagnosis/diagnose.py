@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from logprobe.monitor.analysis.slices import Source, Steps
 from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.causes.policy import CONTRASTED
+from logprobe.monitor.diagnosis.decomposition import Decomposition, decomposed
 from logprobe.monitor.diagnosis.evidence.evidence import HIDING, SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
-from logprobe.monitor.diagnosis.levels import level_of
+from logprobe.monitor.diagnosis.levels import in_words, level_of
 from logprobe.monitor.diagnosis.proven import latest, with_experiment
 from logprobe.monitor.diagnosis.result import GROWS, LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
@@ -22,6 +24,7 @@ from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed
 
 _FEWEST: Final = 200  # tokens without which nothing can be called healthy
+_NOTHING: Final = 0.05  # share of K3: next to nothing
 
 
 def diagnose(
@@ -48,9 +51,11 @@ def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnos
     semantic = {each.finding.cause: each.fraction for each in found if each.finding.layer == "semantic"}
     shares, unexplained = shares_of(evidence, [each.finding for each in found], semantic)
     level = level_of(evidence)
-    findings = sorted(weighed(_ordered(found), shares, level, accepted, trend=evidence.growth.verdict), key=_rank)
+    findings = weighed(_ordered(found), shares, level, accepted, trend=evidence.growth.verdict)
+    findings = _qualified(_without_symptoms(sorted(findings, key=_rank)))
+    why = decomposed(evidence)
     layer = _layer(evidence, findings, level)
-    verdict = _verdict(evidence, findings)
+    verdict = _verdict(evidence, findings, level)
     return Diagnosis(
         run=evidence.run,
         verdict=verdict,
@@ -59,16 +64,39 @@ def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnos
         layer=layer,
         findings=tuple(findings),
         not_measured=not_measured(evidence, findings),
-        correction=_correction(findings, layer, verdict),
+        correction=_correction(findings, layer, verdict, level, why),
         unexplained=unexplained,
         level=level,
         growth=evidence.growth,
+        why_it_grew=why,
     )
 
 
-def _rank(finding: Finding) -> tuple[bool, int]:
-    """What has to be fixed before anything is corrected comes first, then what asks for something; within that, the order by confidence × effect stays."""
-    return not finding.vetoes, ("act", "watch", "informational").index(finding.urgency)
+def _rank(finding: Finding) -> tuple[bool, int, float]:
+    """What is credible and asks for something first; within that what explains most of K3, unknown shares as all; then by confidence × effect."""
+    urgency = ("act", "watch", "informational").index(finding.urgency)
+    return finding.confidence < CREDIBLE, urgency, -(1.0 if finding.share is None else finding.share)
+
+
+def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
+    """Growth that explains next to nothing once others have their share says how K3 goes, not why: it is no cause beside one that does."""
+    explained = any(
+        f.cause not in GROWTH and (f.growth_share or 0.0) >= STANDARDS.material for f in _deciding(findings)
+    )
+    return [f for f in findings if not (explained and f.cause in GROWTH and (f.share or 0.0) < _NOTHING)]
+
+
+def _qualified(findings: Sequence[Finding]) -> list[Finding]:
+    """Remedies that are a correction only, say what forbids one."""
+    vetoing = next((finding.cause for finding in findings if finding.vetoes), None)
+    if vetoing is None:
+        return list(findings)
+    return [replace(f, fix=_uncorrected(f, vetoing)) if f.layer == "objective" else f for f in findings]
+
+
+def _uncorrected(finding: Finding, vetoing: str) -> str:
+    left = BY_NAME[finding.cause].fix_corrected or finding.fix
+    return f"First {vetoing}, and no correction until it is fixed. Then: {left[0].lower()}{left[1:]}"
 
 
 def find(evidence: Evidence) -> list[Finding]:
@@ -88,9 +116,7 @@ def _explained(evidence: Evidence) -> list[_Explained]:
     """All findings in the order in which they are explained."""
     found: list[_Explained] = []
     for layer in LAYERS:
-        if evidence.hidden:
-            break
-        while (best := _strongest(evidence, layer)) is not None:
+        while not evidence.hidden and (best := _strongest(evidence, layer)) is not None:
             left = BY_NAME[best.cause].without(evidence)
             found.append(_Explained(best, _fraction(evidence, left, best)))
             evidence = left
@@ -119,7 +145,8 @@ def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
 def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
     causes = (cause for cause in CAUSES if cause.layer == layer and cause.name not in evidence.explained)
     found = [finding for finding in (cause.find(evidence) for cause in causes) if finding is not None]
-    return max(found, key=lambda finding: finding.weight, default=None)
+    # What differs between requests of one step is no matter of time: it comes before what changed from step to step.
+    return max(found, key=lambda finding: (finding.cause in CONTRASTED, finding.weight), default=None)
 
 
 def _deciding(findings: Sequence[Finding]) -> list[Finding]:
@@ -148,7 +175,9 @@ def _unexplained(evidence: Evidence, findings: Sequence[Finding], level: Level |
     """Whether there is too little to tell, or something is off that no rule has a name for."""
     gap = evidence.gap
     off = abs(gap.ratio.z) > SIGNIFICANT and abs(gap.ratio.value) > gap.k3 > SLIGHT
-    high = level is not None and level.status in {"above", "far above"} and not findings
+    known = any((f.confidence >= CREDIBLE and f.layer != "objective") or f.accepted is not None for f in findings)
+    status = "" if level is None else level.status
+    high = status == "not measured" or (status in {"above", "far above"} and not known)
     return gap.n < _FEWEST or high or off or (evidence.growth.verdict in GROWS and not _lived_with(findings))
 
 
@@ -157,25 +186,35 @@ def _lived_with(findings: Sequence[Finding]) -> bool:
     return sum(f.growth_share or 0.0 for f in findings if f.accepted is not None) >= 1 - STANDARDS.material
 
 
-def _verdict(evidence: Evidence, findings: Sequence[Finding]) -> Verdict:
-    """K3 over time, unless something was wrong before any baseline."""
+def _verdict(evidence: Evidence, findings: Sequence[Finding], level: Level | None) -> Verdict:
+    """K3 over time, unless something was wrong before any baseline, or leaves nothing to compare."""
     trend = evidence.growth.verdict
     if trend in GROWS and _lived_with(findings):
         trend = "healthy"
-    if trend in {*GROWS, "no_data"}:
-        return trend
     acting = [finding for finding in _deciding(findings) if finding.urgency == "act"]
-    if any(finding.layer != "objective" for finding in acting):
+    if trend in GROWS:
+        return trend
+    far = level is not None and level.status == "far above" and not any(f.accepted is not None for f in findings)
+    if far or any(finding.layer != "objective" for finding in acting):
         return "critical"
+    if trend == "no_data":
+        return trend
     return "growing" if set(GROWTH) & {finding.cause for finding in acting} else trend
 
 
-def _correction(findings: Sequence[Finding], layer: str, verdict: Verdict) -> Correction:
+def _correction(
+    findings: Sequence[Finding], layer: str, verdict: Verdict, level: Level | None, why: Decomposition | None
+) -> Correction:
     vetoing = [finding for finding in findings if finding.vetoes]
     if vetoing:
         first = min(vetoing, key=lambda finding: LAYERS.index(finding.layer))
         return Correction("do_not_enable", f"fix {first.cause} first: a correction would hide it. {first.fix}")
-    if any(finding.layer == "objective" and finding.urgency == "act" for finding in _deciding(findings)):
+    acting = any(finding.layer == "objective" and finding.urgency == "act" for finding in _deciding(findings))
+    if acting and why is not None and why.grew and why.parts["composition"].share_interval[0] >= 1 - STANDARDS.material:
+        return Correction(
+            "do_not_enable", f"{why.words}; tokens of one kind differ as they did, so there is nothing to correct"
+        )
+    if acting:
         return Correction(
             "enable", "engine and trainer agree and the policies differ, which importance sampling corrects"
         )
@@ -185,4 +224,4 @@ def _correction(findings: Sequence[Finding], layer: str, verdict: Verdict) -> Co
         )
     if verdict in GROWS:
         return Correction("do_not_enable", "what was found is no off-policyness, which importance sampling corrects")
-    return Correction("not_needed", "K3 is what this set-up has, and it does not grow")
+    return Correction("not_needed", f"K3 does not grow; {in_words(level)}")

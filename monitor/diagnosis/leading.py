@@ -35,27 +35,18 @@ def foremost(document: Mapping[str, Any]) -> Found | None:
 
 
 def leading(document: Mapping[str, Any]) -> Found | None:
-    """The finding whose name and remedy people read first: `foremost`, or the cause of the growth that it describes.
-
-    Growth that explains next to nothing of the gap by itself says how the gap behaves, not why. The finding of the same layer that
-    explains most of the gap leads then.
-    """
+    """The finding whose name and remedy people read first: `foremost`, or what explains K3 where that one explains little of it."""
     first = foremost(document)
-    if first is None or first["cause"] not in GROWTH or (share_of(first) or 0.0) >= STANDARDS.material:
+    if first is None or _explains(first):
         return first
-    causes = [
-        each
-        for each in document["findings"]
-        if alarms(each) and each["layer"] == first["layer"] and each["cause"] not in GROWTH
-    ]
-    most = max(causes, key=lambda each: share_of(each) or 0.0, default=first)
+    most = max(filter(alarms, document["findings"]), key=lambda each: share_of(each) or 0.0, default=first)
     return most if (share_of(most) or 0.0) >= STANDARDS.material else first
 
 
 def in_reading_order(document: Mapping[str, Any]) -> list[Found]:
-    """All findings, the leading one first, the others in the order of the document."""
-    first = leading(document)
-    return sorted(document["findings"], key=lambda each: each is not first)
+    """All findings, the leading one first, then what must be ruled out first, the others in the order of the document."""
+    first, second = leading(document), foremost(document)
+    return sorted(document["findings"], key=lambda each: (each is not first, each is not second))
 
 
 def alarms(finding: Found) -> bool:
@@ -68,6 +59,12 @@ def share_of(finding: Found) -> float | None:
     """The share of today's gap that it explains; None: not known."""
     share: float | None = (finding.get("share") or {}).get("now")
     return share
+
+
+def _explains(finding: Found) -> bool:
+    """Whether it makes a material part of the gap, or that is not known; growth of an unknown share says how the gap goes, not why."""
+    now = share_of(finding)
+    return finding["cause"] not in GROWTH if now is None else now >= STANDARDS.material
 
 
 def _forbids(finding: Found) -> bool:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
-from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES
+from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
 from logprobe.monitor.diagnosis.result import GROWS, Level, LevelStatus
 
 ABOVE: Final = 3.0  # times the upper end of what is expected: reports of one set-up differ by less
 FAR_ABOVE: Final = 10.0  # times: no set-up of this kind is reported there
+DENSE: Final = 2e-3  # K3: upper end of dense bf16, the most usual set-up
 _ON_GRID: Final = 0.9  # of the differences between tokens of one context; by chance 1 in 200 is
 _FEWEST: Final = 200  # tokens
 
@@ -83,7 +84,7 @@ PRIORS: Final = (
     *(
         Prior(
             1e-5,
-            2e-3,
+            DENSE,
             "bf16, dense: 1.2e-4 to 1.6e-3 (miles 1678, verl PR 7749), 4.7e-4 with an fp32 head (Fast-LLM PR 525), 2e-3 measured on a CPU",
             engine=engine,
             trainer=trainer,
@@ -117,6 +118,7 @@ PRIORS: Final = (
         quantized=True,
     ),
 )
+BEYOND: Final = ABOVE * max(prior.high for prior in PRIORS)  # K3 that no row comes near
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,18 @@ class Known:
 
 def known_of(evidence: Evidence) -> Known:
     """Dtypes, head, kind of model and quantisation, by configuration, else by the grid of the logits."""
-    setup = evidence.setup
-    engine = next((str(value).lower() for value in setup.engine("dtype")), None)
     engine_head, trainer_head = ("bfloat16" if share > _ON_GRID else None for share in evidence.grids)
+    return _known(evidence.setup, engine_head, trainer_head)
+
+
+def band_of(setup: Setup) -> float | None:
+    """K3 up to which such a set-up is as others report it, by configuration alone; None where that tells nothing."""
+    known = _known(setup)
+    return None if known.nothing else expected(known)[1]
+
+
+def _known(setup: Setup, engine_head: str | None = None, trainer_head: str | None = None) -> Known:
+    engine = next((str(value).lower() for value in setup.engine("dtype")), None)
     quantized, architectures = setup.quantizations, bool(setup.engine("architectures"))
     experts = True if setup.mixture_of_experts else False if architectures else None
     return Known(
@@ -197,10 +208,13 @@ def level_of(evidence: Evidence) -> Level | None:
     """Whether the gap has the size that the set-up should give; None: there is no gap to judge."""
     if not evidence.gap.n:
         return None
-    known, numerics = known_of(evidence), numerics_of(evidence)
+    known = known_of(evidence)
     low, high, source = expected(known)
+    numerics = numerics_of(evidence)
+    if numerics is None and evidence.gap.n >= _FEWEST and evidence.gap.k3 <= high:
+        numerics = evidence.gap.k3  # lag only adds to it
     status = _status(numerics, high, nothing=known.nothing)
-    shown = status != "unknown set-up"
+    shown = status not in {"unknown set-up", "not measured"}
     return Level(
         k3=evidence.now.k3,
         numerics=numerics,
@@ -223,9 +237,39 @@ def _status(numerics: float | None, high: float, *, nothing: bool) -> LevelStatu
     return "unknown set-up" if nothing else "as expected"
 
 
+def in_words(level: Level | None) -> str:
+    """What can be said of the level, and of nothing else; what is not known is not called normal."""
+    if level is None or level.numerics is None:
+        return "K3 of tokens that the trainer's own weights sampled is not known, so neither is whether it is normal"
+    k3 = f"{level.numerics:.2g}"
+    if level.status == "unknown set-up":
+        return f"no set-up recorded: {k3} is {_among(level.numerics)}; record the configuration, or compare with a run"
+    low, high = (round_number(end) for end in (level.low or 0.0, level.high or 0.0))
+    if level.status == "as expected":
+        return f"K3 is what this set-up has ({low} to {high})"
+    return f"K3 of {k3} is {level.status} what such a set-up is reported to have ({low} to {high})"
+
+
+def _among(k3: float) -> str:
+    """Which kinds of set-up are reported to have it."""
+    if k3 <= DENSE:
+        return f"usual for dense bf16 (at most {round_number(DENSE)}), high for float32"
+    if k3 * ABOVE <= BEYOND:
+        return f"high for dense bf16 (at most {round_number(DENSE)}), usual for experts or fp8"
+    return f"more than is reported of any set-up (at most {round_number(BEYOND / ABOVE)})"
+
+
+def round_number(value: float) -> str:
+    """As people write it: 1e-5, not 1e-05."""
+    return f"{value:.0e}".replace("e-0", "e-").replace("0e+00", "0")
+
+
 def numerics_of(evidence: Evidence) -> float | None:
     """K3 of tokens that the trainer's own weights sampled, or of unknown age, before it grew; None: there are too few."""
     ours = [window.where(~(window.lag > 0)) for window in (evidence.first, evidence.now)]
+    if max(window.n for window in ours) < _FEWEST:  # a short run, or few tokens a step
+        whole = evidence.all_steps.where(~(evidence.all_steps.lag > 0))
+        return whole.k3 if whole.n >= _FEWEST else None
     usable = ours if all(window.n >= _FEWEST for window in ours) else ours[:1] if ours[0].n >= _FEWEST else ours[1:]
     if usable[-1].n < _FEWEST:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 from logprobe.monitor.diagnosis.acceptance import Acceptance
 
@@ -198,6 +198,17 @@ class Correction:
         return {"advice": self.advice, "why": self.why}
 
 
+class Explained(Protocol):
+    """A `logprobe.monitor.diagnosis.decomposition.Decomposition`."""
+
+    @property
+    def words(self) -> str:
+        """The answer in a sentence; "": nothing grew."""
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What is wrong with a run, since which step, in which layer, and what to do about it.
@@ -214,6 +225,7 @@ class Diagnosis:
         unexplained: share of today's K3 gap that no finding explains; None: not known.
         level: whether the gap has the size that the set-up should give; None: no gap was measured.
         growth: of K3 over time, by the run's own past.
+        why_it_grew: since the run's beginning, in parts; None: not known.
     """
 
     run: str
@@ -227,6 +239,7 @@ class Diagnosis:
     unexplained: float | None = None
     level: Level | None = None
     growth: Growth = field(default_factory=lambda: Growth("no_data"))
+    why_it_grew: Explained | None = None
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe diagnose --json`` prints and the store keeps."""
@@ -242,4 +255,5 @@ class Diagnosis:
             "unexplained": _rounded(self.unexplained),
             "level": None if self.level is None else self.level.document(),
             "growth": self.growth.document(),
+            "why_it_grew": None if self.why_it_grew is None else self.why_it_grew.document(),
         }

@@ -23,8 +23,15 @@ from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.result import GROWS, Finding
 
 NOISE: Final = ("low_precision", "lm_head_precision", "quantized_rollout", "moe_routing", "batch_variance")
+_STEADY: Final = (*NOISE, "trainer_not_deterministic")  # there from the first step on
 GROWTH: Final = ("late_growth", "step_jump")
 _NEVER_ARRIVED: Final = ("missed_weight_sync", "partial_weight_sync")
+_LEFT_OUT: Final = (
+    "nonfinite_logprobs",
+    "missing_logprobs",
+    "synthetic_eos",
+    "retokenization",
+)  # tokens that are in no mean
 _RESAMPLES: Final = 200
 _ENDS: Final = (0.025, 0.975)
 _FEWEST: Final = 200  # tokens to compare with
@@ -105,7 +112,7 @@ def shares_of(
     shares = {f.cause: _share(f.cause, first, now, grown) for f in findings if f.cause in now.parts}
     total = now.rest[0] + sum(part[0] for part in now.parts.values())
     left = float(now.rest[0] / total) if total > 0 else None
-    return {cause: share for cause, share in shares.items() if noise or cause not in NOISE}, left
+    return {cause: share for cause, share in shares.items() if noise or cause not in _STEADY}, left
 
 
 def _resampled(strata: Strata, *, seed: int) -> _Window:
@@ -120,14 +127,14 @@ def _resampled(strata: Strata, *, seed: int) -> _Window:
 
 def _peel_semantic(window: _Window, findings: Sequence[Finding], semantic: Mapping[str, float]) -> None:
     for finding in findings:
-        if finding.cause in semantic:
+        if finding.cause in semantic and finding.cause not in _LEFT_OUT:
             rows = _since(window.strata, finding)
             window.peel(finding.cause, rows, (1 - semantic[finding.cause]) * window.rate(rows))
 
 
 def _peel_faults(evidence: Evidence, window: _Window, findings: Sequence[Finding]) -> None:
     strata = window.strata
-    for finding in findings:
+    for finding in sorted(findings, key=lambda each: each.cause in _NEVER_ARRIVED):  # contrasts within a step first
         if finding.cause in _NEVER_ARRIVED:
             rows = (
                 _since(strata, finding)
@@ -193,12 +200,23 @@ def _before(evidence: Evidence, finding: Finding) -> float:
 def _peel_lag(first: _Window, now: _Window, findings: Sequence[Finding]) -> None:
     if not any(finding.cause == "staleness" for finding in findings):
         return
-    base = _at_lag_0(first, now, noise=any(finding.cause in NOISE for finding in findings))
+    base = _at_lag_0(first, now, noise=any(finding.cause in _STEADY for finding in findings))
+    made = _made_at_first(first, base) if any(finding.cause in GROWTH for finding in findings) else {}
     for window in (first, now):
-        old = window.strata.lag > 0
-        own = window.rate(~old)
-        enough = window.strata.tokens[~old].sum() >= _FEWEST
-        window.peel("staleness", old, np.where(np.isfinite(own), own, base) if enough else base)
+        own = window.rate(~(window.strata.lag > 0))
+        enough = window.strata.tokens[~(window.strata.lag > 0)].sum() >= _FEWEST
+        reference = np.where(np.isfinite(own), own, base) if enough else base
+        for lag in np.unique(window.strata.lag[window.strata.lag > 0]).tolist():
+            rows = window.strata.lag == lag
+            grew = window.rate(rows) - made[lag] if window is now and lag in made else reference
+            window.peel("staleness", rows, np.maximum(reference, grew))
+
+
+def _made_at_first(first: _Window, base: Floats) -> dict[float, Floats]:
+    """What each lag added at the beginning, by lag: where K3 grows at one lag, the growth is not the lag's."""
+    lags = np.unique(first.strata.lag[first.strata.lag > 0]).tolist()
+    enough = [lag for lag in lags if first.strata.tokens[first.strata.lag == lag].sum() >= _FEWEST]
+    return {lag: np.clip(np.nan_to_num(first.rate(first.strata.lag == lag)) - base, 0.0, None) for lag in enough}
 
 
 def _at_lag_0(first: _Window, now: _Window, *, noise: bool) -> Floats:
@@ -223,7 +241,7 @@ def _intercept(first: _Window, now: _Window) -> Floats:
 
 def _peel_noise(first: _Window, now: _Window, findings: Sequence[Finding]) -> bool:
     """Noise is what is left at the beginning, and so much of what is left today; says whether it can be told from lag."""
-    weights = {finding.cause: max(finding.weight, 1e-6) for finding in findings if finding.cause in NOISE}
+    weights = {finding.cause: max(finding.weight, 1e-6) for finding in findings if finding.cause in _STEADY}
     told = first.rest[0] > 0 or now.rest[0] > 0
     if not weights or not told:
         return False
@@ -242,7 +260,7 @@ def _peel_growth(first: _Window, now: _Window, findings: Sequence[Finding]) -> N
     if cause is None:
         return
     rows = np.ones(len(now.strata.step), np.bool_)
-    noise = any(name in NOISE for name in now.parts)
+    noise = any(name in _STEADY for name in now.parts)
     now.peel(cause, rows, 0.0 if noise else first.rest)
     first.parts[cause] = np.zeros(_RESAMPLES + 1)
 

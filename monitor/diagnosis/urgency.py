@@ -5,6 +5,8 @@
 | semantic | any | vetoes: importance weights of a wrong distribution are wrong whatever their size |
 | engine fault (cache, update, replica) | material | act, vetoes |
 | engine fault | not material | watch |
+| engine fault that has ended | any | watch, informational once it is no part of today; vetoes nothing |
+| labels of weights that say too little (no mark, one name for two); routes that are returned and not replayed | any | watch: no log-prob is wrong by it |
 | noise of precision, quantisation, experts | as the set-up should have, or of an unknown set-up | informational |
 | noise | above what the set-up should have, material | watch, or act where far above; vetoes |
 | lag | makes a material part of the growth, or adds more than off-policy training is recommended to have | act |
@@ -24,6 +26,8 @@ from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.result import GROWS, Finding, Level, Urgency, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, NOISE, Share, with_share
+
+NOTES: Final = frozenset({"version_reused", "unannounced_weights", "replay_off"})  # by these no log-prob is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,13 @@ class _Weigh:
     def _urgency(self, finding: Finding, share: Share) -> Urgency:
         if finding.cause in NOISE:
             return self._noise()
-        if finding.confidence < CREDIBLE:
+        if finding.evidence.get("until") is not None:
+            return "watch" if share.now else "informational"
+        if finding.confidence < CREDIBLE or finding.cause in NOTES:
             return "watch"
+        return self._of_layer(finding, share)
+
+    def _of_layer(self, finding: Finding, share: Share) -> Urgency:
         if finding.layer == "semantic":
             return "act" if finding.effect > self.standards.minor else "watch"
         if finding.cause in GROWTH:
@@ -117,6 +126,8 @@ class _Weigh:
     def _forbids(self, finding: Finding, share: Share, urgency: Urgency) -> bool:
         if finding.layer == "semantic":
             return True
+        if finding.cause in NOTES or finding.evidence.get("until") is not None:
+            return False
         return finding.layer == "inference_path" and urgency != "informational" and self._material(share)
 
 

@@ -13,6 +13,7 @@ Row: TypeAlias = tuple[str, dict[str, Any]]  # record kind, its columns; missing
 
 # Lists of a training row besides `token_ids` and `mask`.
 FLOAT_LISTS: Final = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
+TRAINER_STEP: Final = "train/global_step"  # that Hugging Face trainers declare as the step of all they log to W&B
 _LARGEST_EPOCH: Final = 1e11  # seconds; above it, milliseconds were meant
 
 

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
-from logprobe.monitor.importers.rows import BadRowError, Row, scalars
+from logprobe.monitor.importers.rows import TRAINER_STEP, BadRowError, Row, scalars
 from logprobe.monitor.importers.source import Place, Unit, file_digest, json_lines
 
-_STEP_KEYS: Final = ("step", "global_step", "_step", "Step")
+_STEP_KEYS: Final = (TRAINER_STEP, "step", "global_step", "_step", "Step")
 _TIME_KEYS: Final = ("_timestamp", "timestamp")
 _SWIFT_STEP: Final = "global_step/max_steps"  # "12/100"
 _CONSOLE: Final = re.compile(r"(?:^|\s)step:(\d+) - (.+)")  # of verl; Ray puts the process in front

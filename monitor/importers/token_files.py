@@ -50,7 +50,8 @@ def nemo_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
         rollout_logprobs=_cut(row.get("generation_logprobs"), length),
         trainer_logprobs=_cut(row.get("prev_logprobs"), length),
         advantages=_cut(row.get("advantages"), length),
-        reward=row.get("rewards"),
+        # With dynamic sampling ``rewards`` are of all samples, in an order of their own.
+        reward=row.get("filtered_rewards", row.get("rewards")),
     )
 
 

@@ -4,7 +4,8 @@ The file begins with ``:W&B``, a magic number and a version. Then come blocks of
 piece has a CRC-32 of its type and content, a length, and a type (whole, first, middle, last); a block's last bytes are 0 when no header
 fits. A record is a protobuf ``Record``; its ``history`` (2) holds items (1) with a key (1) or the parts of a nested one (2), and a value
 as JSON (16) or, in newer files, typed (5 integer, 6 number). The step is in the item ``_step`` or in the history's own
-``step`` (2). Sources: LevelDB's log_format.md; wandb_internal.proto and datastore.py of wandb, checked against files of wandb 0.31.
+``step`` (2); both count calls of ``wandb.log``. Trainers of Hugging Face declare ``train/global_step`` as the step of everything, and W&B adds
+it to every record of such a run. Sources: LevelDB's log_format.md; wandb_internal.proto and datastore.py of wandb, checked against files of wandb 0.31.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO, Final
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
 from logprobe.monitor.importers.protobuf import fields, signed
-from logprobe.monitor.importers.rows import BadRowError, Row, scalars
+from logprobe.monitor.importers.rows import TRAINER_STEP, BadRowError, Row, scalars
 from logprobe.monitor.importers.source import Place, Unit
 
 _HEADER: Final = struct.Struct("<4sHB")  # name, magic number, version
@@ -64,7 +65,7 @@ def history(value: bytes, place: Place) -> Iterable[Row]:
     step, found = _step(value)
     if step is None:
         raise BadRowError("no _step")
-    numbers = {name: number for name, number in found.items() if not name.startswith("_")}
+    numbers = {name: number for name, number in found.items() if not name.startswith("_") and name != TRAINER_STEP}
     yield scalars(step, numbers, found.get("_timestamp"))
 
 
@@ -114,6 +115,9 @@ def _step(value: bytes) -> tuple[int | None, dict[str, Any]]:
             step = signed(dict(fields(content)).get(1, 0))
         elif number == _ITEM:
             found |= _item(content)
+    stated = found.get(TRAINER_STEP)
+    if isinstance(stated, int | float) and stated == int(stated):
+        return int(stated), found
     return found.get("_step", step), found
 
 

@@ -23,7 +23,8 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.ingest.newest_times import NewestTimes
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows
-from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, remove_files, write_raw
+from logprobe.monitor.store.incomplete import note_incomplete
+from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, notes_of, remove_files, write_raw
 from logprobe.monitor.store.store import Store
 
 _WRITERS: Final = 4  # threads that compress Parquet files of one batch side by side
@@ -152,15 +153,33 @@ def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestT
         with ThreadPoolExecutor(_WRITERS, thread_name_prefix="logprobe-parquet") as pool:
             written.extend(pool.submit(write_raw, store.home, r.run, r.kind, r.table, r.tokens) for r in batch.raws)
         files = [future.result() for future in written]
+        _note_reduced(store, batch)
         with store.transaction() as cursor:
             for run in {part.run for part in batch.parts}:  # in here: a deletion is complete before or begins after
                 deleted.refuse(run)
-            _insert(store, cursor, batch, files, newest)
+            _insert(store, cursor, batch, files, newest, now=datetime.now(UTC))
     except BaseException as error:
         remove_files(store.home, [future.result().path for future in written if future.exception() is None])
         if isinstance(error, OSError):
             raise StoreError(f"raw tokens could not be written ({error}); they stay in the spool") from error
         raise
+    store.retire(notes_of(store.home, [file.path for file in files]), read=False)
+
+
+def adopt_file(
+    store: Store, batch: Batch, file: RawFile, newest: NewestTimes, *, known: pa.Table, written_at: datetime
+) -> None:
+    """Makes a raw file count that is on the disk already, with those of its segments that the store does not know. Raises `StoreError`.
+
+    `known`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this one comes;
+    `written_at`: what counts as the time of its ingest.
+    """
+    with store.transaction() as cursor:
+        store.execute(cursor, "adopt_raw_places", known, target=file.path)
+        for table in ("training_sequences", "sampled_sequences"):
+            store.execute(cursor, "adopt_raw_kept", known, table=table)
+        store.execute(cursor, "unregister_raw_files", known)
+        _insert(store, cursor, batch, [file], newest, now=written_at)
 
 
 def _raw(run: str, kind: str, parts: list[Part]) -> Raw:
@@ -175,6 +194,14 @@ def _raw_rows(part: Part) -> pa.Table:
         return table
     place = table.schema.get_field_index("mask")
     return table.set_column(place, table.schema.field(place), pa.nulls(table.num_rows, table.schema.field(place).type))
+
+
+def _note_reduced(store: Store, batch: Batch) -> None:
+    """Steps with sequences that came without raw tokens cannot be measured from those of the others."""
+    for part in batch.parts:
+        if part.kind == "statistics" and part.rows.table.num_rows:
+            steps = pc.min_max(part.rows.table["step"]).as_py()
+            note_incomplete(store.home, part.run, steps["min"], steps["max"])
 
 
 def _received(table: pa.Table) -> pa.Table:
@@ -217,9 +244,14 @@ def _bad_rows_record(part: Part) -> pa.Table:
 
 
 def _insert(
-    store: Store, cursor: duckdb.DuckDBPyConnection, batch: Batch, files: Sequence[RawFile], newest: NewestTimes
+    store: Store,
+    cursor: duckdb.DuckDBPyConnection,
+    batch: Batch,
+    files: Sequence[RawFile],
+    newest: NewestTimes,
+    *,
+    now: datetime,
 ) -> None:
-    now = datetime.now(UTC)
     store.execute(cursor, "insert_segments", _ledger(batch, files, now))
     if files:
         store.execute(cursor, "insert_raw_files", _registration(batch, files, now))

@@ -1,9 +1,12 @@
 """Spool → store, exactly once.
 
 A segment counts when its row is in the ledger (`segments`), and that row is committed together with everything the segment
-brings. In order: read and verify, write its raw tokens to Parquet (durably), commit one transaction, remove the spool file. Killed
-before the commit, nothing has happened but an orphaned Parquet file, removed at the next start; killed after it, the segment is
-found again, recognised by its id, and removed. The id lies in the content: a copy under another name is recognised as well.
+brings. In order: read and verify, write its raw tokens to Parquet (durably), commit one transaction, set the spool file aside. Killed
+before the commit, nothing has happened but a Parquet file noted as pending, removed at the next start; killed after it, the segment is
+found again, recognised by its id, and set aside. The id lies in the content: a copy under another name is recognised as well.
+
+A file set aside keeps its place, hidden, until a checkpoint of the store holds what it brought: a write-ahead log that is torn, cut or
+lost loses nothing, because the next start brings back what the store does not know.
 
 Nothing in the spool is fatal: what cannot be trusted goes to quarantine, rows that do not fit together are left out and counted
 in `health_records`. What cannot be read for a reason that is not in the file (EIO, ESTALE, EMFILE, no right to read) waits in the
@@ -15,8 +18,9 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +42,7 @@ from logprobe.monitor.ingest.newest_times import NewestTimes
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.plain_text import printable
-from logprobe.monitor.store.raw_files import find_orphans, remove_files
+from logprobe.monitor.store.raw_files import settle_pending
 from logprobe.monitor.store.store import Store
 
 T = TypeVar("T")
@@ -46,7 +50,9 @@ T = TypeVar("T")
 BATCH_BYTES: Final = 64 << 20  # of segments read and committed together; two batches are in memory at a time
 BATCH_SEGMENTS: Final = 2048
 GROUP_BYTES: Final = 1 << 20  # of segments of a kind that one thread reads and reduces together
+LOGGER: Final = logging.getLogger("logprobe.ingest")
 _READERS: Final = 4
+_ASIDE: Final = ".ingested"  # ends the hidden name of a segment that waits for a checkpoint
 
 # What a segment's content can provoke. Everything else (a full disk, no memory) is not the segment's fault.
 _CONTENT_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError)
@@ -82,15 +88,14 @@ class Ingester:
     """Brings segments of a home's spool into its store. One per home, used by one thread at a time."""
 
     def __init__(self, store: Store, *, batch_bytes: int = BATCH_BYTES) -> None:
-        """Removes raw files that an earlier, killed service has written but not committed."""
+        """Looks at nothing but the quarantine yet."""
         self._store = store
         self._batch_bytes = batch_bytes
         self.delays = Delays()
         self._late = Latecomers(store)
         self._newest = NewestTimes(store)
         forget_the_lost(store)
-        known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
-        remove_files(store.home, find_orphans(store.home, known))
+        self._begun = False
 
     def run_once(self, *, max_bytes: int | None = None, beat: Callable[[], None] = lambda: None) -> IngestReport:
         """Ingests what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
@@ -98,9 +103,12 @@ class Ingester:
         `beat` is called after every batch.
 
         Raises:
-            StoreError: the store or the disk refused. What was committed stays; the rest waits in the spool.
+            StoreError: the store or the disk refused, or ``raw/`` is not the store's. What was committed stays; the rest waits in
+                the spool.
         """
         started = time.perf_counter()
+        self._store.raw.require()
+        self._begin()
         now = time.time()
         content = scan(self._store.home, now=now, wanted=self.delays.is_due)
         self._note_refused(content)
@@ -119,9 +127,34 @@ class Ingester:
                 report.remaining -= len(batch)
                 beat()
         self._late.note()
+        self._store.checkpoint_when_due()
         report.stuck = len(self.delays)
         report.seconds = time.perf_counter() - started
         return report
+
+    def _begin(self) -> None:
+        """Ends what a killed service had begun, once: its raw files, and what its last checkpoint does not hold."""
+        if self._begun:
+            return
+        home = self._store.home
+        known = set(self._store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+        self._store.raw.unknown = settle_pending(home, known)
+        self._store.note_incomplete_steps()
+        for problem in self._store.raw.problems():
+            LOGGER.warning("%s", problem)
+        self._bring_back(home.spool.glob(f"*/*/.*{_ASIDE}"))
+        self._begun = True
+
+    def _bring_back(self, aside: Iterable[Path]) -> None:
+        """Of the segments set aside, those that the store does not know are ingested again; the others wait for a checkpoint again."""
+        places = {path: path.with_name(path.name.removesuffix(_ASIDE)[1:]) for path in aside}
+        ids = {path: f"{place.parent.parent.name}/{place.parent.name}/{place.name}" for path, place in places.items()}
+        known = self._known(list(ids.values()))
+        self._store.retire([self._store.home.relative(path) for path in places if ids[path] in known], read=False)
+        for path, place in places.items():
+            if ids[path] not in known:
+                with suppress(OSError):  # it is looked at again at the next start
+                    path.rename(place)
 
     def _note_refused(self, content: SpoolContent) -> None:
         """What cannot even be looked at waits; what is in the spool no more is forgotten, and so is a folder that can be read again."""
@@ -170,16 +203,16 @@ class Ingester:
             self._late.count(where.run, writer)
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
-        """Removes segments in the ledger already, and returns the others."""
+        """Sets segments aside that are in the ledger already, and returns the others."""
         known = self._known([item.where.segment_id for item in waiting])
         report.remaining -= len(known)
-        report.duplicates += self._remove(
-            [item.where.path for item in waiting if item.where.segment_id in known], report
+        report.duplicates += self._put_aside(
+            {item.where.path: item.nbytes for item in waiting if item.where.segment_id in known}, report
         )
         return [item for item in waiting if item.where.segment_id not in known]
 
     def _without_copies(self, parts: Sequence[Part], unseen: set[str], report: IngestReport) -> list[Part]:
-        """Removes copies, whatever their files are called, of what is in the ledger or comes before them, and returns the others.
+        """Sets copies aside, whatever their files are called, of what is in the ledger or comes before them, and returns the others.
 
         `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
         """
@@ -191,7 +224,7 @@ class Ingester:
             if self._late.refused(part.run, part.segment.writer):  # a copy below another writer's name
                 self._remove_late(part.segment.where, part.segment.writer, report)
             elif part.segment.segment_id in known:
-                report.duplicates += self._remove([part.segment.where.path], report)
+                report.duplicates += self._put_aside({part.segment.where.path: part.segment.nbytes}, report)
             else:
                 known.add(part.segment.segment_id)
                 new.append(part)
@@ -232,7 +265,7 @@ class Ingester:
                 self._commit(some, report) if len(some) < len(parts) else self._refuse(some, error, report)
         else:
             _count(batch, report)
-            self._remove([part.segment.where.path for part in parts], report)
+            self._put_aside({part.segment.where.path: part.segment.nbytes for part in parts}, report)
 
     def _refuse(self, parts: Sequence[Part], error: Exception, report: IngestReport) -> None:
         """What cannot be stored: quarantine, if that is its content's fault, else it waits."""
@@ -250,6 +283,21 @@ class Ingester:
             self._cannot(path, run, f"cannot move {path} to quarantine: {failure}", report)
         else:
             self.delays.forget([path])
+
+    def _put_aside(self, sizes: Mapping[Path, int], report: IngestReport) -> int:
+        """Hides files until a checkpoint holds what they brought; → how many of them. `sizes`: in bytes."""
+        hidden = {}
+        for path in sizes:
+            aside = path.with_name(f".{path.name}{_ASIDE}")
+            try:
+                with suppress(FileNotFoundError):
+                    path.rename(aside)
+                hidden[path] = self._store.home.relative(aside)
+            except OSError as failure:
+                self._cannot(path, None, f"cannot remove {path}: {failure}", report)
+        self.delays.forget(hidden)
+        self._store.retire(hidden.values(), nbytes=sum(sizes.values()), read=False)
+        return len(hidden)
 
     def _remove(self, paths: Iterable[Path], report: IngestReport) -> int:
         """Removes files that are dealt with; → how many of them."""

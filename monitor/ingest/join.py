@@ -45,10 +45,12 @@ TOKENS_PER_BATCH: Final = 4_000_000  # of both sides; some 25 bytes each while a
 
 _LAYERS_OF_A_TOKEN: Final = 8  # so many layers of both sides take the memory of a token's log-probs, ids and masks
 
+_CLOCK_SECONDS: Final = 10.0  # by which clocks of machines may differ
+_SAME_VALUE: Final = 1e-4  # of a log-prob on its way to the trainer: rounded to text, not computed again
 _SAME_TOKENS: Final = {
     "fewest": 8,  # tokens: shorter answers are often alike
     "steps": 16,
-    "clock": 10.0,  # seconds
+    "clock": _CLOCK_SECONDS,
 }
 _KEY: Final = ("run", "step", "segment_id", "row", "rollout_segment", "rollout_row")
 _AMBIGUOUS: Final = ("join_forget_joined", "join_ambiguous", "mark_dirty")
@@ -62,7 +64,9 @@ class JoinReport:
     linked: int = 0
     joined: int = 0  # got their r from the rollout record
     unaligned: int = 0  # numbers or ids of tokens differ
-    ambiguous: int = 0  # by their tokens they belong to several records, or a record to several of them
+    ambiguous: int = (
+        0  # by name and tokens, or by tokens, they may belong to several records, or a record to several of them
+    )
     remaining: int = 0
     seconds: float = 0.0
     problem: str | None = None  # which runs cannot be joined now, and why; they are tried again
@@ -105,7 +109,7 @@ class Joiner:
         resting = self._resting.now()
         # Between looking up where raw tokens lie and reading them, no file may go away.
         with self._store.holding_files():
-            candidates = self._store.read("join_candidates", high=high, resting=resting)
+            candidates = self._store.read("join_candidates", high=high, resting=resting, clock=_CLOCK_SECONDS)
             for batch in _batches(candidates):
                 self._of_each_run(batch, resting, lambda some: self._join_pairs(some, report))
             ways = self._store.read("join_ways", high=high, resting=resting).to_pylist()[0]
@@ -135,9 +139,24 @@ class Joiner:
                 self._of_each_run(some.filter(pc.equal(some["run"], run)), resting, work)
 
     def _join_pairs(self, batch: pa.Table, report: JoinReport) -> None:
-        results = self._compare(batch)
-        self._write(results)
-        _count(results, report)
+        alone, several = batch.filter(pc.invert(batch["several"])), batch.filter(batch["several"])
+        results = [self._compare(alone)] if alone.num_rows else []
+        if several.num_rows:
+            found, unknown = _matching(self._compare(several))
+            results.append(found)
+            self._leave_apart(unknown, report)
+        for each in filter(len, results):
+            self._write(each)
+            _count(each, report)
+
+    def _leave_apart(self, records: pa.Table, report: JoinReport) -> None:
+        """Which of several records is theirs is not known, so none is."""
+        if not records.num_rows:
+            return
+        with self._store.transaction() as cursor:
+            for name in _AMBIGUOUS:
+                self._store.execute(cursor, name, records)
+        report.ambiguous += records.num_rows
 
     def _join_by_tokens(self, batch: pa.Table, report: JoinReport) -> None:
         """Joins pairs that nothing else could be meant by, and takes back what has become ambiguous."""
@@ -147,11 +166,7 @@ class Joiner:
             results = _joined_by(results.filter(pc.equal(results["token_match"], True)), "tokens")
             self._write(results)
             _count(results, report)
-        if others.num_rows:
-            with self._store.transaction() as cursor:
-                for name in _AMBIGUOUS:
-                    self._store.execute(cursor, name, others)
-            report.ambiguous += others.num_rows
+        self._leave_apart(others, report)
 
     def _compare(self, batch: pa.Table) -> pa.Table:
         has_raw = pc.and_(batch["training_file"].is_valid(), batch["rollout_file"].is_valid())
@@ -211,6 +226,19 @@ class Joiner:
             if statistics.num_rows:
                 self._store.execute(cursor, "join_forget_statistics", results)
                 self._store.execute(cursor, "insert_statistics", statistics)
+
+
+def _matching(results: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Records that are compared with several: those that received the log-probs of one of them, and the others, one row each."""
+    keys = list(zip(*(results[name].to_pylist() for name in ("segment_id", "row")), strict=True))
+    differences = results["received_max_abs_diff"].to_pylist()
+    same: dict[tuple[str, int], list[int]] = {key: [] for key in keys}
+    for place, (key, difference) in enumerate(zip(keys, differences, strict=True)):
+        if difference is not None and difference <= _SAME_VALUE:
+            same[key].append(place)
+    found = [places[0] for places in same.values() if len(places) == 1]
+    unknown = [keys.index(key) for key, places in same.items() if len(places) != 1]
+    return results.take(pa.array(found, pa.int64())), results.take(pa.array(unknown, pa.int64()))
 
 
 def _results(batch: pa.Table, lists: pa.Table) -> pa.Table:

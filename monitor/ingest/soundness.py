@@ -1,6 +1,6 @@
 """Which rows of a segment can be used: those whose lists have one length, and that say which sample they are about.
 
-A row that does not fit together is left out and counted; the rows around it are good data. A segment that lacks a column without
+A row that does not fit together, or has numbers that no measurement gives, is left out and counted; the rows around it are good data. A segment that lacks a column without
 which no row can be used is refused as a whole (`SegmentError`, reason ``columns``): quarantine keeps it.
 """
 
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.spool.schema import TRAINING_FLOATS
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.spool.schema import LARGEST, TRAINING_FLOATS
 from logprobe.collectors.spool.segments import Segment
 from logprobe.monitor import ragged
 
@@ -30,6 +31,7 @@ _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "health": ("event",),
     "statistics": ("step", "sample_id", "n_total", "n_expected"),
 }
+_MOST_TOKENS: Final = 1 << 31  # of one sequence
 _LISTS: Final[dict[str, tuple[str, ...]]] = {
     "training": ("mask", *TRAINING_FLOATS),
     "rollout": ("logprobs", "step_times"),
@@ -81,6 +83,10 @@ def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]
     """Reason → rows [S] to which it applies."""
     for name in _REQUIRED[kind]:
         yield f"{name} is null", np.asarray(table[name].is_null())
+    for name in table.column_names:
+        low, high = _bounds(kind, name)
+        if (beyond := _beyond(table[name], low, high)) is not None:
+            yield f"{name} is beyond what it can be", beyond
     if kind not in _LISTS:
         return
     expected = ragged.lengths(table["token_ids"])
@@ -94,6 +100,35 @@ def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]
     for name in ("token_ids", "mask"):
         if name in table.column_names:
             yield f"{name} contains nulls", _lists_with_nulls(table[name])
+
+
+def _bounds(kind: str, name: str) -> tuple[int, int]:
+    """Of whole numbers. Counts of tokens are added up: many of them must not overflow either."""
+    if kind == "statistics" and (name in PAIRS or name in {"n_total", "n_expected", "entropy_n"}):
+        return 0, _MOST_TOKENS
+    if name in {"spans", "rollout_versions", "decisions"}:  # of tokens, and of times
+        return 0, LARGEST
+    return -LARGEST, LARGEST
+
+
+def _beyond(column: pa.ChunkedArray, low: int, high: int) -> NDArray[np.bool_] | None:
+    """Rows with whole numbers or times beyond bounds, in the column, its lists or its structs; None: its type has neither."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):  # before 1970 no clock was right
+        return _beyond(column.cast(pa.int64()), 0, high)
+    if pa.types.is_integer(kind) and kind != pa.uint64():  # a hash is no measurement
+        ends = pc.min_max(column).as_py()
+        if ends["min"] is None or (ends["min"] >= low and ends["max"] <= high):
+            return np.zeros(len(column), np.bool_)
+        bad = pc.or_(pc.less(column, low), pc.greater(column, high))
+        return np.asarray(bad.fill_null(False))
+    if pa.types.is_list(kind) and (pa.types.is_struct(kind.value_type) or kind.value_type == pa.int64()):
+        within = _beyond(pa.chunked_array([ragged.one_array(column).flatten()]), low, high)
+        offsets = ragged.offsets_of(np.maximum(ragged.lengths(column), 0))
+        return None if within is None else ragged.sums(within, offsets) > 0
+    parts = ragged.one_array(column).flatten() if pa.types.is_struct(kind) else []
+    known = [bad for part in parts if (bad := _beyond(pa.chunked_array([part]), low, high)) is not None]
+    return np.logical_or.reduce(known) if known else None
 
 
 def _lists_with_nulls(column: pa.ChunkedArray) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """The job that moves raw files from the disk to the object store, and removes objects that nothing names any more.
 
-Ingest writes to the disk and waits for no network. A file that is old enough is merged with its neighbours, copied and read back; then
+Ingest writes to the disk and never waits for the network. A file that is old enough is merged with its neighbours, copied and read back; then
 one transaction makes the object count, and the file goes when the last read that began before has ended. An object's address is noted
 as one to be removed before its upload begins, and struck out by that transaction: whatever is interrupted leaves nothing behind.
 """
@@ -17,6 +17,7 @@ from typing import Final
 
 from logprobe.collectors.errors import ObjectStoreError
 from logprobe.monitor.objects.settings import StorageSettings
+from logprobe.monitor.store.raw_files import note_pending
 from logprobe.monitor.store.retention import Kept, Retention, over
 from logprobe.monitor.store.store import Store
 
@@ -63,18 +64,25 @@ class Mover:
         started = time.perf_counter()
         settings, report, now = self._store.objects.settings, MovingReport(), now or datetime.now(UTC)
         report.place = settings.raw
-        try:
-            for _ in remove_doomed(self._store):
-                report.removed_objects += 1
-                if self._stopping.is_set():
-                    break
-            self._move(settings, now, report)
-        except ObjectStoreError as error:
-            report.problem = str(error)
+        self._store.raw.require()
+        for work in (self._remove, self._move):  # credentials that may write but not remove still upload
+            try:
+                work(settings, now, report)
+            except ObjectStoreError as error:
+                report.problem = str(error)
         if settings.raw is not None or report.problem is not None:
             self._look(settings, now, report)
+        if report.moved_files:
+            self._store.note_incomplete_steps()
+            self._store.try_checkpoint()
         report.seconds = time.perf_counter() - started
         return report
+
+    def _remove(self, _settings: StorageSettings, _now: datetime, report: MovingReport) -> None:
+        for _ in remove_doomed(self._store):
+            report.removed_objects += 1
+            if self._stopping.is_set():
+                return
 
     def _move(self, settings: StorageSettings, now: datetime, report: MovingReport) -> None:
         if settings.raw is None:
@@ -99,6 +107,7 @@ class Mover:
             if not path.exists():  # merged or removed since it was found to be due
                 return
             self._store.objects.put(path, url)
+            note_pending(self._store.home, [file.path])
         with self._store.transaction() as cursor:
             self._store.execute(cursor, "raw_move", path=file.path, url=url)
             moved = bool(cursor.fetchall())

@@ -12,7 +12,6 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from logprobe.collectors.errors import ObjectStoreError
@@ -74,7 +73,7 @@ class ObjectStore:
                 raise
 
     def put(self, path: Path, url: str) -> None:
-        """Copies a Parquet file to an object, and reads size and footer back. Raises `ObjectStoreError`."""
+        """Copies a file to an object and reads all of it back, whatever the store says of its own. Raises `ObjectStoreError`."""
         nowhere = f"{store_of(url)} has no such bucket"
         with _explained(url), path.open("rb") as source, _explained(url, missing=nowhere):
             files, key = _file_system(url, self.settings.endpoint, self.settings.region)
@@ -106,9 +105,10 @@ class ObjectStore:
         return file, _size(files, key, file)
 
     def _compare(self, path: Path, files: fs.FileSystem, key: str, url: str) -> None:
-        with files.open_input_file(key) as stored:
-            size = _size(files, key, stored)
-            same = size == path.stat().st_size and pq.read_metadata(stored).equals(pq.read_metadata(path))
+        with files.open_input_file(key) as stored, path.open("rb") as sent:
+            same = _size(files, key, stored) == path.stat().st_size
+            while same and (chunk := sent.read(_CHUNK)):
+                same = stored.read(len(chunk)) == chunk
         if not same:
             raise ObjectStoreError(f"{url} differs from what was sent; it is sent again")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -19,6 +20,11 @@ FEWEST: Final = 4  # sequences; an interval of fewer says nothing
 _RESAMPLES: Final = 1000
 _CLAMP: Final = 20.0  # of the exponential, as K3 is defined
 _TAIL: Final = 0.025
+OFF: Final = 1e-3  # absolute d that float32 implementations of a small model never reach
+_FAR: Final = 30.0  # times the median: rounding reaches 10 to 20
+_RATIOS: Final = (math.log(0.9), math.log(1.1))
+LEFT: Final = 0.05  # of K3 and of the mean absolute d that a change may leave and still be what makes the gap
+_FOLLOWS: Final = 0.3  # correlation of what is left with what was changed; noise has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,12 @@ class Gap:
         interval: 95 % of `k3`, by sequence; None: too few sequences.
         tokens: that both scored.
         broken: share of tokens to which one of the two gives no finite log-prob.
+        p50: of the absolute d; likewise p95 and p99.
+        largest: absolute d.
+        outside: share of ratios e^d outside [0.9, 1.1].
+        off: tokens whose absolute d is above 1e-3.
+        tail: those of them that are also far beyond what the other tokens have.
+        sequences_off: places of the sequences that hold tokens of the tail, or of `off` where there is none.
     """
 
     a: str
@@ -52,10 +64,19 @@ class Gap:
     interval: tuple[float, float] | None
     tokens: int
     broken: float
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+    largest: float = 0.0
+    outside: float = 0.0
+    off: int = 0
+    tail: int = 0
+    sequences_off: tuple[int, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {**asdict(self), "interval": self.interval and list(self.interval)}
+        interval = self.interval and list(self.interval)
+        return {**asdict(self), "interval": interval, "sequences_off": list(self.sequences_off)}
 
 
 def sums(a: Scores, b: Scores) -> Sums | None:
@@ -81,6 +102,13 @@ def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
     if of is None:
         return None
     n, broken = float(of.n_S.sum()), float(of.broken_S.sum())
+    signed = np.concatenate([d[np.isfinite(d)] for d in differences(a, b)])
+    sizes = [np.abs(d) for d in differences(a, b)]
+    every = np.abs(signed)
+    p50, p95, p99, largest = np.quantile(every, [0.5, 0.95, 0.99, 1.0]).tolist() if n else [math.inf] * 4
+    far = max(OFF, _FAR * p50)
+    tail = int((every > far).sum())
+    limit = far if tail else OFF
     return Gap(
         name_a,
         name_b,
@@ -89,7 +117,28 @@ def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
         interval=_resampled(of.k3_S, of.n_S),
         tokens=int(n),
         broken=broken / (n + broken),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        largest=largest,
+        outside=float(np.mean((signed < _RATIOS[0]) | (signed > _RATIOS[1]))) if n else 1.0,
+        off=int((every > OFF).sum()),
+        tail=tail,
+        sequences_off=tuple(at for at, size in enumerate(sizes) if bool((size > limit).any())),
     )
+
+
+def differences(a: Scores, b: Scores) -> list[Floats]:
+    """D = b − a per token of each sequence, NaN where one of the two has no finite log-prob; empty where one lacks the sequence."""
+    found = []
+    for x, y in zip(a, b, strict=True):
+        if x is None or y is None:
+            found.append(np.empty(0))
+            continue
+        with np.errstate(invalid="ignore"):
+            d = y - x
+        found.append(np.where(np.isfinite(x) & np.isfinite(y), d, np.nan))
+    return found
 
 
 def _resampled(x_S: Floats, n_S: Floats) -> tuple[float, float] | None:
@@ -121,6 +170,39 @@ def removed(base: Sums, arm: Sums) -> tuple[float, tuple[float, float] | None]:
     error = float(residual_S.std(ddof=1)) * math.sqrt(len(b_S)) / total
     width = student(len(b_S) - 1) * error
     return share, (share - width, share + width)
+
+
+def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Floats], floor: float) -> bool:
+    """Whether a change accounts for a gap: what it leaves is small in K3 and in mean absolute d, and is noise.
+
+    A change that merely resembles the fault halves K3, which a few tokens decide, and leaves a residual that follows from what it
+    changed. Below `floor` nothing can follow.
+
+    Args:
+        base: of the gap as it is.
+        arm: of the gap with the change.
+        base_d: its d per sequence.
+        arm_d: likewise.
+        floor: K3 that counts as agreement.
+    """
+    both_S = (arm.n_S + arm.broken_S > 0) & (base.n_S + base.broken_S > 0)
+    before, after = (float(_mean_parts(of, both_S).sum()) for of in (base, arm))
+    if not before > 0 or after > LEFT * before or (arm.broken_S > base.broken_S).any():
+        return False
+    d, left = (np.concatenate([one[at] for at in np.flatnonzero(both_S)]) for one in (base_d, arm_d))
+    known = np.isfinite(d) & np.isfinite(left)
+    d, left = d[known], left[known]
+    if float(np.abs(left).mean()) > LEFT * float(np.abs(d).mean()):
+        return False
+    return after <= floor or not _follows(left, d - left)
+
+
+def _follows(left_N: Floats, change_N: Floats) -> bool:
+    """Whether what is left depends on what was changed, by more than chance makes it."""
+    if not (left_N.std() > 0 and change_N.std() > 0):
+        return False
+    correlation = float(np.corrcoef(left_N, change_N)[0, 1])
+    return abs(correlation) > max(_FOLLOWS, 4 / math.sqrt(len(left_N)))
 
 
 def _mean_parts(of: Sums, chosen_S: NDArray[np.bool_]) -> Floats:

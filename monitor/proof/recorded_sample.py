@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,17 @@ _ARGUMENTS: Final = (
     "tensor_parallel_size",
     "enable_expert_parallel",
 )
+# Arguments that say where things are, or what is around the model; the checkpoint and the scorer have their own.
+_AROUND: Final = re.compile(
+    r"model|tokenizer\w*|served_model_name|revision|seed|\w*(host|port|path|dir|address|ip|backend_config|url)s?|load_format|"
+    r"distributed_executor_backend|worker_cls|worker_extension_cls|(data_parallel|api|kv_transfer|kv_events|ec_|weight_transfer|profiler|"
+    r"logging|fault|otlp|watermark)\w*|generation_config|override_generation_config|\w*log_(stats|requests)\w*|enable_sleep_mode|"
+    r"enable_lora|max_(cpu_)?loras|max_lora_rank|trust_remote_code|nnodes|node_rank|max_logprobs|gpu_memory_utilization"
+)
+# Those that no fresh engine takes: it forces tokens, with a processor of its own.
+_NEVER: Final = ("speculative_config", "logits_processors")
+# Of a request: what changes its distribution and is not applied again.
+_NOT_APPLIED: Final = ("logit_bias", "bad_words", "allowed_token_ids", "structured_outputs", "watermarking")
 _STEERING: Final = re.compile(
     r"VLLM_(?!.*(HOST|PORT|PATH|DIR|ROOT|PLUGINS|LOGGING))|CUBLAS_WORKSPACE_CONFIG|NVIDIA_TF32_OVERRIDE"
 )
@@ -40,11 +51,21 @@ _STEERING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordedSample:
-    """Sequences of a run, and how the engine that sampled them was set up."""
+    """Sequences of a run, and how the engine that sampled them was set up.
+
+    Attributes:
+        sequences: the newest first.
+        overrides: fields of vLLM's `EngineArgs`.
+        environment: variables of the engine's process.
+        settings: what the engine ran with, by the names of the recorded summary.
+        not_repeated: settings of engine and requests that a fresh engine cannot be given.
+    """
 
     sequences: tuple[TokenSequence, ...]
     overrides: Mapping[str, Any]
     environment: Mapping[str, str]
+    settings: Mapping[str, Any]
+    not_repeated: tuple[str, ...]
 
 
 def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
@@ -78,8 +99,9 @@ def recorded_sample(source: Source, run: str, *, versions: Collection[str], most
         raise ConfigurationError(_wanted(run, [one for _, one in found], versions))
     config = Counter(row["engine_config_id"] for row, _ in usable).most_common(1)[0][0]
     chosen = tuple(one for row, one in usable if row["engine_config_id"] == config)[:most]
-    overrides, environment = _engine(source, run, config)
-    return RecordedSample(chosen, overrides, environment)
+    documents = [json.loads(row["sampling"] or "{}") for row, one in usable if one in chosen]
+    of_requests = tuple(name for name in _NOT_APPLIED if any(document.get(name) for document in documents))
+    return _engine(source, run, config, RecordedSample(chosen, {}, {}, {}, of_requests))
 
 
 def _has_checkpoints(one: TokenSequence, versions: Collection[str]) -> bool:
@@ -114,6 +136,7 @@ def _sequence(row: Mapping[str, Any], place: str) -> TokenSequence:
         rollout_version=versions[-1] if versions else None,
         trainer_version=row["trainer_version"],
         spans=spans if len(spans) > 1 else (),
+        replica=row["replica"],
     )
 
 
@@ -131,16 +154,35 @@ def _floats(values: Any) -> Floats | None:
     return None if values is None else np.array([np.nan if x is None else x for x in values], np.float64)
 
 
-def _engine(source: Source, run: str, fingerprint: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedSample) -> RecordedSample:
+    """The sample, with the engine of its sequences."""
     rows = source.read("config_documents", run=run, kind="engine_config").to_pylist()
     document = next((json.loads(row["document"]) for row in rows if row["fingerprint"] == fingerprint), None)
     if document is None:
         raise ConfigurationError(
             f"run {run!r}: the engine's configuration was not recorded; pass --sample and --engine-args"
         )
-    summary = document["summary"]
-    overrides = {name: summary[name] for name in _ARGUMENTS if summary.get(name) is not None}
+    summary, given = document["summary"], document.get("arguments")
+    overrides, never = _arguments(given or {})
+    overrides |= {name: summary[name] for name in _ARGUMENTS if summary.get(name) is not None}
     if summary.get("head_dtype") not in (None, summary.get("dtype")):
-        overrides["hf_overrides"] = {"head_dtype": summary["head_dtype"]}
-    steering = {name: value for name, value in document.get("environment", {}).items() if _STEERING.match(name)}
-    return overrides, {name: str(value) for name, value in steering.items()}
+        overrides["hf_overrides"] = {**overrides.get("hf_overrides", {}), "head_dtype": summary["head_dtype"]}
+    steering = {name: str(value) for name, value in document.get("environment", {}).items() if _STEERING.match(name)}
+    unknown = ("the engine's arguments, which were not recorded",) if given is None else ()
+    not_repeated = (*sample.not_repeated, *never, *unknown)
+    version = (document.get("versions") or {}).get("vllm")
+    return replace(
+        sample,
+        overrides=overrides,
+        environment=steering,
+        settings={**summary, **({} if version is None else {"vllm": version})},
+        not_repeated=not_repeated,
+    )
+
+
+def _arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Recorded arguments that can be set again, and the names of those that cannot: a text stands for an object."""
+    ours = {name: value for name, value in given.items() if value is not None and not _AROUND.fullmatch(name)}
+    lost = [name for name, value in ours.items() if name.endswith("_config") and isinstance(value, str)]
+    never = tuple(name for name in ours if name in _NEVER or name in lost)
+    return {name: value for name, value in ours.items() if name not in never}, never

@@ -7,7 +7,10 @@ A sample file is JSON lines or Parquet, one sequence per row:
     temperature                             of sampling; default 1.0
     sampling                                other sampling params as an object: top_p, top_k, min_p, presence_penalty, …
     rollout_version, trainer_version        weight versions that gave r and t; null: the checkpoint that is scored
+    replica                                 engine that sampled it
     spans                                   [{"start", "end", "version"}] of a sequence that more than one version sampled
+
+Rows and names of other programs are read, too: see `foreign_rows`; and dumps of slime (``.pt``).
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.importers import torch_files
+from logprobe.monitor.proof.foreign_rows import columns
 
 Floats = NDArray[np.float64]
 Scores = tuple[Floats | None, ...]  # log-probs per sequence [tokens]; None: not scored
@@ -67,6 +72,8 @@ class TokenSequence:
         rollout_version: weights that sampled it; None: not stated.
         trainer_version: weights that gave t; None: not stated.
         spans: weight versions within the response; empty: one version, or not stated.
+        replica: engine that sampled it; None: not stated.
+        assumed: what decides a log-prob and was not stated: "temperature", "sampling".
     """
 
     sample_id: str
@@ -79,6 +86,8 @@ class TokenSequence:
     rollout_version: str | None = None
     trainer_version: str | None = None
     spans: tuple[Span, ...] = ()
+    replica: str | None = None
+    assumed: tuple[str, ...] = ()
 
     def versions(self) -> set[str | None]:
         """Weight versions that sampled it."""
@@ -115,10 +124,20 @@ def read_sample(path: Path) -> tuple[TokenSequence, ...]:
         raise ConfigurationError(f"{path}: not readable as a sample ({error}); write JSON lines or Parquet") from error
     if not rows:
         raise ConfigurationError(f"{path} has no rows; nothing to score")
-    return tuple(_sequence(row, f"{path}, row {number}") for number, row in enumerate(rows, 1))
+    return tuple(_sequences(path, rows))
+
+
+def _sequences(path: Path, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenSequence]:
+    for number, row in enumerate(rows, 1):
+        place = f"{path}, row {number}"
+        for known in [row] if {*_REQUIRED} <= row.keys() else columns(row, place):
+            yield _sequence(known, place)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix == ".pt":
+        yield from (unit.value for unit in torch_files.samples(path))
+        return
     if path.suffix == ".parquet":
         yield from pq.read_table(path).to_pylist(maps_as_pydicts="lossy")
         return
@@ -152,6 +171,8 @@ def _sequence(row: Mapping[str, Any], place: str) -> TokenSequence:
         rollout_version=_text(row.get("rollout_version")),
         trainer_version=_text(row.get("trainer_version")),
         spans=spans_of(row.get("spans")),
+        replica=_text(row.get("replica")),
+        assumed=tuple(name for name in ("temperature", "sampling") if row.get(name) is None),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +13,23 @@ import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide
-from logprobe.monitor.proof.paired import Gap, gap
+from logprobe.monitor.proof.paired import Gap, gap, sums
+from logprobe.monitor.proof.patterns import pattern
+from logprobe.monitor.proof.recorded_sample import RecordedSample
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
-from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, run_scorer
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
 
 REFERENCE: Final = "logprobe.monitor.proof.forward:score"
 PATHS: Final = ("decode", "prefill")
+# Of an engine's reported settings: those that do not reach a log-prob, or belong to the checkpoint.
+_INCIDENTAL: Final = frozenset(
+    {
+        "model", "tokenizer", "seed", "generation_config", "override_generation_config", "data_parallel_size", "runner",
+        "weight_transfer_backend", "load_format", "architectures", "checkpoint_dtype",
+    }
+)  # fmt: skip
+_WATCHED: Final = 4  # sequences whose hidden states are compared
+_COLD: Final = {"enable_prefix_caching": False}
 Run = Callable[..., Outcome]
 
 
@@ -35,6 +46,8 @@ class Setup:
         trainer_settings: its keyword arguments.
         dtype: of the reference, "float32" or "float64".
         seconds: limit of each scorer's process.
+        recorded: settings that the engine which sampled ran with, by the names that engines report; empty: not recorded.
+        not_repeated: settings of it that a fresh engine cannot be given.
     """
 
     models: Mapping[str, Path]
@@ -45,12 +58,30 @@ class Setup:
     trainer_settings: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
     seconds: float = 900.0
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    not_repeated: tuple[str, ...] = ()
 
-    def recorded_as(self, overrides: Mapping[str, Any], environment: Mapping[str, str]) -> Setup:
+    def recorded_as(self, sample: RecordedSample) -> Setup:
         """With an engine set up as it was recorded; its arguments given by hand come first."""
-        given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.arguments.split()}
-        kept = {name: value for name, value in overrides.items() if name.removeprefix("no_") not in given}
-        return replace(self, overrides=kept, environment=environment)
+        words = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.arguments.split()}
+        given = words | {word.removeprefix("no_") for word in words}
+        kept, settings = (
+            {name: value for name, value in of.items() if name not in given}
+            for of in (sample.overrides, sample.settings)
+        )
+        lost = tuple(name for name in sample.not_repeated if name not in given)
+        return replace(self, overrides=kept, environment=sample.environment, recorded=settings, not_repeated=lost)
+
+    def unlike(self, settings: Mapping[str, Any], changed: Collection[str] = ()) -> tuple[str, ...]:
+        """What a fresh engine that runs with `settings` has otherwise than the recorded one; `changed`: on purpose."""
+        if not settings:
+            return self.not_repeated
+        differing = (
+            f"{name} ({self.recorded[name]}, here {settings.get(name)})"
+            for name in sorted({*self.recorded} - _INCIDENTAL - {*changed})
+            if self.recorded[name] != settings.get(name)
+        )
+        return (*self.not_repeated, *differing)
 
     def checkpoint(self, version: str | None) -> Path | None:
         """The checkpoint of a weight version; None: nobody named one. A single unnamed one serves for all."""
@@ -71,6 +102,7 @@ class Score:
     settings: Mapping[str, Any]
     speed: Mapping[str, float]
     floor: float
+    sequences: tuple[Mapping[str, Any], ...] = ()
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe score --json`` prints."""
@@ -80,6 +112,7 @@ class Score:
             "why": self.decision.why,
             "scores": {name: _mean(self.scores.get(name)) for name in ("r", "r_fresh", "q", "t", "t_fresh")},
             "pairs": [pair.document() for pair in self.pairs],
+            "sequences": [dict(one) for one in self.sequences],
             "path": self.path,
             "noise_floor": self.floor,
             "not_measured": list(self.not_measured),
@@ -111,9 +144,9 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
         "t": tuple(sequence.trainer for sequence in sequences),
     }
     scorers = Scorers(sequences, setup, run)
-    fresh = scorers.engine({"enable_prefix_caching": False}, paths=PATHS)
+    fresh = scorers.engine(_COLD, paths=PATHS)
     if fresh.error is not None:  # an engine that takes no logits processor may still score prompts
-        fresh = scorers.engine({"enable_prefix_caching": False}, paths=("prefill",))
+        fresh = scorers.engine(_COLD, paths=("prefill",))
     scores["r_fresh"], scores["r_fresh_prefill"] = fresh.decode, fresh.prefill
     scores["q"] = scorers.reference(lambda sequence: sequence.trainer_version)
     scorers.require(fresh.decode, fresh.prefill, scores["q"])
@@ -122,13 +155,30 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
     if setup.trainer is not None:
         scores["t_fresh"] = scorers.forward(setup.trainer, setup.trainer_settings, lambda one: one.trainer_version)
     path = "decode" if any(values is not None for values in fresh.decode) else "prefill"
-    gaps += [*scorers.problems, *_missing(scores, setup)]
+    gaps += [*scorers.problems, *_missing(scores, setup), *assumptions(sequences)]
     pairs = _pairs(scores, path)
     whole = pairs.get(("r", "t"))
-    decision = decide(_legs(pairs, *_names(scores, path)), whole, floor=floor)
+    fresh_name, sampled_name = _names(scores, path)
+    state = pattern(scores["r"], scores[fresh_name], sequences)
+    legs = _legs(pairs, fresh_name, sampled_name)
+    unlike = setup.unlike(scorers.settings, _COLD)
+    gaps += [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
+    decision = decide(legs, whole, floor=floor, state=state, unsure=", ".join(unlike) or None)
     speed = dict(scorers.speed)
     found = tuple(pair for pair in pairs.values() if pair is not None)
-    return Score(scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor)
+    off = tuple(_off(sequences, scores, legs))
+    return Score(scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor, off)
+
+
+def _off(
+    sequences: Sequence[TokenSequence], scores: Mapping[str, Scores], legs: Mapping[Departs, Gap | None]
+) -> Iterator[dict[str, Any]]:
+    """The sequences with a token that is off, with their engine and the K3 of each gap."""
+    measured = {leg: found for leg, found in legs.items() if found is not None}
+    of = {leg: sums(scores[found.a], scores[found.b]) for leg, found in measured.items()}
+    for at in sorted({at for found in measured.values() for at in found.sequences_off}):
+        parts = {str(leg): float(each.k3_S[at] / max(each.n_S[at], 1)) for leg, each in of.items() if each is not None}
+        yield {"sample_id": sequences[at].sample_id, "replica": sequences[at].replica, **parts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +337,27 @@ class Scorers:
             _put(values, indices, outcome.answer["values"])
         return tuple(values)
 
+    def layers(self) -> tuple[tuple[str, float], ...]:
+        """Relative error of the trainer's hidden states by layer, on a few sequences; empty: they could not be compared."""
+        setup = self._setup
+        found = self._by_checkpoint(lambda one: one.trainer_version, "trainer")
+        if setup.trainer is None or not found:
+            return ()
+        checkpoint, indices = found[0]
+        job = {
+            "model": str(checkpoint),
+            "function": setup.trainer,
+            "settings": dict(setup.trainer_settings),
+            "reference": {"dtype": setup.dtype},
+            **_place(setup.trainer),
+            "sequences": [self._sequences[index].job() for index in indices[:_WATCHED]],
+        }
+        outcome = self._run(LAYERS, job, seconds=setup.seconds)
+        if outcome.answer is None:
+            self.problems.append(f"layers: {outcome.error}")
+            return ()
+        return tuple((str(name), float(error)) for name, error in outcome.answer["layers"])
+
     def _by_checkpoint(self, version: Callable[[TokenSequence], str | None], who: str) -> list[tuple[Path, list[int]]]:
         found: dict[Path, list[int]] = {}
         for index, sequence in enumerate(self._sequences):
@@ -327,8 +398,8 @@ def _ages(sequences: Sequence[TokenSequence]) -> bool:
 
 def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap | None]:
     fresh, sampled = _names(scores, path)
-    wanted = [("r", "t"), ("r", fresh), (fresh, sampled), ("t", "q"), ("q_rollout", "q"), ("t", "t_fresh")]
-    wanted += [("t_fresh", "q")] + ([("r_fresh", "r_fresh_prefill")] if path == "decode" else [])
+    wanted = [("r", "t"), ("r", fresh), (fresh, sampled), ("q", "t"), ("q_rollout", "q"), ("t", "t_fresh")]
+    wanted += [("q", "t_fresh")] + ([("r_fresh", "r_fresh_prefill")] if path == "decode" else [])
     known = [(a, b) for a, b in wanted if a in scores and b in scores]
     return {(a, b): gap(a, scores[a], b, scores[b]) for a, b in known}
 
@@ -343,21 +414,30 @@ def _legs(pairs: Mapping[tuple[str, str], Gap | None], fresh: str, sampled: str)
     return {
         "engine_state": pairs.get(("r", fresh)),
         "engine": pairs.get((fresh, sampled)),
-        "trainer": pairs.get(("t", "q")),
+        "trainer": pairs.get(("q", "t")),
         "policy_age": pairs.get(("q_rollout", "q")),
     }
 
 
 def _missing(scores: Mapping[str, Scores], setup: Setup) -> list[str]:
     words = {
-        "r": "recorded r: no rollout_logprobs in the sample",
-        "t": "recorded t: no trainer_logprobs in the sample",
+        "r": "recorded r: no rollout_logprobs in the sample; with them, the engine's state is measured",
+        "t": "recorded t: no trainer_logprobs in the sample; with them, the trainer is measured",
         "r_fresh_prefill": "prefill path: sampling params other than the temperature apply to sampled tokens only",
     }
     absent = [words[name] for name in words if all(values is None for values in scores[name])]
     if setup.trainer is None:
         absent.append("trainer t′: pass --trainer module:function to score with the trainer's own code")
     return absent
+
+
+def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
+    """What the sample does not say, what was taken instead, and what follows if that is wrong."""
+    words = {
+        "temperature": "temperature: not in the sample, taken as 1; if it was another, engine and trainer both seem to depart",
+        "sampling": "sampling params: not in the sample, taken as none; if top-p or others were used, a fresh engine seems to depart",
+    }
+    return [text for name, text in words.items() if any(name in one.assumed for one in sequences)]
 
 
 def _mean(values: Scores | None) -> float | None:

@@ -27,7 +27,7 @@ def make(place: RelayFiles, hosts: Sequence[str], days: int, now: datetime) -> x
     Raises `ConfigurationError` or `OSError`.
     """
     if not hosts:
-        raise ConfigurationError("for which host? pass --host NAME as nodes call the service (may be repeated)")
+        raise ConfigurationError("no host: pass --host NAME as nodes call the service (may be repeated)")
     place.create()
     authority, authority_key = _authority(place, now)
     key = ec.generate_private_key(ec.SECP256R1())

@@ -10,7 +10,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,10 @@ def place_of(home: Home, name: str) -> SegmentPath:
     return found
 
 
+class BusyError(Exception):
+    """Nothing is wrong with a segment, but the service cannot take it now; the relay keeps it and asks again."""
+
+
 @dataclass(slots=True)
 class Incoming:
     """A segment that is being received. `size`: as the client says; more is not taken."""
@@ -60,6 +65,7 @@ class Incoming:
     size: int
     path: Path
     descriptor: int
+    closed: Callable[[Incoming], None]
     received: int = 0
 
     def add(self, data: pa.Buffer) -> None:
@@ -81,6 +87,7 @@ class Incoming:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+            self.closed(self)
         self.path.unlink(missing_ok=True)
 
 
@@ -93,27 +100,39 @@ class Intake:
         self._files = RelayFiles.of(home).create()
         self._most = most
         self._spool_most = spool_most
-        self.spool_bytes = 0  # as somebody who looks at it now and then says
+        self.spool_bytes = 0  # as somebody who looks at it now and then says, and what was put into it since
+        self._lock = threading.Lock()
+        self._under_way: dict[Path, Incoming] = {}
         for leftover in self._files.incoming.iterdir():  # of a killed receiver; its client was told nothing
             leftover.unlink(missing_ok=True)
 
-    def refusal(self) -> str | None:
-        """Why nothing can be taken now; None: it can."""
-        free = shutil.disk_usage(self._home.path).free
-        if free < FREE_BYTES:
-            return f"the service's disk has {free >> 20} MiB left"
-        if self.spool_bytes > self._spool_most:
-            return f"{self.spool_bytes >> 20} MiB wait to be ingested; the service is behind"
-        return None
-
     def begin(self, place: SegmentPath, size: int) -> Incoming:
-        """Raises `SegmentError` when it is too large, `OSError`."""
+        """Raises `SegmentError` when it is too large, `BusyError` when it cannot be taken now, `OSError`."""
         if not 0 < size <= self._most:
             raise SegmentError(
                 "too_large", f"{place.segment_id}: {size:,} bytes; a relayed segment has at most {self._most:,}"
             )
-        descriptor, name = tempfile.mkstemp(dir=self._files.incoming)
-        return Incoming(place, size, Path(name), descriptor)
+        with self._lock:
+            self._find_room(size)
+            descriptor, name = tempfile.mkstemp(dir=self._files.incoming)
+            incoming = Incoming(place, size, Path(name), descriptor, self._end)
+            self._under_way[incoming.path] = incoming
+        return incoming
+
+    def _find_room(self, size: int) -> None:
+        """Every segment counts with the size it was announced with, so that all calls together leave the store its reserve."""
+        announced = sum(each.size - each.received for each in self._under_way.values())
+        free = shutil.disk_usage(self._home.path).free - announced - size
+        if free < FREE_BYTES:
+            raise BusyError(
+                f"the service's disk has {(free + size) >> 20} MiB left beside uploads under way, of which {FREE_BYTES >> 20} MiB are kept free"
+            )
+        if self.spool_bytes + announced > self._spool_most:
+            raise BusyError(f"{self.spool_bytes >> 20} MiB wait to be ingested; the service is behind")
+
+    def _end(self, incoming: Incoming) -> None:
+        with self._lock:
+            self._under_way.pop(incoming.path, None)
 
     def verify(self, incoming: Incoming) -> None:
         """Reads it as ingest would, and makes its bytes durable. Raises `SegmentError` or `OSError`."""
@@ -139,6 +158,8 @@ class Intake:
                 self._prepare(folder)
                 folders.add(folder)
             incoming.path.rename(incoming.place.path)
+            with self._lock:
+                self.spool_bytes += incoming.size
         for folder in folders:
             fsync_folder(folder)
 

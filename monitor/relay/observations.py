@@ -34,6 +34,7 @@ class Observations:
         self._nodes: dict[tuple[str, str], dict[str, Any]] = {}
         self._changed: set[tuple[str, str]] = set()
         self._heard: dict[str, float] = {}  # node → on the monotonic clock
+        self._relays: dict[str, list[str]] = {}  # of each node, the two heard last
         self._refusals: dict[tuple[str, str, str], _Refusal] = {}
         self._logged: dict[tuple[str, str, str], float] = {}
 
@@ -48,6 +49,15 @@ class Observations:
             self._heard[node] = time.monotonic()
             if len(self._heard) > NODES:
                 del self._heard[next(iter(self._heard))]
+
+    def is_shared(self, node: str, relay: str) -> bool:
+        """Whether two relays call themselves by one name: a restarted one does not come back after its successor."""
+        with self._lock:
+            before = self._relays.pop(node, [])
+            self._relays[node] = [*(each for each in before if each != relay), relay][-2:]
+            if len(self._relays) > NODES:
+                del self._relays[next(iter(self._relays))]
+            return relay in before[:-1]
 
     def nodes_heard(self, seconds: float) -> int:
         """How many nodes were heard of in the last `seconds`."""

@@ -17,9 +17,10 @@ from pyarrow import flight
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.relay import protocol
+from logprobe.collectors.relay.exchange import NODE_VARIABLE
 from logprobe.collectors.relay.protocol import Outcome
 from logprobe.monitor.home import Home
-from logprobe.monitor.relay.incoming import Incoming, Intake, place_of, quietly_closed, raw_bytes
+from logprobe.monitor.relay.incoming import BusyError, Incoming, Intake, place_of, quietly_closed, raw_bytes
 from logprobe.monitor.relay.listening import Tls
 from logprobe.monitor.relay.marks import Exchanges
 from logprobe.monitor.relay.observations import Observations
@@ -89,9 +90,11 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._call(context) as who:
             if descriptor.path[:1] != [protocol.UPLOAD.encode()]:
                 raise self._refused(context, who.name, "upload", "not an upload of segments")
-            upload = _Upload(self._intake, self._home, who)
+            upload = _Upload(self._intake, self._home, lambda: self._caller(context))
             try:
                 outcomes = self._received(upload, reader)
+            except flight.FlightUnauthenticatedError:
+                raise
             except pa.ArrowException as error:
                 raise self._refused(context, who.name, "upload", f"a broken stream: {error}") from error
             finally:
@@ -138,6 +141,9 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
     def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, Any]:
         now = time.time()
         node = str(asked["node"])[:_NAME]
+        if self._observations.is_shared(node, str(asked.get("relay"))[:_NAME]):
+            words = f"another relay also calls itself {node!r}; set {NODE_VARIABLE} on each"
+            asked = {**asked, "problem": asked.get("problem") or words}
         runs: dict[str, Any] = {}
         for run, said in list(asked["runs"].items())[: protocol.SYNC_RUNS]:
             if not _is_own(run, who):
@@ -160,13 +166,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @contextmanager
     def _call(self, context: flight.ServerCallContext) -> Iterator[Writer]:
-        token = context.get_middleware("token").text
-        who = self._writers().find(token, datetime.now(UTC))
-        if who is None:
-            self._observations.refused(
-                "nobody known", "call", context.peer(), "a token that is missing, wrong or not valid any more"
-            )
-            raise flight.FlightUnauthenticatedError("the token is missing, wrong or not valid any more")
+        who = self._caller(context)
         with self._lock:
             busy = self._calls.total() >= CALLS or self._calls[who.name] >= CALLS_OF_WRITER
             self._calls[who.name] += not busy
@@ -178,19 +178,31 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             with self._lock:
                 self._calls[who.name] -= 1
 
+    def _caller(self, context: flight.ServerCallContext) -> Writer:
+        """Who calls, by the tokens as they are now."""
+        who = self._writers().find(context.get_middleware("token").text, datetime.now(UTC))
+        if who is None:
+            words = "a token that is missing, wrong or no longer valid"
+            self._observations.refused("nobody known", "call", context.peer(), words)
+            raise flight.FlightUnauthenticatedError("the token is missing, wrong or no longer valid")
+        return who
+
     def _refused(self, context: flight.ServerCallContext, who: str, what: str, words: str) -> flight.FlightServerError:
         self._observations.refused(who, what, context.peer(), words)
         return flight.FlightServerError(f"refused: {words}")
 
 
 class _Upload:
-    """The segments of one call."""
+    """The segments of one call.
 
-    def __init__(self, intake: Intake, home: Home, who: Writer) -> None:
+    A call may last for long: whether its token still counts is asked for every segment, and before any of them count.
+    """
+
+    def __init__(self, intake: Intake, home: Home, caller: Callable[[], Writer]) -> None:
+        """`caller`: who calls; raises once the token does not count any more."""
         self._intake = intake
         self._home = home
-        self._who = who
-        self._later = intake.refusal()
+        self._caller = caller
         self._outcomes: dict[str, Outcome] = {}
         self.reasons: dict[str, str] = {}  # of segments that were refused: see `SegmentError`
         self._verified: dict[str, Incoming] = {}
@@ -218,6 +230,8 @@ class _Upload:
         except SegmentError as error:
             self.reasons[name] = error.reason
             self._end(name, Outcome(name, "refused", str(error)))
+        except BusyError as error:
+            self._end(name, Outcome(name, "later", str(error)))
         except OSError as error:
             self._end(name, Outcome(name, "later", f"the service's disk: {error.strerror or error}"))
 
@@ -229,17 +243,16 @@ class _Upload:
         if name in self._outcomes or name in self._verified:
             raise SegmentError("foreign", f"{name[:200]}: sent twice in one upload")
         place = place_of(self._home, name)
-        if not self._who.may_write(place.run):
+        if not self._caller().may_write(place.run):
             words = f"this token may not write run {place.run!r}"
             self._outcomes[name] = Outcome(name, "denied", words)
-        elif self._later is not None:
-            self._outcomes[name] = Outcome(name, "later", self._later)
         else:
             self._open = (name, self._intake.begin(place, size if isinstance(size, int) else -1))
 
     def finish(self) -> list[Outcome]:
         """Makes what was verified count; → what became of each segment."""
         self._drop_open("the upload ended before the segment did")
+        self._caller()
         try:
             self._intake.put(self._verified.values())
         except OSError as error:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import pyarrow as pa
+
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.part import Part
@@ -16,17 +18,12 @@ NOTE: Final = "relay.note"
 _FORGET_DAYS: Final = 7
 SUBJECTS: Final = ("relay", "reader")
 _MOST: Final = 20_000  # rows in one document
-_COLUMNS: Final = (
-    "run",
-    "node",
-    "writer",
-    "seen_at",
-    "segments",
-    "bytes",
-    "oldest_seconds",
-    "clock_ahead_seconds",
-    "version",
-    "problem",
+_NODES: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("run", "node", "writer", "seen_at", "version", "problem")),
+        *((name, pa.int64()) for name in ("segments", "bytes")),
+        *((name, pa.float64()) for name in ("oldest_seconds", "clock_ahead_seconds")),
+    ]
 )
 
 
@@ -46,9 +43,8 @@ def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
     if not isinstance(nodes, list) or not isinstance(refusals, list) or len(nodes) + len(refusals) > _MOST:
         raise ConfigurationError(f"{NOTE} takes lists of nodes and refusals, at most {_MOST:,} in all")
     with store.transaction() as cursor:
-        for row in nodes:
-            store.execute(cursor, "relay_node_write", **{name: row.get(name) for name in _COLUMNS})
         if nodes:
+            store.execute(cursor, "relay_node_write", pa.Table.from_pylist(nodes, schema=_NODES))
             store.execute(cursor, "relay_nodes_forget", now=now, days=_FORGET_DAYS)
         for each in refusals:
             author, action = f"{each['who']} at {each['peer']}", f"was refused: {each['what']}"

@@ -77,7 +77,7 @@ class Writers:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} is not a valid writer name: use 1 to 40 letters, digits, - and _")
         if not patterns:
-            raise ConfigurationError(f"which runs may {name!r} write? pass --run PATTERN, e.g. --run 'team-a-*'")
+            raise ConfigurationError(f"no runs for {name!r}: pass --run PATTERN, e.g. --run 'team-a-*'")
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         ending = [_ending(each, now + overlap) for each in (known.secrets if known else ()) if each.counts(now)]
         added = Secret(_hash(secret), now.isoformat(timespec="seconds"))

@@ -30,14 +30,16 @@ def offered(
     return {name: Action(words, bound(do)) for name, (words, do) in actions.items()}
 
 
-def perform(actions: Actions, home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Does one of `actions`, through the service if one runs, else with the home to ourselves.
+def perform(
+    actions: Actions, home: Home, name: str, document: Mapping[str, Any], *, seconds: float | None = None
+) -> dict[str, Any]:
+    """Does one of `actions`, through the service if one runs, else with the home to ourselves. `seconds`: to wait for its answer.
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """
     try:
         with connect(home) as reader:
-            return reader.act(name, document)
+            return reader.act(name, document, seconds=seconds)
     except ServiceUnavailableError:
         if home.owner() is not None:
             raise

@@ -2,8 +2,10 @@
 
 ``/healthz`` says whether the jobs still do their work, and whether everything in the spool gets into the store:
 
-200 when it is so, 503 when a job has got nowhere for longer than its patience (it hangs, or fails again and again), or when a file
-in the spool could not be read for that long. For an uptime check, so it asks for no token and says nothing about runs. ``/metrics`` is for Prometheus (`scrape`); where
+200 when it is so, 503 when a job has got nowhere for longer than its patience (it hangs, or fails again and again), when a file in the
+spool could not be read for that long, when a live run is judged late for more than a minute, and at once when the service knows why
+records cannot arrive. For an uptime check, so it asks for
+no token, and names runs only where no other machine can ask. ``/metrics`` is for Prometheus (`scrape`); where
 others than this machine can reach it, it asks for the service's token, because it names runs.
 """
 
@@ -14,18 +16,21 @@ import ipaddress
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.monitor.diagnosis.judged import JudgedAsOf
 from logprobe.monitor.service.jobs import PATIENCE, Job
 from logprobe.monitor.service.openmetrics import CONTENT_TYPE
 
 PATH: Final = "/healthz"
 METRICS: Final = "/metrics"
+LATE_PATIENCE: Final = 60.0  # seconds that a live run may be judged late
+_MOST_NAMED: Final = 10
 _CLIENT_SECONDS: Final = 5.0  # a client that sends nothing holds no thread for longer
 
 
@@ -43,19 +48,41 @@ class Intake:
     stuck_seconds: float | None = None
 
 
-def describe(jobs: Iterable[Job], intake: Intake | None = None, *, patience: float = PATIENCE) -> dict[str, Any]:
-    """Whether jobs and ingest are well: ``{"healthy": …, "jobs": {name: {…}}, "ingest": {…}}``.
+def describe(
+    jobs: Iterable[Job],
+    intake: Intake | None = None,
+    *,
+    late: Sequence[JudgedAsOf] = (),
+    named: bool = False,
+    patience: float = PATIENCE,
+    problems: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Whether jobs and ingest are well: ``{"healthy": …, "problems": […], "jobs": {name: {…}}, "ingest": {…}}``.
 
     A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its patience, in
     seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not unwell: while a backlog of
-    hours is worked off, it is long.
+    hours is worked off, it is long. `late`: live runs that are not judged in time, `named` where nobody else reads it; they are
+    unwell when that lasts for longer than `LATE_PATIENCE`. `problems`: what keeps records from arriving, each in a sentence that says
+    what to do.
     """
     watched = {job.name: _job(job) for job in jobs}
-    document: dict[str, Any] = {"healthy": all(job["healthy"] for job in watched.values()), "jobs": watched}
+    document: dict[str, Any] = {
+        "healthy": not problems and all(job["healthy"] for job in watched.values()),
+        "problems": list(problems),
+        "jobs": watched,
+    }
     if intake is not None:
         document["ingest"] = _ingest(intake, patience)
         document["healthy"] = document["healthy"] and document["ingest"]["healthy"]
+    document["judged"] = _judged(late, named=named)
+    document["healthy"] = document["healthy"] and document["judged"]["healthy"]
     return document
+
+
+def _judged(late: Sequence[JudgedAsOf], *, named: bool) -> dict[str, Any]:
+    sentences = [f"{run.run}: {run.sentence}" if named else str(run.sentence) for run in late[:_MOST_NAMED]]
+    longest = max((run.seconds_behind for run in late), default=0.0)
+    return {"healthy": longest <= LATE_PATIENCE, "late_runs": len(late), "late": sentences}
 
 
 def _job(job: Job) -> dict[str, Any]:
@@ -100,7 +127,7 @@ class HealthServer:
 
         Raises `ConfigurationError` when the address cannot be had.
         """
-        asked = None if _is_loopback(host) else token
+        asked = None if is_loopback(host) else token
         try:
             self._server = _server_class(host)((host, port), _handler(document, metrics, asked))
         except OSError as error:
@@ -129,7 +156,8 @@ def _server_class(host: str) -> type[ThreadingHTTPServer]:
     return Server
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

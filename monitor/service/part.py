@@ -22,11 +22,12 @@ from logprobe.monitor.store.store import Store
 class Part:
     """Jobs run at their own pace, each in a thread of its own; actions are named for the client.
 
-    `close` is called once the jobs have ended and before the store is closed, for threads of the part's own.
+    `armed` says whether it may switch a correction of a run: such a run comes first in every stage. `close` is called once the jobs have ended and before the store is closed, for threads of the part's own.
     """
 
     jobs: Sequence[Job] = ()
     actions: Mapping[str, Action] = field(default_factory=dict)
+    armed: Callable[[str], bool] = lambda _run: False
     close: Callable[[], None] = lambda: None
 
 

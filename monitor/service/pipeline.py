@@ -1,4 +1,4 @@
-"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics → diagnosis. For the service and for `ingest --once`.
+"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics → growth → diagnosis. For the service and for `ingest --once`.
 
 Ingest is followed at once by the join and the step metrics, so that what a collector flushed is visible as soon as possible.
 With a backlog it goes batch by batch, and they follow about once per second.
@@ -16,7 +16,8 @@ from typing import Any, Final
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.analysis.step_job import STEPS_PER_BATCH, StepJob
 from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.growth.stage import GrowthStage
+from logprobe.monitor.diagnosis.job import PACES, DiagnosisJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
@@ -25,6 +26,7 @@ from logprobe.monitor.ingest.late_marks import LateMarks
 from logprobe.monitor.ingest.spool_scan import scan
 from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.service.jobs import INCOMPLETE
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.folding import Folder, StoreBudget
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
@@ -46,19 +48,25 @@ class Pipeline:
         policy: RetentionPolicy | None = None,
         budget: StoreBudget | None = None,
         *,
-        diagnosis_share: float | None = None,
+        paced: bool = False,
+        armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
         """`stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens, `budget`: of the store; None: the default.
 
-        `diagnosis_share`: of the time that diagnoses of all runs may take; None: all of it.
+        `paced`: whether diagnoses keep to their share of a core. `armed`: whether a correction of a run may be switched.
         """
         self._ingester = Ingester(store)
         self._joiner = Joiner(store)
         self._versions = LateMarks(store)
         self._steps = StepJob(store)
         self._profiles = ProfileJob(store)
+        self._growth = Turns(GrowthStage(store), stopping)
         self._diagnosis = DiagnosisJob(
-            store, stopping, accepted=lambda run: accepted(store, run), share=diagnosis_share
+            store,
+            stopping,
+            paces=PACES if paced else None,
+            accepted=lambda run: accepted(store, run),
+            armed=armed,
         )
         self._retention = Retention(store, policy)
         self._mover = Mover(store, self._retention, stopping)
@@ -118,9 +126,13 @@ class Pipeline:
                 break
         return _judged({"steps": steps, "tokens": tokens, "problem": problem})
 
+    def judge_growth(self) -> Report:
+        """Judges the growth of the runs that got new steps. Raises `StoreError` and `QueryError`."""
+        return self._growth.run_once()
+
     def diagnose(self) -> Report:
         """Diagnoses the runs that got new steps. Raises `StoreError` and `QueryError`."""
-        return asdict(self._diagnosis.run_once())
+        return self._diagnosis.run_once()
 
     def retain(self) -> Report:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""

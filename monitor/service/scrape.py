@@ -6,11 +6,15 @@ nothing came for hours, is left out; Prometheus then marks its series stale.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS
+from logprobe.monitor import judgement as judged
 from logprobe.monitor.diagnosis.result import Verdict
+from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.metrics.catalog import metric
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.openmetrics import Family, render, states
@@ -33,20 +37,23 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
     Raises `StoreError` or `QueryError` when the store does not answer.
     """
     runs = store.read("metrics_runs", hours=HOURS, most=MOST_RUNS).to_pylist()
-    values = store.read("metrics_newest", runs=[run["run"] for run in runs], keys=list(KEYS)).to_pylist()
+    names = [run["run"] for run in runs]
+    judgements = judged.read(store, names, datetime.now(UTC))
+    values = store.read("metrics_newest", runs=names, keys=list(KEYS)).to_pylist()
     quarantined = store.query("SELECT count(*) AS files FROM quarantine")["files"][0].as_py()
     ingest = _of_ingest(backlog(store.home), quarantined, stuck)
-    nodes = store.read("relay_furthest", runs=[run["run"] for run in runs]).to_pylist()
-    return render([*_of_runs(runs), *_of_steps(values), *_of_nodes(nodes), *ingest, *_of_jobs(list(jobs))])
+    nodes = store.read("relay_furthest", runs=names).to_pylist()
+    return render([*_of_runs(runs, judgements), *_of_steps(values), *_of_nodes(nodes), *ingest, *_of_jobs(list(jobs))])
 
 
-def _of_runs(runs: Sequence[dict[str, Any]]) -> list[Family]:
+def _of_runs(runs: Sequence[dict[str, Any]], judgements: Mapping[str, Judgement]) -> list[Family]:
     step = Family("logprobe_step", "gauge", "Newest computed step of a live run.")
     last = Family(
         "logprobe_last_record_timestamp_seconds", "gauge", "Arrival time of the newest record of a run.", "seconds"
     )
     sequences = Family("logprobe_lost_sequences", "counter", "Sequences that collectors dropped.")
     tokens = Family("logprobe_lost_tokens", "counter", "Tokens that collectors dropped.")
+    severity = Family("logprobe_severity", "stateset", "How severe verdict and firing alerts of a run are together.")
     verdict = Family("logprobe_verdict", "stateset", "Verdict of the diagnosis of a run.")
     alerts = Family("logprobe_alerts_firing", "gauge", "Firing alerts, by severity.")
     for run in runs:
@@ -55,12 +62,14 @@ def _of_runs(runs: Sequence[dict[str, Any]]) -> list[Family]:
         last.add(run["last_at"], run=name)
         sequences.add(run["lost_sequences"], run=name)
         tokens.add(run["lost_tokens"], run=name)
-        if run["verdict"] is not None:
-            states(verdict, run["verdict"], VERDICTS, run=name)
-        firing = dict(run["firing"] or ())
-        for severity in SEVERITIES:
-            alerts.add(firing.get(severity, 0), run=name, severity=severity)
-    return [step, last, sequences, tokens, verdict, alerts]
+        judgement = judgements[name]
+        states(severity, judgement.severity, judged.SEVERITIES, run=name)
+        if judgement.verdict is not None:
+            states(verdict, judgement.verdict, VERDICTS, run=name)
+        firing = Counter(alert.severity for alert in judgement.alerts)
+        for level in SEVERITIES:
+            alerts.add(firing[level], run=name, severity=level)
+    return [step, last, sequences, tokens, severity, verdict, alerts]
 
 
 def _of_steps(values: Sequence[dict[str, Any]]) -> list[Family]:

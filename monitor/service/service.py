@@ -24,6 +24,7 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
+from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_runs
 from logprobe.monitor.free_sql.answer import Answer
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
@@ -49,7 +50,7 @@ OBJECTS_JOB: Final = "object_store"
 INGEST_SECONDS: Final = 0.5
 INGEST_REST: Final = 1.0  # times as long as it took: statements cost the same for one step and for ten
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
-DIAGNOSIS_SHARE: Final = 0.2  # of a core, for the diagnoses of all runs together
+_DIAGNOSIS_SECONDS: Final = 1.0  # an armed run that begins to grow waits for no more
 _RETENTION_SECONDS: Final = 60.0
 _OBJECTS_SECONDS: Final = 10.0
 _FOLD_SECONDS: Final = 20.0
@@ -57,6 +58,12 @@ _HEALTH_SECONDS: Final = 5.0
 _HEALTH_PATIENCE: Final = 60.0
 _INGEST_PATIENCE: Final = 300.0  # for one batch, and for the join and the steps that follow
 _SIGNAL_SECONDS: Final = 0.25
+_REFUSALS: Final = 2  # in a row
+_REFUSED: Final = {
+    "No space left on device": "is full: make room",
+    "Disk quota exceeded": "has no quota left: make room",
+    "Read-only file system": "is read-only: mount it writable",
+}
 
 
 class Service:
@@ -106,6 +113,7 @@ class Service:
         self._patience = patience
         # When the spool was looked at last (monotonic), and what waited.
         self._waiting: tuple[float, Report] | None = None
+        self._late: list[JudgedAsOf] = []  # live runs that the health job found judged late
         self._store: Store
         self._pipeline: Pipeline
         self._sql: SqlService
@@ -118,7 +126,12 @@ class Service:
             self._sql = stack.enter_context(SqlService(self._home, self._store.snapshot, self._limits))
             parts = [make(self._store, self._stop) for make in self._makers]
             self._pipeline = Pipeline(
-                self._store, self._stop, self._policy, self._budget, diagnosis_share=DIAGNOSIS_SHARE
+                self._store,
+                self._stop,
+                self._policy,
+                self._budget,
+                paced=True,
+                armed=lambda run: any(part.armed(run) for part in parts),
             )
             self._jobs = self._make_jobs(self._pipeline, parts)
             restore_records(self._store, list(self._jobs.values()))
@@ -150,11 +163,13 @@ class Service:
     def _make_jobs(self, pipeline: Pipeline, parts: Sequence[Part]) -> dict[str, Job]:
         join = Job("join", _DERIVE_SECONDS, pipeline.join)
         step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps)
+        growth = Job("growth", _DERIVE_SECONDS, pipeline.judge_growth)
 
         def follow_up(_: Report) -> None:
             # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
             join.run(wait=True)
             step_metrics.run(wait=True)
+            growth.run(wait=True)
 
         ingest = Job(
             "ingest",
@@ -164,13 +179,13 @@ class Service:
             rest=INGEST_REST,
         )
         profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
-        diagnosis = Job("diagnosis", _DERIVE_SECONDS, pipeline.diagnose)
+        diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose)
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
         folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
         health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE)
         added = [job for part in parts for job in part.jobs]
-        jobs = (ingest, join, step_metrics, profiles, diagnosis, *added, retention, moving, folding, health)
+        jobs = (ingest, join, step_metrics, growth, profiles, diagnosis, *added, retention, moving, folding, health)
         if self._patience is not None:
             for job in jobs:
                 job.patience = job.seconds + self._patience
@@ -181,7 +196,14 @@ class Service:
         health = healthz.HealthServer(
             self._host,
             self._health_port,
-            lambda: healthz.describe(list(self._jobs.values()), self._intake(), patience=self._patience or PATIENCE),
+            lambda: healthz.describe(
+                list(self._jobs.values()),
+                self._intake(),
+                late=self._late,
+                named=healthz.is_loopback(self._host),
+                patience=self._patience or PATIENCE,
+                problems=[*self._store.raw.problems(), *self._full_disk()],
+            ),
             lambda: scrape.exposition(self._store, self._jobs.values(), stuck=len(self._pipeline.delays)),
             token=token,
         )
@@ -209,9 +231,10 @@ class Service:
         """The health job: the account of the jobs, and how far behind the service is."""
         waiting = backlog(self._home)
         self._waiting = (time.monotonic(), waiting)
+        self._late = [run for run in judged_runs(self._store).values() if run.live and not run.in_time]
         save_records(self._store, list(self._jobs.values()))
         heap.trim()
-        return waiting
+        return {**waiting, "judged_late": len(self._late)}
 
     def _intake(self) -> healthz.Intake:
         """From what the health job saw last: whoever asks must not wait for a disk that hangs."""
@@ -224,6 +247,12 @@ class Service:
             stuck_files=len(delays),
             stuck_seconds=delays.longest_seconds(),
         )
+
+    def _full_disk(self) -> list[str]:
+        """A job that the disk refuses fails until somebody helps: that is said at once."""
+        errors = [job.account().last_error or "" for job in self._jobs.values() if job.failures_in_a_row >= _REFUSALS]
+        found = {help_ for words, help_ in _REFUSED.items() if any(words in error for error in errors)}
+        return [f"the disk of {self._home.path} {help_}; records wait in the spool" for help_ in sorted(found)]
 
     def _save(self) -> None:
         try:

@@ -1,8 +1,9 @@
--- Runs a dashboard can show, newest first, with what is needed to judge whether they live.
--- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records, diagnoses, alert_transitions, controller_actions.
+-- Runs a dashboard can show, newest first (of those that arrived together, the one whose first step is newer), with what is needed to judge whether they live.
+-- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records, diagnoses, alert_transitions, controller_actions,
+-- judgements.
 -- Parameters: none.
 -- `revision` grows whenever a step of the run was recomputed; `writers` are its collectors. `news` becomes another text whenever
--- the run is diagnosed, one of its alerts moves or its correction is acted upon; null: nothing of the kind has happened.
+-- the run is diagnosed, one of its alerts moves or its correction is acted upon; null: nothing of the kind has happened. `judgement`: how the run stands.
 -- A collector's clock may run ahead of ours: nothing it recorded is newer than its arrival here, and a heartbeat is seen when
 -- it arrives.
 WITH arrivals AS (
@@ -18,12 +19,15 @@ WITH arrivals AS (
            list({'name': writer, 'last_seen': arrivals.last_at, 'closed': coalesce(closed, false), 'failed': failed,
                  'trains': trains}) AS writers
     FROM arrivals LEFT JOIN signs USING (run, writer) GROUP BY run
-), paced AS (
-    SELECT *, epoch(time - lag(time) OVER (PARTITION BY run ORDER BY step)) AS seconds FROM step_summaries
 ), steps AS (
-    SELECT run, count(*) AS steps, max(step) AS last_step, max(time) AS last_at, median(seconds) AS step_seconds,
+    SELECT run, count(*) AS steps, max(step) AS last_step, min(time) AS begun_at, max(time) AS last_at,
            sum(tokens)::BIGINT AS tokens, sum(sequences)::BIGINT AS sequences, max(revision) AS revision
-    FROM paced GROUP BY run
+    FROM step_summaries GROUP BY run
+), recent AS (
+    SELECT s.run, epoch(s.time - lag(s.time) OVER (PARTITION BY s.run ORDER BY s.step)) AS seconds
+    FROM step_summaries AS s JOIN steps AS n ON s.run = n.run AND s.step > n.last_step - 50
+), paced AS (
+    SELECT run, median(seconds) AS step_seconds FROM recent GROUP BY run
 ), rollouts AS (
     SELECT run, max(time) AS last_at FROM rollout_sequences GROUP BY run
 ), happened AS (
@@ -34,8 +38,9 @@ WITH arrivals AS (
     SELECT run, string_agg(what, ', ' ORDER BY what) AS news FROM happened GROUP BY run
 )
 SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
-       coalesce(revision, 0) AS revision, news,
+       coalesce(revision, 0) AS revision, news, judgements AS judgement,
        if(greatest(steps.last_at, rollouts.last_at) IS NULL, NULL,
           least(greatest(steps.last_at, rollouts.last_at), last_data_at)) AS last_record_at
-FROM writers LEFT JOIN steps USING (run) LEFT JOIN rollouts USING (run) LEFT JOIN news USING (run)
-ORDER BY first_at DESC, run
+FROM writers LEFT JOIN steps USING (run) LEFT JOIN paced USING (run) LEFT JOIN rollouts USING (run) LEFT JOIN news USING (run)
+LEFT JOIN judgements USING (run)
+ORDER BY first_at DESC, begun_at DESC NULLS FIRST, run

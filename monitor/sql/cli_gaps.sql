@@ -3,8 +3,8 @@
 -- `blank_tokens`: of sequences too short to count as broken in which every log-prob is exactly 0 on both sides; of folded
 -- steps nobody can tell any more.
 -- `raw_sampled`: statistics only because a recorder was told to keep raw tokens of a sample (raw_fraction), which loses nothing;
--- not part of `without_raw_tokens`.
--- Grain: run. Inputs: training_sequences, segments, rollout_sequences, statistics, health_records, and folded_joins, folded_rollouts,
+-- not part of `without_raw_tokens`. `framework`: as the trainer's configuration names it; null: not said.
+-- Grain: run. Inputs: training_sequences, segments, rollout_sequences, statistics, health_records, config_records, and folded_joins, folded_rollouts,
 -- folded_pairs for what was folded. Parameters: $run (null: all).
 WITH reduced AS (
     SELECT run, sum(rows)::BIGINT AS sequences FROM segments WHERE kind = 'statistics' AND run = coalesce($run, run) GROUP BY run
@@ -68,8 +68,12 @@ WITH reduced AS (
         SELECT run, pair, n, n_expected, n_nonfinite_behaviour + n_nonfinite_policy, sequences, false FROM folded_pairs
     )
     WHERE run = coalesce($run, run) GROUP BY run
+), frameworks AS (
+    SELECT run, max(document ->> '$.framework') AS framework
+    FROM config_records
+    WHERE kind = 'trainer_config' AND json_valid(document) AND run = coalesce($run, run) GROUP BY run
 )
-SELECT run, coalesce(trained, 0) AS trained, coalesce(sampled, 0) AS sampled, without_rollout_logprobs, unaligned,
+SELECT run, framework, coalesce(trained, 0) AS trained, coalesce(sampled, 0) AS sampled, without_rollout_logprobs, unaligned,
        without_rollout_record, without_trainer_version, coalesce(with_stated_versions, 0) AS with_stated_versions,
        coalesce(joined_by_tokens, 0) AS joined_by_tokens, coalesce(ambiguous, 0) AS ambiguous, without_rollout_version, without_entropy, without_reward,
        without_raw_tokens - coalesce(raw_sampled, 0) AS without_raw_tokens, coalesce(raw_sampled, 0) AS raw_sampled, repeated, coalesce(tokens, 0) AS tokens, coalesce(measured_tokens, 0) AS measured_tokens,
@@ -77,4 +81,5 @@ SELECT run, coalesce(trained, 0) AS trained, coalesce(sampled, 0) AS sampled, wi
        coalesce(blank_tokens, 0) AS blank_tokens,
        trained - coalesce(with_current_logprobs, 0) AS without_current_logprobs
 FROM trained FULL JOIN sampled USING (run) LEFT JOIN measured USING (run) LEFT JOIN chosen USING (run)
+LEFT JOIN frameworks USING (run)
 ORDER BY run

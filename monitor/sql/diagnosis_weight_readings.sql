@@ -5,6 +5,6 @@ WITH steps AS (
 ), newest AS (
     SELECT * FROM weight_readings WHERE run = $run ORDER BY coalesce(applied_at, time) DESC LIMIT 4000
 )
-SELECT r.source, r.replica, r.worker, r.version, coalesce(r.step, s.step) AS step, r.fingerprint, r.layout, r.reason, r.tensor_hashes
+SELECT r.source, r.replica, r.worker, r.version, coalesce(r.step, s.step) AS step, r.fingerprint, r.layout, r.reason, r.tensor_hashes, r.adapter
 FROM newest AS r LEFT JOIN steps AS s USING (version)
 ORDER BY coalesce(r.applied_at, r.time), r.source, r.replica, r.worker

@@ -4,6 +4,7 @@ SELECT w.* EXCLUDE (run), r.fingerprint, r.layout, r.tensor_hashes, r.worker, r.
 FROM weight_records AS w
 LEFT JOIN weight_readings AS r
     ON r.run = w.run AND r.source = w.source AND r.time = w.time AND r.version IS NOT DISTINCT FROM w.version
+        AND r.adapter IS NOT DISTINCT FROM w.adapter
 WHERE w.run = $run
 UNION ALL BY NAME
 SELECT * EXCLUDE (run) FROM weight_readings WHERE run = $run AND source = 'worker'

@@ -1,6 +1,5 @@
--- Runs for a scrape: the $most newest that had a collector at work in the last $hours hours; what they lost, and how they stand.
--- Grain: run. Inputs: segments, health_records, step_summaries, diagnoses, alert_states. Parameters: $hours, $most.
--- `firing`: alerts by severity, as MAP; null: none.
+-- Runs for a scrape: the $most newest that had a collector at work in the last $hours hours; and what they lost.
+-- Grain: run. Inputs: segments, health_records, step_summaries. Parameters: $hours, $most.
 WITH arrivals AS (
     SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments WHERE writer NOT LIKE 'relay-%' AND writer NOT LIKE 'probe-%' GROUP BY run, writer
 ), signs AS (
@@ -15,12 +14,8 @@ WITH arrivals AS (
     SELECT run, sum(sequences)::BIGINT AS sequences, sum(tokens)::BIGINT AS tokens FROM health_records GROUP BY run
 ), newest AS (
     SELECT run, max(step) AS step FROM step_summaries GROUP BY run
-), alerts AS (
-    SELECT run, map_from_entries(list({'key': severity, 'value': alerts})) AS firing
-    FROM (SELECT run, severity, count(*) AS alerts FROM alert_states WHERE phase IN ('firing', 'recovering') GROUP BY run, severity)
-    GROUP BY run
 )
 SELECT live.run, epoch(live.last_at) AS last_at, newest.step, coalesce(losses.sequences, 0) AS lost_sequences,
-       coalesce(losses.tokens, 0) AS lost_tokens, diagnoses.verdict, alerts.firing
-FROM live LEFT JOIN newest USING (run) LEFT JOIN losses USING (run) LEFT JOIN diagnoses USING (run) LEFT JOIN alerts USING (run)
+       coalesce(losses.tokens, 0) AS lost_tokens
+FROM live LEFT JOIN newest USING (run) LEFT JOIN losses USING (run)
 ORDER BY live.first_at DESC, live.run

@@ -1,10 +1,17 @@
 -- Where the raw files of $run lie that may hold steps $first to $last (null: no bound) and records of $segments (null: of any); a file with
 -- rollout records belongs to the steps that its records were joined with. Grain: file.
--- Inputs: raw_files, segments, training_sequences, sampled_sequences. `location`: address of the object; null: on the disk, at `path`.
+-- Inputs: raw_files, segments, training_sequences, sampled_sequences, rollout_sequences. `location`: address of the object; null: on the disk, at `path`.
 WITH joined AS (
     SELECT rollout_segment FROM training_sequences WHERE run = $run AND step BETWEEN $first::BIGINT AND $last::BIGINT
     UNION
     SELECT rollout_segment FROM sampled_sequences WHERE run = $run AND step BETWEEN $first::BIGINT AND $last::BIGINT
+    UNION
+    -- A sequence of several engine requests was joined with one record made of theirs.
+    SELECT unnest(list_transform(r.parts, lambda p: p.segment_id))
+    FROM rollout_sequences AS r
+    SEMI JOIN training_sequences AS t
+        ON t.run = $run AND t.step BETWEEN $first::BIGINT AND $last::BIGINT AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+    WHERE r.run = $run AND r.parts IS NOT NULL
 )
 SELECT kind, path, location
 FROM raw_files

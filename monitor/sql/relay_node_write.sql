@@ -1,3 +1,4 @@
--- Notes what a node said of its queue. Grain: one row. Inputs: its parts.
-INSERT OR REPLACE INTO relay_nodes (run, node, writer, seen_at, segments, bytes, oldest_seconds, clock_ahead_seconds, version, problem)
-VALUES ($run, $node, $writer, $seen_at::TIMESTAMPTZ, $segments, $bytes, $oldest_seconds, $clock_ahead_seconds, $version, $problem)
+-- Notes what nodes said of their queues. Grain: run and node. Input: incoming, with these columns, one row for each.
+INSERT OR REPLACE INTO relay_nodes BY NAME
+SELECT run, node, writer, seen_at::TIMESTAMPTZ AS seen_at, segments, bytes, oldest_seconds, clock_ahead_seconds, version, problem
+FROM incoming

@@ -1,7 +1,8 @@
 -- Rollout records of which some tokens belong to a version that their engine did not know of yet. Grain: one row per rollout record. Inputs:
 -- version_queue (mark <= $high), rollout_sequences, weight_records (marks), segments (raw_file: where its steps lie; null: not kept).
 -- `marks`: those that decide about some of its tokens, in the order of the engine's clock: a mark lies behind what decided, and a step behind
--- the mark. A mark of another machine is placed by the wall clocks.
+-- the mark. A mark of another machine is placed by the wall clocks. An engine's mark of no version says from which moment on its weights are unknown, and
+-- those of all adapters with them.
 WITH queued AS (
     SELECT * FROM version_queue WHERE mark <= $high
 ),
@@ -21,7 +22,8 @@ placed AS (
            CASE WHEN w.machine = r.machine THEN w.moment ELSE try_cast(epoch_us(w.applied_at)::HUGEINT - r.clock_offset AS BIGINT) END AS moment
     FROM asked AS a
     JOIN rollout_sequences AS r ON r.run = a.run AND r.segment_id = a.segment_id AND r.row = a.row
-    JOIN weight_records AS w ON w.run = r.run AND w.moment IS NOT NULL AND w.adapter IS NOT DISTINCT FROM r.adapter
+    JOIN weight_records AS w ON w.run = r.run AND w.moment IS NOT NULL
+        AND (w.adapter IS NOT DISTINCT FROM r.adapter OR (w.version IS NULL AND w.adapter IS NULL))
         AND (w.replica IS NULL OR w.replica = r.replica OR w.replica = regexp_replace(r.replica, '-dp[0-9]+$', ''))
         AND CASE WHEN w.machine = r.machine THEN w.moment ELSE try_cast(epoch_us(w.applied_at)::HUGEINT - r.clock_offset AS BIGINT) END
             BETWEEN r.engine_started AND r.decisions[-1]."last"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import duckdb
 
@@ -49,6 +50,8 @@ def migrate(connection: duckdb.DuckDBPyConnection, home: Home, steps: Sequence[M
     except duckdb.Error as error:
         rollback(connection)
         raise StoreError(f"{home.database}: upgrade of the store failed and was rolled back ({error})") from error
+    with suppress(duckdb.Error):  # a lost log must not take the schema, and with it the store's identity, away
+        connection.execute("CHECKPOINT")
 
 
 def check_not_newer(have: int, home: Home, known: Sequence[Migration] | None = None) -> None:

@@ -2,8 +2,9 @@
 
     <home>/raw/<quoted run>/<kind>/<name>.parquet
 
-A file counts when it is in the store's ``raw_files`` table; anything else below ``raw/`` is an orphan of an interrupted
-write. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
+A file counts when it is in the store's ``raw_files`` table. Before it enters the table a note, ``raw/!pending/<name>``, says so, and
+before it leaves it another one, ``<name>.leaving``: what the table does not know and no note names was complete once, and is never
+removed. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
 gain less than 1 %.
 """
 
@@ -35,6 +36,10 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 
 # No run is ever called so: "!" is quoted in the folder of a run. Views read by pattern, and a pattern must match something.
 _NO_RUN: Final = "!none"
+_SUFFIX: Final = ".parquet"
+_PENDING: Final = "!pending"
+_LEAVING: Final = ".leaving"  # ends the note of a file on its way out; that of its way in goes with the next checkpoint
+_UNFINISHED: Final = ".tmp"
 _ROW_GROUP_TOKENS: Final = 1 << 20
 _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 
@@ -53,31 +58,85 @@ def raw_dir(home: Home, run: str, kind: str) -> Path:
 
 
 def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> RawFile:
-    """Writes `table` (`RAW_SCHEMAS[kind]`) to a new file; when this returns it is on disk. Raises `OSError`."""
+    """Writes `table` (`RAW_SCHEMAS[kind]`) to a new file, noted as pending; when this returns it is on disk. Raises `OSError`."""
     folder = raw_dir(home, run, kind)
     make_durable(folder)
-    path = folder / f"{uuid.uuid4().hex}.parquet"
-    temporary = path.with_suffix(".tmp")
+    path = folder / f"{uuid.uuid4().hex}{_SUFFIX}"
     try:
-        _write(temporary, kind, table, tokens)
-        temporary.rename(path)
+        _touch(_note(home, path))
+        _write(path.with_suffix(_UNFINISHED), kind, table, tokens)
+        path.with_suffix(_UNFINISHED).rename(path)
         fsync_folder(folder)
     except OSError:
-        temporary.unlink(missing_ok=True)  # a full disk must get its space back
+        for each in (path.with_suffix(_UNFINISHED), path, _note(home, path)):  # a full disk must get its space back
+            each.unlink(missing_ok=True)
         raise
     return RawFile(home.relative(path), path.stat().st_size)
 
 
+def note_pending(home: Home, paths: Iterable[str]) -> None:
+    """Says of files (relative to the home) that they are about to leave the store. Raises `OSError`."""
+    for path in paths:
+        _touch(_note(home, home.path / path, _LEAVING))
+
+
+def notes_of(home: Home, paths: Iterable[str]) -> list[str]:
+    """The notes of files that have entered the store; all relative to the home."""
+    return [home.relative(_note(home, home.path / path)) for path in paths]
+
+
 def remove_files(home: Home, paths: Iterable[str]) -> None:
-    """Removes files by their name relative to the home; one that is gone already is none of our worries."""
+    """Removes files by their name relative to the home, with their notes; one that is gone already is none of our worries."""
     for path in paths:
         (home.path / path).unlink(missing_ok=True)
+        if path.endswith(_SUFFIX):
+            for ending in ("", _LEAVING):
+                _note(home, home.path / path, ending).unlink(missing_ok=True)  # last, see `settle_pending`
 
 
-def find_orphans(home: Home, registered: set[str]) -> list[str]:
-    """Files below ``raw/`` that no row of ``raw_files`` knows, relative to the home."""
+def settle_pending(home: Home, registered: set[str]) -> list[str]:
+    """Ends what a killed service had begun: of the files noted as pending, those that the store does not know are removed.
+
+    → the files, relative to the home, that the store does not know although they are complete.
+    """
+    notes = _notes(home)
+    pending = {note.stem for note in notes}
+    for path in _unlisted(home, registered):
+        if path.stem in pending or path.suffix == _UNFINISHED:
+            path.unlink(missing_ok=True)
+    for note in notes:  # last: killed before, the next start goes on
+        note.unlink(missing_ok=True)
+    return unknown_files(home, registered)
+
+
+def unknown_files(home: Home, registered: set[str]) -> list[str]:
+    """The files, relative to the home, that the store does not know although they are complete."""
+    pending = {note.stem for note in _notes(home)}
+    unlisted = (path for path in _unlisted(home, registered) if path.suffix == _SUFFIX and path.stem not in pending)
+    return sorted(home.relative(path) for path in unlisted)
+
+
+def _notes(home: Home) -> list[Path]:
+    return list((home.raw / _PENDING).glob("*"))
+
+
+def _unlisted(home: Home, registered: set[str]) -> list[Path]:
     files = (path for path in home.raw.glob("*/*/*") if path.parent.parent.name != _NO_RUN and path.is_file())
-    return [name for name in map(home.relative, files) if name not in registered]
+    return [path for path in files if home.relative(path) not in registered]
+
+
+def has_files(home: Home) -> bool:
+    """Whether any file of a run lies below ``raw/``."""
+    return any(path.parent.parent.name != _NO_RUN for path in home.raw.glob(f"*/*/*{_SUFFIX}"))
+
+
+def _note(home: Home, path: Path, ending: str = "") -> Path:
+    return home.raw / _PENDING / f"{path.stem}{ending}"
+
+
+def _touch(note: Path) -> None:
+    make_durable(note.parent)
+    note.touch()
 
 
 def empty_file(home: Home, kind: str) -> Path:
@@ -89,10 +148,15 @@ def write_empty_files(home: Home) -> None:
     """One file without rows per kind, so that the views work before the first and after the last real one."""
     for kind in RAW_KINDS:
         path = empty_file(home, kind)
-        if not path.exists() or pq.read_schema(path).names != RAW_SCHEMAS[kind].names:  # of an earlier logprobe
+        if not is_empty_file(path, kind):
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path.with_suffix(".tmp"), kind, RAW_SCHEMAS[kind].empty_table(), 0)
             path.with_suffix(".tmp").rename(path)
+
+
+def is_empty_file(path: Path, kind: str) -> bool:
+    """Whether there is one, and not of an earlier logprobe, whose records had other columns."""
+    return path.exists() and pq.read_schema(path).names == RAW_SCHEMAS[kind].names
 
 
 def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:

@@ -1,8 +1,9 @@
 """How long raw tokens are kept, and in files of which size. Statistics, metrics and events are never removed.
 
 A file leaves the store in one transaction (or is replaced by a merged one in one) and the disk afterwards, when no read that began
-before needs it any more: queries see every token once or not at all, never twice. Killed in between, the next start of ingest
-removes what is no longer registered.
+before needs it any more and a checkpoint of the store does without it: queries see every token once or not at all, never twice. It is
+noted as pending first: killed in between, the next start of ingest removes it. Files that are all gone at once are never forgotten:
+that is a mount, not somebody who tidied up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, remove_files, write_raw
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, note_pending, notes_of, remove_files, write_raw
 from logprobe.monitor.store.store import Store
 
 GIB: Final = 1 << 30
@@ -104,6 +105,7 @@ class Retention:
     def merge(self, files: Iterable[Kept]) -> None:
         """Merges small files that are still there, however few, because nothing will join them any more. Raises `StoreError`."""
         with self._turn:
+            self._store.raw.require()
             there = {file.path for file in self.files() if file.location is None}
             for group in mergeable([file for file in files if file.path in there], fewest=2):
                 self._merge(group, RetentionReport())
@@ -116,11 +118,14 @@ class Retention:
             max_run_bytes=self.policy.max_run_bytes,
             max_age_seconds=None if age is None else age.total_seconds(),
         )
+        self._store.raw.require()
         self._forget_missing(report)
         self._remove(expired(self.files(), self.policy, now), report)
         if compact:
             for group in mergeable(self.files()):
                 self._merge(group, report)
+        if report.removed_files or report.merged_files:
+            self._store.try_checkpoint()
         files = [file for file in self.files() if file.location is None]
         report.raw_files, report.raw_bytes = len(files), sum(file.bytes for file in files)
         report.seconds = time.perf_counter() - started
@@ -131,17 +136,38 @@ class Retention:
         names = [item.name for item in fields(Kept)]
         return [Kept(**{name: row[name] for name in names}) for row in self._store.read("raw_files").to_pylist()]
 
+    def forget_missing(self) -> int:
+        """Forgets every file that is gone, even if all are: somebody has said that they are gone for good. → how many; raises `StoreError`."""
+        missing = self._missing(self.files())
+        self._unregister(missing)
+        return len(missing)
+
+    def _missing(self, files: Iterable[Kept]) -> list[Kept]:
+        on_disk = (file for file in files if file.location is None)
+        return [file for file in on_disk if not (self._store.home.path / file.path).exists()]
+
     def _forget_missing(self, report: RetentionReport) -> None:
-        on_disk = [file for file in self.files() if file.location is None]
-        missing = [file for file in on_disk if not (self._store.home.path / file.path).exists()]
+        files = self.files()
+        missing = self._missing(files)
+        if missing and len(missing) == sum(file.location is None for file in files):
+            self._store.raw.look_again()
+            self._store.raw.require()
         self._unregister(missing)
         report.missing_files += len(missing)
 
     def _remove(self, files: Sequence[Kept], report: RetentionReport) -> None:
+        on_disk = [file.path for file in files if file.location is None]
+        self._note(on_disk)
         self._unregister(files)
-        self._store.retire(file.path for file in files if file.location is None)
+        self._store.retire(on_disk)
         report.removed_files += len(files)
         report.removed_bytes += sum(file.bytes for file in files)
+
+    def _note(self, paths: Sequence[str]) -> None:
+        try:
+            note_pending(self._store.home, paths)
+        except OSError as error:
+            raise StoreError(f"raw files cannot be noted as pending ({error}); they stay") from error
 
     def _unregister(self, files: Sequence[Kept]) -> None:
         if not files:
@@ -153,6 +179,7 @@ class Retention:
                 self._store.execute(cursor, "forget_raw_kept", paths, table=table)
             for name in ("forget_raw_places", "unregister_raw_files"):
                 self._store.execute(cursor, name, paths)
+        self._store.note_incomplete_steps()
 
     def _merge(self, files: Sequence[Kept], report: RetentionReport) -> None:
         try:
@@ -162,6 +189,7 @@ class Retention:
             return
         merged = self._write(files, table)
         try:
+            self._note([file.path for file in files])
             with self._store.transaction() as cursor:
                 self._store.execute(cursor, "insert_raw_files", _merged_row(files, merged))
                 self._store.execute(cursor, "move_raw_places", _paths(files), target=merged.path)
@@ -169,7 +197,7 @@ class Retention:
         except BaseException:
             remove_files(self._store.home, [merged.path])
             raise
-        self._store.retire(file.path for file in files)
+        self._store.retire([*(file.path for file in files), *notes_of(self._store.home, [merged.path])])
         report.merged_files += len(files)
         report.merged_into += 1
 

@@ -10,26 +10,31 @@ reopens the file, and raises `StoreError` for the transaction that was lost, so 
 from __future__ import annotations
 
 import math
+import tempfile
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from logprobe.collectors.errors import QueryError, StoreError
+from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor.free_sql.limits import GIB, MIB, store_memory
 from logprobe.monitor.free_sql.snapshot import Snapshot
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_places, views
+from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
+from logprobe.monitor.store.incomplete import note_incomplete
 from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_files import empty_file, write_empty_files
+from logprobe.monitor.store.raw_ownership import RawOwnership
 from logprobe.monitor.store.retired_files import RetiredFiles
 from logprobe.monitor.store.sql_files import migrations, statement
 
@@ -47,6 +52,16 @@ _SPILL: Final = 8 * GIB  # on the disk, instead of DuckDB's 90 % of what is free
 _READ_ATTEMPTS: Final = 5
 _FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be computed in vain
 _WATCH_SECONDS: Final = 0.1
+# A checkpoint takes 10 to 40 ms; what it covers is kept twice until then.
+_CHECKPOINT_SECONDS: Final = 10.0
+_CHECKPOINT_ATTEMPTS: Final = 20
+_CHECKPOINT_PAUSE: Final = 0.01
+_DAMAGE: Final = (
+    "replaying WAL",
+    "Corrupt",
+    "not a valid DuckDB database",
+)  # what DuckDB says then, whatever the class
+_MOST_RETIRED: Final = 256 * MIB
 
 # DuckDB would rather have relations asked for Arrow. Those plan a statement twice, which takes longer than all that most of ours do.
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
@@ -66,8 +81,10 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
+        self.raw = RawOwnership(home, self._identity, self._raw_on_disk)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # of a copy
         self._object_store: ObjectStore | None = None
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
 
@@ -79,7 +96,8 @@ class Store:
 
         Args:
             home: which home; its owner's lock is the caller's business.
-            read_only: nothing is created or upgraded, and no service may be running.
+            read_only: nothing is created or upgraded, and no service may be running; one of an older logprobe, or of a home that was
+                moved, is read from a temporary copy.
             memory_limit: of DuckDB, as in ``"4GB"``; None: `limits.store_memory`.
             threads: of DuckDB; None: one per core.
 
@@ -94,10 +112,22 @@ class Store:
         settings = {name: value for name, value in given.items() if value is not None}
         store = cls(home, read_only=read_only, settings=settings)
         if read_only and not store._is_up_to_date():
-            store.close()
-            with suppress(StoreError):  # where nothing may be written, everything but raw tokens can still be read
-                cls(home, read_only=False, settings=settings).close()
-            store = cls(home, read_only=True, settings=settings)
+            with store:  # nobody can open the file for writing while it is open here
+                return cls._of_copy(home, settings)
+        return store
+
+    @classmethod
+    def _of_copy(cls, home: Home, settings: Mapping[str, Any]) -> Self:
+        """A temporary copy, upgraded, beside the home's own raw tokens: reading changes nothing in a home."""
+        folder = tempfile.TemporaryDirectory(prefix="logprobe-", ignore_cleanup_errors=True)
+        try:
+            upgraded = copy_of(home, Path(folder.name) / "home")
+            cls(upgraded, read_only=False, settings=settings).close()
+            store = cls(upgraded, read_only=True, settings=settings)
+        except BaseException:
+            folder.cleanup()
+            raise
+        store._folder = folder
         return store
 
     @contextmanager
@@ -265,30 +295,59 @@ class Store:
             self._object_store = ObjectStore(settings)
         return self._object_store
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """While the block runs, nobody writes: file and log can be copied."""
+        with self._writing:
+            yield
+
     def refresh_steps_view(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Gives the ``steps`` view a column for every metric and scalar there is by now; inside a `transaction`."""
         views.refresh_steps(cursor)
+
+    def note_incomplete_steps(self) -> None:
+        """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises `StoreError`."""
+        for row in self.read("unmeasurable_steps").to_pylist():
+            note_incomplete(self.home, row["run"], row["first"], row["last"])
 
     def oldest_read(self) -> float | None:
         """When the oldest read under way began (`time.time`); None: there is none."""
         return self._files.oldest()
 
-    def retire(self, paths: Iterable[str]) -> None:
-        """Removes raw files (named relative to the home) as soon as no read that may still need them is running.
+    def retire(self, paths: Iterable[str], *, nbytes: int = 0, read: bool = True) -> None:
+        """Has files (named relative to the home) removed after the next checkpoint, once no read that may still need them is running.
 
-        To be called after the transaction that took them out of ``raw_files``.
+        To be called after the transaction that made them superfluous. `read`: whether reads may need them; `nbytes`: their size.
         """
-        self._files.retire(list(paths))
+        self._files.retire(list(paths), nbytes=nbytes, read=read)
+
+    def checkpoint_when_due(self) -> None:
+        """Moves the log into the database file when retired files have waited for it long enough. Raises `StoreError`."""
+        nbytes, seconds = self._files.waiting()
+        if nbytes >= _MOST_RETIRED or seconds >= _CHECKPOINT_SECONDS:
+            self.try_checkpoint()
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database file. Raises `StoreError`."""
+        """Moves the write-ahead log into the database file, and removes the files that waited for it. Raises `StoreError`."""
+        if not self.try_checkpoint():
+            raise StoreError(f"{self.home.database}: no checkpoint while others read; it is repeated")
+
+    def try_checkpoint(self) -> bool:
+        """As `checkpoint`; False: not now, DuckDB refuses beside some reads. Raises `StoreError`."""
         with self._writing:
-            cursor = self._cursor("writer")
-            try:
-                cursor.execute("CHECKPOINT")
-            except duckdb.Error as error:
-                self._recover(cursor)
-                raise StoreError(f"{self.home.database}: checkpoint failed ({one_line(error)})") from error
+            for _ in range(_CHECKPOINT_ATTEMPTS):
+                cursor = self._cursor("writer")
+                try:
+                    cursor.execute("CHECKPOINT")
+                except duckdb.TransactionException:
+                    time.sleep(_CHECKPOINT_PAUSE)
+                except duckdb.Error as error:
+                    self._recover(cursor)
+                    raise StoreError(f"{self.home.database}: checkpoint failed ({one_line(error)})") from error
+                else:
+                    self._files.checkpointed()
+                    return True
+        return False
 
     def interrupt(self) -> None:
         """Stops the reads that are running now; they raise `QueryError`. Nobody else may be writing."""
@@ -297,15 +356,30 @@ class Store:
 
     def close(self) -> None:
         """Closes the file. Running reads fail; what is committed is safe."""
+        if self._files.waiting()[1]:
+            with suppress(StoreError):  # the next start finds what waits, and goes on
+                self.checkpoint()
+        self.raw.release()
         with self._writing, self._state:
             self._closed = True
             self._close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _identity(self) -> str:
+        """Which store this is: the moment it was made. Copies and backups of it are the same one."""
+        made = self.query("SELECT epoch_us(min(applied_at)) AS made FROM schema_versions")["made"][0].as_py()
+        return f"{made:x}"
+
+    def _raw_on_disk(self) -> list[str]:
+        found: list[str] = self.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist()
+        return found
 
     def _is_up_to_date(self) -> bool:
         """Whether schema and views are this version's, and the views look for raw files where the home is now: it may have been moved."""
@@ -411,13 +485,20 @@ class Store:
                 write_empty_files(self.home)
             return duckdb.connect(str(path), read_only=self.read_only, config=_STORAGE | self._settings)
         except (duckdb.Error, OSError) as error:
-            raise StoreError(f"cannot open {path}: {one_line(error)}") from error
+            said = one_line(error)
+            if any(words in said for words in _DAMAGE):
+                raise StoreDamagedError(
+                    f"{path} or its log is damaged ({said}); records since its last checkpoint are still in the spool: run: "
+                    f"logprobe rebuild --home {self.home.path}"
+                ) from error
+            raise StoreError(f"cannot open {path}: {said}") from error
 
     def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:
             if self.read_only:
                 check_not_newer(current_version(connection), self.home)
             elif first:  # later, on a full disk, nothing needs to be written
+                keep_before_upgrade(connection, self.home)
                 migrate(connection, self.home)
                 views.create(connection, self.home)
             _confine(connection, self.home)

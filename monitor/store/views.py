@@ -19,8 +19,20 @@ from logprobe.monitor.store.raw_places import escape_glob, literal, pattern
 from logprobe.monitor.store.sql_files import statement
 
 # In the order of their dependencies.
-VIEWS: Final = ("sequences", "tokens", "metrics", "scalars", "weights", "fingerprints", "rollouts", "events", "runs")
+VIEWS: Final = (
+    "sequences",
+    "tokens",
+    "metrics",
+    "scalars",
+    "weights",
+    "fingerprints",
+    "rollouts",
+    "events",
+    "runs",
+    "judgements",
+)
 MACROS: Final = {  # views with parameters, in the order of their dependencies
+    "live_runs": ("looked_at",),
     "runs_on_their_way": ("of_runs", "looked_at"),
     "steps_on_their_way": ("of_run", "looked_at"),
 }

@@ -25,7 +25,7 @@ from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.diagnosis.accepted import accepted, expectation
-from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.job import PACES, DiagnosisJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
@@ -91,7 +91,7 @@ def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
         ((RUN, "misaligned_tokens", "--because", "b"), "--up-to 3e-3"),
         (("nowhere", "low_precision", "--because", "b", "--up-to", "1"), "no run 'nowhere'"),
         ((RUN, "low_precision", "--withdraw"), "is not accepted"),
-        ((RUN, "--because", "b"), "which finding"),
+        ((RUN, "--because", "b"), "no finding named"),
         ((RUN, "low_precision", "--because", "b", "--like", "nowhere"), "no K3 was measured in a run 'nowhere'"),
     ],
 )
@@ -118,12 +118,14 @@ def test_whoever_accepts_does_not_wait_for_the_next_turn(home: Path) -> None:
     command(home, RUN, "low_precision", "--because", "b", "--up-to", "1e-2")
     seconds = itertools.count()
     with Store.open(Home(home)) as store:
-        job = DiagnosisJob(store, accepted=lambda name: accepted(store, name), clock=lambda: float(next(seconds)))
-        assert job.run_once().runs == 1  # and now it rests
+        job = DiagnosisJob(
+            store, accepted=lambda name: accepted(store, name), paces=PACES, processor=lambda: float(next(seconds))
+        )
+        assert job.run_once()["runs"] == 1  # and now it rests
         request = {"run": RUN, "cause": "staleness", "because": "b", "up_to": 1e-3, "author": "ann"}
         acceptance_part(store, threading.Event()).actions[ACCEPT].run(request)
-        assert job.run_once().runs == 1
-        assert job.run_once().runs == 0
+        assert job.run_once()["runs"] == 1
+        assert job.run_once()["runs"] == 0
 
 
 def test_an_earlier_run_of_the_same_setup_is_proposed(home: Path) -> None:

@@ -145,7 +145,7 @@ def test_check_lists_what_is_in_force_and_prints_the_schema(own_rules: Path) -> 
     ("arguments", "words"),
     [
         (["silence", "--reason", "r"], "write FIELD=PATTERN"),
-        (["silence", "rule"], "why? pass --reason"),
+        (["silence", "rule"], "--reason is required"),
         (["silence", "rule", "--reason", "r"], "write FIELD=PATTERN"),
     ],
 )

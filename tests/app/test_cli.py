@@ -20,7 +20,7 @@ from processes import logprobe as process
 
 from logprobe.app import cli
 from logprobe.app.parsers.arguments import require_run, step_range
-from logprobe.app.parsers.command_line import KEEP_GIB, KEEP_STORE_GIB
+from logprobe.app.parsers.command_line import KEEP_GIB, KEEP_STORE_GIB, build
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
@@ -144,7 +144,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments) -> None:
 )
 def test_no_home_says_how_to_name_one(command) -> None:
     done = logprobe(*command, code=1)
-    assert done.stderr == "logprobe: which home? pass --home DIR, or set LOGPROBE_HOME\n"
+    assert done.stderr == "logprobe: no home: pass --home DIR or set LOGPROBE_HOME\n"
 
 
 def test_the_home_may_come_from_the_environment(ingested) -> None:
@@ -462,3 +462,15 @@ def test_a_terminal_is_not_steered_by_names() -> None:
     assert tables.cell("x" * 100) == "x" * 59 + "…"
     assert tables.cell(float("nan")) == "–"
     assert tables.cell(0.0) == "0"
+
+
+def test_alerts_without_an_action_lists_them(ingested):
+    assert logprobe("alerts", "--home", ingested).stdout == logprobe("alerts", "list", "--home", ingested).stdout
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("stauts", "status"), ("diagnoes", "diagnose")])
+def test_an_unknown_command_is_answered_with_the_nearest(wrong, meant, capsys):
+    with pytest.raises(SystemExit) as refused:
+        build().parse_args([wrong])
+    assert refused.value.code == 2
+    assert f"{wrong!r} does not exist; did you mean {meant!r}?" in capsys.readouterr().err

@@ -8,37 +8,38 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logprobe.alerts.controller.effect import ADVICE
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import advised, remedy
 
 MIS = {"is_level": "token", "is_mode": "mask"}
 LAG = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "fix": "Bound the lag, and correct."}
-NORMAL_LAG = {**LAG, "urgency": "informational"}
+FAULT = {"cause": "raw_logprobs", "layer": "semantic", "confidence": 1.0, "vetoes": True}
 
 
-def effect(judgement: str, doubling: float | None = None, worse: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"judgement": judgement, "after": {"steps": 50, "doubling_steps": doubling}, "worse": worse}
+HELPED = {"judgement": "helped", "words": "helped: the reward is above where it was"}
 
 
 def on(found: dict[str, Any] | None = None, phase: str = "applied", **parts: Any) -> Standing:
     return Standing(phase, 531, MIS, effect=found, judged_at=581, **parts)
 
 
-AFTER = "on since step 531 (MIS); after 50 steps, as of step 581, K3"
+HELD = {"waiting": "it would mask 44% of the tokens", "objection": "masks_too_much"}
 CASES: list[tuple[str, list[dict[str, Any]], Standing, str]] = [
     ("enable", [], Standing(), "{advice}: because"),
     ("enable", [], Standing("suggested"), "{advice}: because"),
+    ("enable", [], Standing(waiting="mode suggest: a person has to"), "{advice}: because"),  # nothing speaks against it
+    ("enable", [], Standing(**HELD), "do not switch one on: it would mask 44% of the tokens"),
+    ("not_needed", [], Standing(**HELD), ""),
+    ("do_not_enable", [], Standing(**HELD), "{advice}: because"),
+    ("enable", [], on(phase="issued", **HELD), "switched on from step 531 (MIS), not acknowledged by the trainer yet"),
     ("not_needed", [], Standing(), ""),
     ("do_not_enable", [], Standing(), "{advice}: because"),
     ("enable", [], on(phase="issued"), "switched on from step 531 (MIS), not acknowledged by the trainer yet"),
-    ("enable", [], on(), "on since step 531 (MIS); its effect has not been evaluated yet"),
-    ("enable", [], on(effect("still_growing", 22.0)), f"{AFTER} still doubled every 22 steps: {ADVICE}"),
-    ("enable", [LAG], on(effect("still_growing", 22.0)), f"{AFTER} still doubled every 22 steps: bound the weight lag, {ADVICE}"),
-    ("enable", [NORMAL_LAG], on(effect("still_growing", 22.0)), f"{AFTER} still doubled every 22 steps: {ADVICE}"),
-    ("enable", [], on(effect("halted", worse=("grad_norm",))), f"{AFTER} no longer grew; grad norm got worse"),
-    ("not_needed", [], on(effect("steady")), f"{AFTER} grew neither before nor since"),
-    ("do_not_enable", [], on(effect("halted")), "on since step 531 (MIS), but switch it off: because"),
+    ("enable", [], on(), "on since step 531 (MIS); too early"),
+    ("enable", [], on(applied_from=540), "on since step 540 (MIS); too early"),
+    ("enable", [LAG], on(HELPED), "on since step 531 (MIS); as of step 581: helped: the reward is above where it was"),
+    ("do_not_enable", [], on(HELPED), "on since step 531 (MIS); as of step 581: helped: the reward is above where it was"),  # not ruled out: no ground to take it off
+    ("do_not_enable", [FAULT], on(HELPED), "on since step 531 (MIS), but it hides a fault: because"),
     ("enable", [], on(stopped=True), "{advice}: because; the kill switch is set, so none applies until it is released"),
     ("enable", [], on(phase="withdrawn", ended="rolled back: it masked"), "off: the one from step 531 was rolled back: it masked"),
     ("enable", [], on(phase="withdrawn"), "{advice}: because"),
@@ -78,10 +79,10 @@ class Recorded:
         return pa.Table.from_pylist(self.rows[name])
 
 
-@pytest.mark.parametrize(("first", "seen"), [(100, "halted"), (300, "halted"), (500, None)])
+@pytest.mark.parametrize(("first", "seen"), [(100, "helped"), (300, "helped"), (500, None)])
 def test_an_effect_belongs_to_the_correction_that_is_on(first: int, seen: str | None) -> None:
     control = {"phase": "applied", "from_step": first, "config": MIS, "stopped": False}
-    standing = Standing.read(Recorded(control, (200, "still_growing"), (400, "halted")), "r")
+    standing = Standing.read(Recorded(control, (200, "harmed"), (400, "helped")), "r")
     assert (standing.effect or {}).get("judgement") == seen
     assert (standing.on, standing.applied, standing.judged_at is None) == (True, True, seen is None)
 
@@ -89,7 +90,7 @@ def test_an_effect_belongs_to_the_correction_that_is_on(first: int, seen: str | 
 @pytest.mark.parametrize(("phase", "words"), [("withdrawn", "rolled back: it masked"), ("issued", None)])
 def test_how_a_correction_ended_is_said_until_the_next_one(phase: str, words: str | None) -> None:
     control = {"phase": phase, "from_step": 100, "config": MIS, "stopped": False}
-    found = Recorded(control, (150, "still_growing"))
+    found = Recorded(control, (150, "harmed"))
     ended = {"name": "rolled_back", "step": 160, "words": "rolled back: it masked", "details": "{}"}
     found.rows["controller_actions"].append(ended)
     assert Standing.read(found, "run").ended == words

@@ -42,6 +42,14 @@ def test_the_figure_has_the_values_of_the_store(tmp_path, monkeypatch) -> None:
         figure(tmp_path / "home", "other")
 
 
+def test_what_was_recorded_needs_no_ingest_before(tmp_path) -> None:
+    """A person in a notebook, without a service."""
+    with Recorder(tmp_path / "home", RUN) as recorder:
+        SyntheticRun(recorder).record(3)
+    drawn = figure(tmp_path / "home", RUN)
+    assert list(next(trace for trace in drawn.data if (trace.name or "").startswith("K3, backend")).x) == [0, 1, 2]
+
+
 def test_rows_without_any_value_are_named(tmp_path) -> None:
     with Recorder(tmp_path / "home", RUN) as recorder:
         SyntheticRun(recorder, full=False).record(2)

@@ -100,6 +100,18 @@ def test_a_child_that_never_came_up_is_not_started_again(tmp_path) -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids(other))
 
 
+def test_a_child_that_was_killed_while_it_started_is_started_again(tmp_path) -> None:
+    starts, up = tmp_path / "starts", tmp_path / "up"
+    program = (
+        f"import os, time; n = open({str(starts)!r}, 'a').write('x'); "
+        f"os.path.getsize({str(starts)!r}) < 2 and os.kill(os.getpid(), 9); open({str(up)!r}, 'w'); time.sleep(600)"
+    )
+    with Running(Child("unlucky", [sys.executable, "-c", program], ready=up.exists)) as running:
+        assert running.ready.wait(90)
+        assert running.said == ["the unlucky ended unexpectedly (killed by SIGKILL); restart in 0.5 s"]
+    assert running.error is None
+
+
 def test_a_child_deaf_to_sigterm_is_killed(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(supervisor, "_STOP_SECONDS", 0.3)
     path = tmp_path / "deaf"

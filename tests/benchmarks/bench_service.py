@@ -29,7 +29,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.service.service import DIAGNOSIS_SHARE, INGEST_REST, INGEST_SECONDS
+from logprobe.monitor.service.service import INGEST_REST, INGEST_SECONDS
 from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
@@ -77,6 +77,7 @@ def ingest(pipeline: Pipeline) -> dict[str, Any]:
     def follow_up(_: object) -> None:
         pipeline.join()
         pipeline.compute_steps()
+        pipeline.judge_growth()
 
     return pipeline.ingest(follow_up)
 
@@ -125,7 +126,7 @@ def jobs(home: Path) -> Iterator[list[Due]]:
     """The service's jobs that runs cost."""
     stopping = threading.Event()
     with Store.open(Home(home)) as store:
-        pipeline = Pipeline(store, stopping, diagnosis_share=DIAGNOSIS_SHARE)
+        pipeline = Pipeline(store, stopping, paced=True)
         parts = [make(store, stopping) for make in PARTS]
         due = [Due(0.0, job.name, job.seconds, job.run_now) for part in parts for job in part.jobs]
         look = Job("ingest", INGEST_SECONDS, lambda: ingest(pipeline), rest=INGEST_REST)

@@ -34,12 +34,17 @@ TARGET = 1.03
 def measure() -> list[Figure]:
     """All figures of this module."""
     with tempfile.TemporaryDirectory() as folder:
-        found = in_a_process(Path(folder))
-    return [step_figure(**found["steps"]), *round_figures(found["rounds"])]
+        found = in_a_process(Path(folder) / "plain")
+        adapters = in_a_process(Path(folder) / "adapters", "adapters")
+    return [
+        step_figure("vLLM plugin, log-probs already on", **found["steps"]),
+        step_figure("vLLM plugin, the same with a LoRA adapter", **adapters["steps"]),
+        *round_figures(found["rounds"]),
+    ]
 
 
 def step_figure(
-    on: list[float], off: list[float], added_on: list[float], added_off: list[float], background: float
+    name: str, on: list[float], off: list[float], added_on: list[float], added_off: list[float], background: float
 ) -> Figure:
     """`on[i]` lies between `off[i]` and `off[i + 1]`: seconds of steps; `background`: seconds a token."""
     neighbours = [(before + after) / 2 for before, after in itertools.pairwise(off)]
@@ -49,7 +54,6 @@ def step_figure(
     extra = 1e6 * (adding + background)
     total = ratio + extra / baseline
     note = f"median of {len(on)} steps of {PROMPTS} requests; {baseline * (ratio - 1):.2f} µs in the engine's thread, {extra:.2f} µs beside it"
-    name = "vLLM plugin, log-probs already on"
     return Figure(
         name, total * baseline, "µs CPU/token", f"ratio ≤ {TARGET}", total <= TARGET, "plugin off", baseline, note
     )
@@ -76,7 +80,7 @@ def round_figures(rounds: dict[str, list[float]]) -> list[Figure]:
     ]
 
 
-def in_a_process(folder: Path) -> dict[str, Any]:
+def in_a_process(folder: Path, *kind: str) -> dict[str, Any]:
     """Runs this module as a script with the plugin switched on."""
     environment = {
         **os.environ,
@@ -87,7 +91,7 @@ def in_a_process(folder: Path) -> dict[str, Any]:
         "LOGPROBE_VLLM_INJECT": "1",
     }
     done = subprocess.run(
-        [sys.executable, __file__, str(folder)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, __file__, str(folder), *kind], env=environment, capture_output=True, text=True, check=False
     )
     answers = [line.removeprefix("RESULT ") for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not answers:
@@ -95,30 +99,35 @@ def in_a_process(folder: Path) -> dict[str, Any]:
     return json.loads(answers[-1])
 
 
-def on_an_engine(folder: Path) -> dict[str, Any]:
-    """Everything that is measured, in seconds."""
+def on_an_engine(folder: Path, *kind: str) -> dict[str, Any]:
+    """Everything that is measured, in seconds; of adapters the steps alone."""
     from engine_process import ENGINE_ENVIRONMENT
     from engine_scenarios import engine_arguments
-    from tiny_model import make_tiny_model
+    from tiny_model import make_tiny_adapter, make_tiny_model
 
     os.environ.update(ENGINE_ENVIRONMENT)
     # Compiled, as in production, where the compiler can be used: a slower engine would flatter the ratio
     if " " not in sys.prefix:
         del os.environ["TORCHDYNAMO_DISABLE"]
-    make_tiny_model(folder / "old", hidden=128)
+    make_tiny_model(folder / "old", hidden=64 if kind else 128)
     from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
 
-    llm = LLM(**engine_arguments(folder, enable_prefix_caching=False))
+    more: dict[str, Any] = {"enable_lora": True, "max_lora_rank": 8} if kind else {}
+    llm = LLM(**engine_arguments(folder, enable_prefix_caching=False, **more))
     switch = Switch(llm.llm_engine.engine_core.engine_core.scheduler)
     common = {"temperature": 1.0, "max_tokens": TOKENS, "ignore_eos": True, "detokenize": False}
     asking = SamplingParams(logprobs=0, **common)
+    if kind:
+        request = LoRARequest("red", 1, str(make_tiny_adapter(folder / "red", seed=0)))
+        return {"steps": alternating_steps(llm.llm_engine, switch, asking, lora_request=request)}
     return {
         "steps": alternating_steps(llm.llm_engine, switch, asking),
         "rounds": whole_rounds(llm, switch, {"silent": SamplingParams(**common), "asking": asking}),
     }
 
 
-def alternating_steps(engine: Any, switch: Switch, params: Any) -> dict[str, Any]:
+def alternating_steps(engine: Any, switch: Switch, params: Any, **more: Any) -> dict[str, Any]:
     """Rounds in which every other step is watched; the first two warm up."""
     found: dict[str, Any] = {"on": [], "off": [], "added_on": [], "added_off": []}
     background = 0.0
@@ -127,18 +136,22 @@ def alternating_steps(engine: Any, switch: Switch, params: Any) -> dict[str, Any
             background = background_seconds()
             for values in found.values():
                 values.clear()
-        one_round(engine, switch, params, found)
+        one_round(engine, switch, params, found, **more)
     tokens = ROUNDS * PROMPTS * TOKENS
     return {**found, "background": (background_seconds() - background) / tokens}
 
 
-def one_round(engine: Any, switch: Switch, params: Any, found: dict[str, Any]) -> None:
+def one_round(engine: Any, switch: Switch, params: Any, found: dict[str, Any], **more: Any) -> None:
     from engine_scenarios import prompts_of
 
     for number, prompt in enumerate(prompts_of(PROMPTS)):
         watched = number % 2 == 0
         found["added_on" if watched else "added_off"].append(
-            timed(switch, lambda n=number, p=prompt: engine.add_request(f"{time.time_ns()}-{n}", p, params), on=watched)
+            timed(
+                switch,
+                lambda n=number, p=prompt: engine.add_request(f"{time.time_ns()}-{n}", p, params, **more),
+                on=watched,
+            )
         )
     switch.turn(on=True)
     engine.step()  # the prefill
@@ -203,4 +216,4 @@ class Switch:
 
 
 if __name__ == "__main__":
-    print("RESULT", json.dumps(on_an_engine(Path(sys.argv[1]))))
+    print("RESULT", json.dumps(on_an_engine(Path(sys.argv[1]), *sys.argv[2:])))

@@ -237,7 +237,7 @@ def test_before_memory_goes_away_what_is_being_read_is_finished(tmp_path: Path, 
     watched = reader(worker, tmp_path)
     watched._wanted.append("load")
     watched.after_step()
-    watched.settle()
+    watched.sleeps()
     assert watched._copy is None
     assert len(watched._samples) == 1
 

@@ -247,7 +247,7 @@ def test_a_warning_is_not_merged_with_an_info_of_the_same_event(
         ("info", "an info of another part", 1),
         ("warning", "a warning", 1),
     ]
-    assert [record.getMessage() for record in caplog.records] == ["a warning", "a error"]
+    assert [record.getMessage() for record in caplog.records] == ["logprobe: a warning", "logprobe: a error"]
     assert recorder.health["problems"]["self_test"] == 5
 
 

@@ -77,7 +77,10 @@ def test_weights_that_changed_unannounced_are_unknown_since_they_were_last_seen(
     engine.answer(1, 11)
     engine.answer(10, 12)
     assert [version for _, _, version in engine.timeline.spans([engine.now + at for at in (0.5, 2, 20)])] == ["4", None]
-    assert engine.written() == [("4", "check", True), (None, "unannounced", True)]
+    assert engine.written() == [("4", "check", True), (None, None, False), (None, "unannounced", True)]
+    mark = next(row for row in rows_of(engine.home, "weights") if row["moment"] is not None)
+    assert mark["moment"] == pytest.approx((engine.now + 1.01) * 1e6, abs=1), "for records that are written already"
+    assert (mark["source"], mark["machine"], mark["adapter"]) == ("engine", machine(), None)
     assert engine.health.counts()["problems"] == {"weights_changed_unannounced": 1}
 
 
@@ -87,8 +90,17 @@ def test_a_mark_that_comes_after_the_change_announces_it(engine: Engine) -> None
     engine.answer(10, 12)
     engine.mark(11, "5")
     engine.answer(12, 12, "mark")
-    assert engine.written() == [("4", "check", True), (None, "check", True), ("5", "mark", True)]
+    written = engine.written()
+    assert written == [("4", "check", True), (None, None, False), (None, "check", True), ("5", "mark", True)]
     assert engine.health.counts()["problems"] == {}
+
+
+def test_a_mark_of_the_time_of_the_change_is_taken_for_its_announcement(engine: Engine) -> None:
+    engine.mark(0, "4")
+    engine.answer(1, 11)
+    engine.answer(10, 12)
+    engine.mark(9, "5")  # read late
+    assert engine.written() == [("4", "check", True), ("5", "check", True)]
 
 
 def test_checks_that_say_nothing_new_are_not_recorded(engine: Engine) -> None:

@@ -296,6 +296,72 @@ def adapters(models: Path) -> Any:
     return {"names": names, "flushed": vllm_plugin.flush()}
 
 
+def adapters_read_again(models: Path) -> Any:
+    """Other content under the same number and path: after an eviction, in place, by the worker's own methods; and the same content again."""
+    from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
+
+    from logprobe.collectors import weights
+    from logprobe.collectors.vllm import plugin as vllm_plugin
+    from logprobe.collectors.vllm.ids import sample_id
+
+    path, other = models / "current", make_tiny_adapter(models / "adapter-other", seed=9)
+    write = functools.partial(make_tiny_adapter, path)
+    write(seed=0)
+    llm = LLM(**engine_arguments(models, enable_lora=True, max_loras=1, max_cpu_loras=1, max_lora_rank=8))
+    worker = llm.llm_engine.model_executor.driver_worker.worker
+    params = SamplingParams(temperature=1.0, max_tokens=4, logprobs=0, ignore_eos=True)
+    names = {}
+    red, blue = LoRARequest("red", 1, str(path)), LoRARequest("blue", 2, str(other))
+    in_place = LoRARequest("red", 1, str(path), load_inplace=True)
+
+    def run(name: str, request: Any) -> None:
+        [output] = llm.generate(prompts_of(1), params, use_tqdm=False, lora_request=request)
+        names[name] = sample_id(output)
+
+    def mark(version: str) -> None:
+        weights.mark(version, adapter="red")
+
+    def evict() -> None:
+        llm.generate(prompts_of(1), params, use_tqdm=False, lora_request=blue)
+
+    run("first", red)
+    mark("0")
+    run("marked", red)
+    evict()
+    run("evicted, and the same again", red)
+    evict()
+    write(seed=1)
+    run("evicted, and other content", red)
+    mark("1")
+    run("and marked", red)
+    run("in place, and the same", in_place)
+    write(seed=2)
+    run("in place, and other content", in_place)
+    write(seed=3)
+    mark("3")
+    run("in place, marked before it is read", in_place)
+    write(seed=4)
+    run("replaced, and not read", red)
+    worker.remove_lora(1)
+    worker.add_lora(red)
+    run("by the worker", red)
+    mark("4")
+    run("by the worker, and marked", red)
+    worker.remove_lora(1)
+    worker.add_lora(red)
+    run("by the worker, and the same", red)
+    worker.remove_lora(1)
+    worker.add_lora(LoRARequest("stranger", 1, str(other)))
+    run("another one under its number", red)
+    mark("5")
+    run("another one under its number, and marked", red)
+    done = [vllm_plugin.flush()]
+    [attachment] = attached()
+    attachment.close()
+    return {"names": names, "flushed": done}
+
+
 # --- An engine that is killed ---
 
 
@@ -408,6 +474,37 @@ def fingerprints(models: Path) -> Any:
     [attachment] = attached()
     attachment.close()
     return {"flushed": done, "tensors": len(states[0])}
+
+
+def overwritten(models: Path) -> Any:
+    """Weights overwritten in place that nobody marks: noticed by a reading; and again after the last reading, before the engine ends."""
+    import vllm._custom_ops as ops
+    from vllm import LLM, SamplingParams
+
+    from logprobe.collectors import weights
+    from logprobe.collectors.vllm import plugin as vllm_plugin
+
+    ops._supports_onednn = False
+    llm = LLM(**engine_arguments(models))
+    model = llm.llm_engine.model_executor.driver_worker.worker.get_model()
+    params = SamplingParams(temperature=1.0, max_tokens=8, logprobs=0, ignore_eos=True)
+    told: dict[str, list[str]] = {}
+
+    def sample(name: str) -> None:
+        rows = [row for output in llm.generate(prompts_of(16), params, use_tqdm=False) for row in described(output)]
+        told[name] = [row["sample_id"] for row in rows]
+        vllm_plugin.flush()  # written before anybody can know
+
+    for number in ("0", "1"):
+        sample_until_read(llm)
+        weights.mark(number)
+        sample(f"{number} right")
+        sample_until_read(llm)
+        change(model)
+        sample(f"{number} wrong")
+        if number == "0":
+            sample_until_read(llm)
+    return {"told": told, "flushed": vllm_plugin.flush()}
 
 
 def attached() -> list[Any]:

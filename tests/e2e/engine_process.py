@@ -42,10 +42,10 @@ def make_models(folder: Path) -> Path:
 
 
 def run_scenario(
-    name: str, models: Path, *, script: str = "engine_scenarios", timeout: float = 800, **environment: str
+    name: str, models: Path, *numbers: int, script: str = "engine_scenarios", timeout: float = 800, **environment: str
 ) -> Any:
     """What scenario `name` of `script` returned; fails with the end of its output when it did not end well."""
-    command = [sys.executable, str(SCENARIOS.with_stem(script)), name, str(models)]
+    command = [sys.executable, str(SCENARIOS.with_stem(script)), name, str(models), *map(str, numbers)]
     settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **ENGINE_ENVIRONMENT, **environment}
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("LOGPROBE_", "VLLM_"))}
     done = _run(command, {**inherited, **settings}, timeout)

@@ -53,6 +53,36 @@ def schedule(models: Path) -> Any:
     }
 
 
+def identities(models: Path, seed: int = 1, tokens: int = 4_000) -> Any:
+    """What changes without being announced, at random: adapters read again, weights overwritten in place; and answers like an earlier engine's."""
+    import vllm._custom_ops as ops
+    from vllm import LLM
+
+    from logprobe.collectors import Recorder
+    from logprobe.collectors.vllm import attach
+
+    ops._supports_onednn = False  # vLLM then keeps the matrices as they are, and they can be read
+    more = {"enable_lora": True, "max_loras": 1, "max_cpu_loras": 1, "max_lora_rank": 8}
+    play = Unannounced(LLM(**engine_arguments(models, max_num_seqs=32, **more)), models, random.Random(seed))
+    play.prefix, play.named = f"{seed}-", f"s{seed}-"
+    events = [play.generate] * 4 + [play.mark] * 3 + [play.read_again] * 6
+    events += [play.load_marked, play.load_unmarked, play.overwrite, play.use_adapter, play.swap_adapter]
+    while play.tokens < tokens:
+        play.random.choice(events)()
+    like = play.greedy()
+    play.overwrite(at_the_end=True)
+    with Recorder(component="trainer") as recorder:
+        recorder.training(
+            step=seed,
+            trainer_logprobs=[[-1.0] * len(ids) for ids in like.values()],
+            sample_ids=[*like],
+            token_ids=[*like.values()],
+        )
+    [attachment] = attach._LIVE
+    attachment.close()
+    return {"events": play.events, "counts": play.judge()}
+
+
 class Play:
     """One engine, what its weights are, and which versions were said of them."""
 
@@ -60,7 +90,8 @@ class Play:
         self.llm, self.models, self.random = llm, models, rng
         self.driver = Driver(llm.llm_engine)
         self.core = llm.llm_engine.engine_core.engine_core
-        self.checkpoint = "old"
+        self.checkpoint: str = "old"
+        self.prefix, self.named = "", ""  # of versions and requests
         self.adapter = 0  # which of `ADAPTERS` is called "red"
         self.swaps = 1
         self.weights_of: dict[str, Weights] = {}  # version → weights
@@ -75,7 +106,7 @@ class Play:
     def add(self, requests: int, tokens: int, **more: Any) -> list[str]:
         from vllm import SamplingParams
 
-        names = [f"r{len(self.prompts) + number}" for number in range(requests)]
+        names = [f"{self.named}r{len(self.prompts) + number}" for number in range(requests)]
         for name in names:
             self.prompts[name] = [self.random.randrange(2, 500) for _ in range(self.random.randrange(4, 70))]
             params = SamplingParams(temperature=1.0, max_tokens=tokens, logprobs=0, ignore_eos=True)
@@ -112,7 +143,7 @@ class Play:
         self.driver.finish()
 
     def version(self, adapter: int | None = None) -> str:
-        name = str(len(self.weights_of))
+        name = f"{self.prefix}{len(self.weights_of)}"
         self.weights_of[name] = (self.checkpoint, adapter)
         return name
 
@@ -199,7 +230,7 @@ class Play:
 
         vllm_plugin.flush()
         rows = spooled(Path(os.environ["LOGPROBE_HOME"]), os.environ["LOGPROBE_RUN"], "rollout")
-        rows = [row for row in rows if row["token_ids"]]
+        rows = self.resolved([row for row in rows if row["token_ids"] and row["sample_id"][:-2] in self.prompts])
         asked = [
             {"prompt_token_ids": self.prompts[row["sample_id"][:-2]], "token_ids": row["token_ids"]} for row in rows
         ]
@@ -228,6 +259,10 @@ class Play:
                     counts["decisive"] += max(off, away) > 2 * SAME
         return counts
 
+    def resolved(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The records as they are judged."""
+        return rows
+
     def folder_of(self, weights: Weights) -> Path:
         """Where these weights lie as one checkpoint."""
         checkpoint, adapter = weights
@@ -237,6 +272,114 @@ class Play:
         return folder if folder.exists() else make_merged(folder, self.models / checkpoint, self.adapters[adapter])
 
 
+class Unannounced(Play):
+    """What nobody announces; versions are judged as the store has them."""
+
+    def __init__(self, llm: Any, models: Path, rng: random.Random) -> None:
+        super().__init__(llm, models, rng)
+        self.worker = llm.llm_engine.model_executor.driver_worker.worker
+        self.shared, self.content = (
+            models / f"shared-{rng.random()}",
+            0,
+        )  # one path and number, and which of `ADAPTERS` lies there
+        make_tiny_adapter(self.shared, seed=0)
+
+    def green(self, **more: Any) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        return LoRARequest("green", 900, str(self.shared), **more)
+
+    def sample_green(self, **more: Any) -> None:
+        self.add(6, self.random.randrange(8, 30), lora_request=self.green(**more))
+
+    def read_again(self) -> None:
+        """Other content, or the same, under the path of an adapter, which is read again one way or another; marked before, after or not."""
+        from logprobe.collectors import weights
+
+        way = self.random.choice(["evicted", "in place", "in place while running", "by the worker"])
+        self.sample_green()
+        if way == "in place while running":
+            for _ in range(self.random.randrange(1, 8)):
+                self.driver.step()
+        else:
+            self.driver.finish()
+        if way == "evicted":
+            self.use_adapter()
+        self.content = self.random.choice(ADAPTERS)
+        make_tiny_adapter(self.shared, seed=self.content)
+        marked = self.random.choice(["before", "after", "not"]) if way != "in place while running" else "not"
+        self.count(f"{way}, marked {marked}")
+        if marked == "before":
+            weights.mark(self.version(self.content), adapter="green")
+        if way == "by the worker":
+            self.worker.remove_lora(900)
+            self.worker.add_lora(self.green())
+        if way != "in place while running":
+            assert self.llm.reset_prefix_cache(reset_running_requests=True)
+        self.sample_green(load_inplace=way.startswith("in place"))
+        self.driver.finish()
+        assert self.llm.reset_prefix_cache(reset_running_requests=True)
+        if marked == "after":
+            weights.mark(self.version(self.content), adapter="green")
+        self.sample_green()
+        self.driver.finish()
+
+    def overwrite(self, *, at_the_end: bool = False) -> None:
+        """Weights written in place after they were read, without a word; then they are read again, or the engine ends."""
+        from attribution_scenarios import change
+
+        self.count("overwritten at the end" if at_the_end else "overwritten")
+        self.mark()
+        self.until_read()
+        change(self.worker.get_model())
+        assert self.llm.reset_prefix_cache(reset_running_requests=True)
+        self.generate()
+        if not at_the_end:
+            self.until_read()
+            self.load_marked()
+
+    def until_read(self) -> None:
+        """Samples until the worker has read its weights once more."""
+        import time
+
+        from attribution_scenarios import engines_read
+
+        since = time.monotonic()
+        while not engines_read(since):
+            self.add(1, 4)
+            self.driver.finish()
+            time.sleep(0.02)
+
+    def greedy(self) -> dict[str, list[int]]:
+        """Short answers under names that every engine of the run uses."""
+        from vllm import SamplingParams
+
+        params = SamplingParams(temperature=0.0, max_tokens=3, logprobs=0, ignore_eos=True)
+        self.load("marked")
+        self.mark()
+        for number in range(8):
+            self.driver.run(f"g{number}", params, {"prompt_token_ids": [2 + number] * 6})
+        return {row["sample_id"]: row["token_ids"] for row in self.driver.rows if row["sample_id"].startswith("g")}
+
+    def resolved(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        import os
+        import subprocess
+
+        from logprobe.monitor.home import Home
+        from logprobe.monitor.store.store import Store
+
+        home = os.environ["LOGPROBE_HOME"]
+        subprocess.run(
+            [sys.executable, "-m", "logprobe.app.cli", "ingest", "--once", "--home", home],
+            check=True,
+            capture_output=True,
+        )
+        with Store.open(Home(Path(home)), read_only=True) as store:
+            stored = store.query("SELECT sample_id, spans FROM rollouts").to_pylist()
+        spans = {row["sample_id"]: row["spans"] for row in stored}
+        return [row | {"spans": spans[row["sample_id"]]} for row in rows]
+
+
 def both(weights: Weights) -> tuple[Weights, Weights]:
     """Weights, and the other checkpoint with the same adapter."""
     checkpoint, adapter = weights
@@ -244,4 +387,4 @@ def both(weights: Weights) -> tuple[Weights, Weights]:
 
 
 if __name__ == "__main__":
-    print("RESULT", json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]))))
+    print("RESULT", json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))))

@@ -147,13 +147,43 @@ def test_adapters_have_names_and_versions_of_their_own(models: Path, tmp_path: P
         "replaced without a mark": ("red", 3, [None]),
         "replaced and marked": ("red", 3, ["red-2"]),
         "added as it was": ("red", 3, ["red-2"]),
-        "removed and added": ("red", 3, [None]),
+        "removed and added": ("red", 3, ["red-2"]),
         "the other one still": ("blue", 2, ["blue-1"]),
         "base still": (None, None, ["0"]),
         "below it the weights changed": ("blue", 2, [None]),
         "only the weights were marked": ("blue", 2, [None]),
         "base marked": (None, None, ["1"]),
     }
+
+
+def test_adapters_that_were_read_again_have_the_version_of_what_was_read(models: Path, tmp_path: Path) -> None:
+    home, told = attributed("adapters_read_again", models, tmp_path)
+    assert told["flushed"]
+    found = versions(home)
+    seen = {name: found[sample] for name, sample in told["names"].items()}
+    # Right; but since then its files are others, and marks may be about these.
+    assert seen.pop("replaced, and not read") in (["3"], [None])
+    assert seen == {
+        "first": [None],
+        "marked": ["0"],
+        "evicted, and the same again": ["0"],
+        "evicted, and other content": [None],
+        "and marked": ["1"],
+        "in place, and the same": ["1"],
+        "in place, and other content": [None],
+        "in place, marked before it is read": ["3"],
+        "by the worker": [None],
+        "by the worker, and marked": ["4"],
+        "by the worker, and the same": ["4"],
+        "another one under its number": [None],
+        "another one under its number, and marked": [None],
+    }
+    read = [row for row in spooled(home, RUN, "weights") if row["source"] == "worker" and row["adapter"] == "red"]
+    under = {
+        version: {row["fingerprint"] for row in read if row["version"] == version} for version in ("0", "1", "3", "4")
+    }
+    assert [len(found) for found in under.values()] == [1, 1, 1, 1], "each version was one thing"
+    assert len(set.union(*under.values())) == 4, "and each another"
 
 
 # --- An engine that is killed ---
@@ -192,6 +222,16 @@ def test_versions_are_right_or_unknown(models: Path, tmp_path: Path) -> None:
         "events"
     ].keys()
     assert {"swap marked", "swap unmarked"} <= told["events"].keys()
+
+
+def test_what_nobody_announces_is_right_or_unknown(models: Path, tmp_path: Path) -> None:
+    settings = {"LOGPROBE_HOME": str(tmp_path / "home"), "LOGPROBE_RUN": RUN}
+    told = run_scenario("identities", models, script="schedule_scenario", timeout=800, **settings)
+    counts = told["counts"]
+    assert counts["wrong"] == 0
+    assert counts["right"] > 500
+    assert counts["unknown"] > 100
+    assert "overwritten at the end" in told["events"]
 
 
 # --- Replicas in processes of their own ---
@@ -245,3 +285,20 @@ def test_a_replica_that_an_update_did_not_reach_is_certain(models: Path, tmp_pat
     assert (findings[0]["cause"], findings[0]["confidence"]) == ("replica_divergence", 0.99)
     assert findings[0]["evidence"]["different"] == ["dp1"]
     assert findings[0]["since_step"] == 1
+
+
+def test_weights_overwritten_in_place_are_unknown_since_they_were_last_seen_also_in_what_was_written(
+    models: Path, tmp_path: Path
+) -> None:
+    home, told = attributed("overwritten", models, tmp_path)
+    assert told["flushed"]
+    written = versions(home)
+    assert {version for name in told["told"]["0 wrong"] for version in written[name]} == {"0"}, "nobody could know"
+    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    rows = json.loads(logprobe("sql", "SELECT sample_id, spans FROM rollouts", "--json", "--home", home).stdout)
+    seen = {row["sample_id"]: {span["version"] for span in row["spans"]} for row in rows}
+    found = {name: set().union(*(seen[each] for each in ids)) for name, ids in told["told"].items()}
+    assert found == {"0 right": {"0"}, "0 wrong": {None}, "1 right": {"1"}, "1 wrong": {None}}
+    for command in ("status", "doctor", "diagnose"):
+        said = logprobe(command, *(() if command == "doctor" else (RUN,)), "--home", home).stdout
+        assert "in place" in said, said

@@ -210,7 +210,7 @@ def test_numbers_read_the_same_in_python_and_in_the_browser(browser: Browser, li
         -3.3e-9,
     ]
     with watched(browser, address) as seen:
-        seen.page.goto(address)
+        seen.page.goto(f"{address}/?run=synthetic-live")
         wait_for_chart(seen.page)
         seen.page.wait_for_url("**run=synthetic-live")  # what is shown can be linked to
         module = next(url for url in seen.requests if url.endswith("/format.js"))
@@ -254,6 +254,22 @@ def test_the_service_goes_away_and_comes_back(browser: Browser, live: tuple[Path
         expect(page.locator(".lp-facts .lp-badge")).to_have_text("live", timeout=180_000)
         expect(page.locator(".lp-notice")).to_have_count(0)
         wait_for_chart(page, before + 1)  # what was recorded meanwhile is there, too
+
+
+def test_a_service_that_hangs_is_seen_within_15_seconds(browser: Browser, live: tuple[Path, str]) -> None:
+    home, address = live
+    with watched(browser, address) as seen:
+        page = seen.page
+        page.goto(f"{address}/?run=synthetic-live")
+        wait_for_chart(page)
+        with connect(home) as reader:
+            pid = reader.status()["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            expect(page.locator(".lp-silent")).to_contain_text("No answer for 1", timeout=15_000)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        expect(page.locator(".lp-silent")).to_have_count(0)
 
 
 def test_an_empty_home_says_how_to_begin(browser: Browser, home: Path, artifacts: Path) -> None:

@@ -10,7 +10,7 @@ from dashboard_process import Watched, dashboard
 from playwright.sync_api import expect
 from recorded_home import ingest_control, ingest_recorded
 
-from logprobe.app.dashboard.page_table import BY_PATH, PAGES
+from logprobe.app.dashboard.page_table import BY_PATH
 
 pytestmark = pytest.mark.browser
 
@@ -32,7 +32,7 @@ def test_verdict_first_then_the_page_that_explains_it(seen: Watched, address: st
     expect(banner).to_contain_text("Critical")
     expect(banner).to_contain_text("× its baseline of")
     expect(banner).to_contain_text("objective: sampling policy and trained policy have drifted apart")
-    expect(banner).to_contain_text("late growth")
+    expect(banner).to_contain_text("staleness, 100% of K3")  # that it grew says nothing that the lag does not
     page.wait_for_selector(".lp-plot .trace", state="attached")
     top = page.evaluate(
         "['.lp-verdict', '.lp-tiles', '.lp-plot'].map((s) => document.querySelector(s).getBoundingClientRect().top)"
@@ -43,7 +43,7 @@ def test_verdict_first_then_the_page_that_explains_it(seen: Watched, address: st
     page.locator(".lp-verdict a", has_text="Diagnosis").click()
     page.wait_for_url("**page=diagnosis**")
     assert "run=late-growth" in page.url
-    expect(page.locator("table[aria-label=objective]")).to_contain_text("late growth")
+    expect(page.locator("table[aria-label=objective]")).to_contain_text("staleness")
     page.go_back()
     page.wait_for_selector(".lp-tiles")
 
@@ -58,7 +58,7 @@ def test_each_page_introduces_itself_until_it_is_dismissed(
     page.goto(f"{address}/?run=late-growth")
     page.wait_for_selector(".lp-tiles")
     introduction = page.get_by_role("complementary", name="about Overview")
-    expect(introduction).to_contain_text(PAGES[0].about)
+    expect(introduction).to_contain_text(BY_PATH[""].about)
     seen.shot(artifacts, f"introduction-{request.node.callspec.id}", whole=True)
     introduction.get_by_role("button", name="Got it").click()
     expect(introduction).to_have_count(0)
@@ -66,7 +66,7 @@ def test_each_page_introduces_itself_until_it_is_dismissed(
     page.wait_for_selector(".lp-tiles")
     expect(introduction).to_have_count(0)  # never again
     page.get_by_role("button", name="about this page").click()
-    expect(page.get_by_role("dialog", name="Overview")).to_contain_text(PAGES[0].about)
+    expect(page.get_by_role("dialog", name="Overview")).to_contain_text(BY_PATH[""].about)
     page.keyboard.press("Escape")
     page.locator(".lp-tabs a", has_text="Tokens").click()
     expect(page.get_by_role("complementary", name="about Tokens")).to_contain_text(BY_PATH["tokens"].about)

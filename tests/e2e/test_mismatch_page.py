@@ -74,7 +74,7 @@ def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, ad
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.by=environment")
     expect(page.locator(".lp-heading h3")).to_contain_text("K3")
-    page.locator("input[type=search]").fill("effective sample")
+    page.get_by_role("searchbox", name="filter metrics").fill("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
     page.get_by_role("button", name="Effective sample size (sequence)").click()
     expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)")
@@ -82,7 +82,7 @@ def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, ad
     page.wait_for_url(re.compile(r"metric=ess_seq"))
     page.reload()  # the link opens the same view
     expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)")
-    expect(page.locator("input[type=search]")).to_have_value("effective sample")
+    expect(page.get_by_role("searchbox", name="filter metrics")).to_have_value("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
 
     table = page.locator(".lp-slices-table")
@@ -198,4 +198,4 @@ def test_foreign_names_stay_text_what_is_missing_says_so_and_new_steps_take_noth
         expect(page.locator(".lp-bar")).to_contain_text(f"step {step}")
         expect(page.locator(".lp-profiles")).to_contain_text(f"steps 0–{step}")
     assert page.evaluate("document.querySelector('.lp-metrics-box').scrollTop") == 120
-    expect(page.locator("input[type=search]")).to_have_value("mean")
+    expect(page.get_by_role("searchbox", name="filter metrics")).to_have_value("mean")

@@ -80,7 +80,7 @@ def test_prompts_are_scored_at_the_temperature_of_the_run(scored):
     """Prefill covers the sequences whose only sampling param is the temperature, and agrees with the reference."""
     pair = _pair(scored, "r_fresh", "r_fresh_prefill")
     assert pair["k3"] < 1e-10
-    assert 0 < pair["tokens"] < _pair(scored, "t", "q")["tokens"]
+    assert 0 < pair["tokens"] < _pair(scored, "q", "t")["tokens"]
 
 
 def test_forced_decoding_reads_what_a_processed_engine_would_report(scored):
@@ -93,7 +93,7 @@ def test_forced_decoding_reads_what_a_processed_engine_would_report(scored):
 def test_the_trainer_in_bfloat16_departs_and_the_document_has_its_promised_form(scored):
     assert "trainer" in scored["departs_all"]
     assert "engine" in scored["departs_all"]  # because of top-p, which the reference does not apply
-    assert _pair(scored, "t", "q")["k3"] > 1e-4
+    assert _pair(scored, "q", "t")["k3"] > 1e-4
     assert set(scored) >= {"departs", "scores", "pairs", "path", "not_measured"}
     assert scored["path"] == "decode"
     assert scored["engine"]["logprobs_mode"] == "processed_logprobs"

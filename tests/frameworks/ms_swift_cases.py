@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from correction_cases import CASES, factors, reduced
 from training import Trained, agree
 from training import train as train_with
 
@@ -106,3 +109,53 @@ def test_a_cache_that_updates_do_not_clear(train: Any, capsys: Any) -> None:
         run.steps(capsys)
     assert stale.causes(capsys)[:1] == ["stale_prefix_cache"]
     assert healthy.diagnosed(capsys)["layer"] == "none"
+
+
+def _token_losses(loss: str, part: dict[str, Any], result: dict[str, Any]) -> Any:
+    """Of one micro-batch [batch, time], before weights; ms-swift's formulas, in float64."""
+    advantages, ratio = part["advantages"], np.exp(part["current"] - part["old"])
+    if loss == "cispo":
+        return -np.minimum(ratio, result["epsilon_high"]) * advantages * part["current"]
+    if loss == "sapo":
+        tau = np.where(advantages > 0, *result["tau"])
+        return -4 / (1 + np.exp(-tau * (ratio - 1))) / tau * advantages
+    return -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1 + result["epsilon_high"]) * advantages)
+
+
+@pytest.mark.parametrize(("accumulation", "iterations"), [(1, 1), (2, 2), (2, 1)])
+def test_every_correction_gives_the_loss_of_a_hand_computation(
+    model: Path, tmp_path: Path, accumulation: int, iterations: int
+) -> None:
+    """Or is refused, and then ms-swift's loss is its own and nothing is acknowledged."""
+    arguments = {
+        "gradient_accumulation_steps": accumulation,
+        "num_iterations": iterations,
+        "rollout_importance_sampling_mode": "token_truncate",
+    }
+    result = train_with(PROGRAM.with_name("ms_swift_losses.py"), tmp_path, model, "losses", arguments=arguments)
+    names = ("current", "old", "rollout", "mask", "advantages")
+    with np.load(tmp_path / "losses" / "arrays.npz") as stored:
+        parts = [{name: stored[f"{name}{place}"].astype(float) for name in names} for place in range(accumulation)]
+    masks = [part["mask"] for part in parts]
+    applied, dropped = 0, set()
+    for loss, name in product(result["losses"], CASES):
+        config, found = CASES[name], result["losses"][loss][name]
+        unable = name == "off-policy sequences" or (config.normalize and accumulation > 1)
+        if unable or (config.denominator == "renormalize" and loss == "dr_grpo"):
+            plain = result["losses"][loss]["none"]
+            assert (found, result["events"][loss][name]) == (plain, ["correction_impossible"]), (loss, name)
+            continue
+        assert result["events"][loss][name] == ["acknowledged"], (loss, name)
+        weighted, kept = [], []
+        for part, mask in zip(parts, masks, strict=True):
+            weights, keep = factors(config, part["rollout"], part["old"], mask, part["advantages"][:, 0])
+            weighted.append(weights * _token_losses(loss, part, result))
+            dropped |= {name} if 0 < keep.sum() < mask.sum() else set()
+            kept.append(keep if config.denominator == "renormalize" else mask)
+        expected = [
+            accumulation * value for value in reduced(loss, weighted, masks, kept, 24)
+        ]  # the trainer divides later
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), (loss, name)
+        applied += 1
+    assert applied > 200
+    assert len(dropped) > 20  # of these, some tokens are left and some are not

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from correction_cases import CASES, factors, reduced
 from training import Agreement, Trained, agree, start
 from training import train as train_with
 
@@ -233,6 +236,13 @@ def test_a_cache_that_updates_do_not_clear(train: Any, capsys: Any) -> None:
     assert healthy.diagnosed(capsys)["layer"] == "none"
 
 
+def test_without_a_home_a_training_goes_on_and_one_warning_says_so(train: Any) -> None:
+    bare = train("bare", engine="", watch=False, plugin=False)
+    seen = train("homeless", engine="", plugin=False, watching={"home": None, "correction": True})
+    assert (bare["weights"], bare["random_state"]) == (seen["weights"], seen["random_state"])
+    assert seen["said"].count("logprobe: trl.watch: nothing is recorded: no home") == 1
+
+
 def test_an_unknown_trainer_is_left_alone(train: Any, capsys: Any) -> None:
     bare = train("bare", watch=False, plugin=False)
     seen = train("unknown", hide="_score_everything")
@@ -248,3 +258,48 @@ def test_the_switch_sets_the_weights_of_trl(train: Any, capsys: Any) -> None:
     ours = seen.steps(capsys)
     assert ours[1]["is_weight_mean"] is None
     assert ours[2]["is_weight_mean"] is not None
+
+
+def _token_losses(loss: str, arrays: Mapping[str, Any], place: int, epsilon_high: float) -> Any:
+    """Of one micro-batch [batch, time], before weights; TRL's formulas, in float64."""
+    current, old = (arrays[name][place].astype(float) for name in ("current", "old_per_token_logps"))
+    advantages, ratio = arrays["advantages"][place].astype(float)[:, None], np.exp(current - old)
+    if loss == "cispo":
+        return -np.minimum(ratio, epsilon_high) * advantages * current
+    if loss == "sapo":
+        temperature = np.where(advantages > 0, 1.0, 1.05)
+        return -4 / (1 + np.exp(-temperature * (ratio - 1))) / temperature * advantages
+    return -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1 + epsilon_high) * advantages)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_every_correction_gives_the_loss_of_a_hand_computation(model: Path, tmp_path: Path, accumulation: int) -> None:
+    """Or is refused, and then TRL's loss is its own and nothing is acknowledged."""
+    config = {"gradient_accumulation_steps": accumulation, "per_device_train_batch_size": 4 * 2 // accumulation}
+    document = {"config": config | {"vllm_importance_sampling_mode": "token_truncate"}}
+    result = train_with(PROGRAM.with_name("trl_losses.py"), tmp_path, model, "losses", **document)
+    with np.load(tmp_path / "losses" / "arrays.npz") as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    masks = list(arrays["completion_mask"])
+    applied, dropped = 0, set()
+    for loss, name in product(result["losses"], CASES):
+        found, plain = result["losses"][loss][name], result["losses"][loss]["none"]
+        unable = loss == "vespo" or name == "off-policy sequences"
+        unable |= CASES[name].denominator == "renormalize" and loss in {"dr_grpo", "luspo"}
+        unable |= CASES[name].normalize and accumulation > 1
+        if unable:
+            assert (found, result["events"][loss][name]) == (plain, ["correction_impossible"]), (loss, name)
+            continue
+        assert result["events"][loss][name] == ["acknowledged"], (loss, name)
+        weighted, kept = [], []
+        for place, mask in enumerate(masks):
+            sides = (arrays[side][place] for side in ("sampling_per_token_logps", "old_per_token_logps"))
+            weights, keep = factors(CASES[name], *sides, mask, arrays["advantages"][place])
+            weighted.append(weights * _token_losses(loss, arrays, place, result["epsilon_high"]))
+            dropped |= {name} if 0 < keep.sum() < mask.sum() else set()
+            kept.append(keep if CASES[name].denominator == "renormalize" else mask)
+        expected = reduced(loss, weighted, masks, kept, 24)
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), (loss, name)
+        applied += 1
+    assert applied > 250
+    assert len(dropped) > 30  # of these, some tokens are left and some are not

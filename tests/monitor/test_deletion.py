@@ -23,12 +23,14 @@ from segments import records, trained
 from store_contents import rows, value
 
 from logprobe.app import cli
+from logprobe.app.commands import delete
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, perform
+from logprobe.monitor.deletion.signs import newest_sign
 from logprobe.monitor.deletion.tombstones import FOLDER, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import named
@@ -39,6 +41,7 @@ from logprobe.monitor.loggers.settings import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.recompute.writing import hand_over
+from logprobe.monitor.relay import service_part as relay
 from logprobe.monitor.relay.marks import Exchanges
 from logprobe.monitor.store.moved import JOINED, MOVED
 from logprobe.monitor.store.store import Store
@@ -46,7 +49,7 @@ from logprobe.monitor.store.store import Store
 RUN = ".müsterlauf/1 "  # its folders have another name
 KEPT = f"{RUN}/2"  # of another run, whose name only begins like it
 WORD = "müsterlauf"
-ADA = {"run": RUN, "author": "ada"}
+ADA = {"run": RUN, "author": "ada", "force": True}
 TABLES = "SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database()"
 COLUMNS = """
 SELECT column_name, data_type FROM duckdb_columns()
@@ -177,7 +180,9 @@ def test_no_table_and_no_file_keeps_anything(filled: Path, capsys: pytest.Captur
     with Store.open(Home(filled)) as store:
         before, other = counts(store, RUN), counts(store, KEPT)
     assert len(traces(filled)) > 10
-    done = json.loads(logprobe(capsys, "delete", RUN, "--yes", "--json", "--author", "ada", "--home", filled).out)
+    done = json.loads(
+        logprobe(capsys, "delete", RUN, "--yes", "--force", "--json", "--author", "ada", "--home", filled).out
+    )
     assert {table: count for table, count in done["rows"].items() if table in before} == before
     assert done["rows"]["deliveries"] == done["rows"]["alert_acknowledgements"] == 1
     assert done["files"] >= 8
@@ -220,6 +225,66 @@ def test_what_is_asked_before_anything_is_removed(home: Path, capsys: pytest.Cap
         assert "since were removed" in logprobe(capsys, "runs", "--home", home).err
     finally:
         recorder.close()
+
+
+def test_a_run_whose_records_only_wait_in_the_spool_is_not_deleted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store.open(Home(home)):
+        pass
+    recorder = record(home, "live", close=False)
+    try:
+        refusal = logprobe(capsys, "delete", "live", "--yes", "--home", home, code=1).err
+        assert "live is being recorded (collector" in refusal
+        assert not (home / FOLDER).exists()
+    finally:
+        recorder.close()
+    assert "live is deleted" in logprobe(capsys, "delete", "live", "--yes", "--home", home).out, "it has ended"
+
+
+def test_a_service_that_is_behind_deletes_no_run_that_is_being_recorded(home: Path) -> None:
+    recorder = record(home, "live", close=False)
+    service = start_service(home)
+    try:
+        with connected(home) as reader:
+            reader.ingest()
+            with pytest.raises(ConfigurationError, match="live is being recorded"):
+                reader.act(DELETE, {"run": "live", "author": "ada"})
+            recorder.close()
+            reader.ingest()
+            assert reader.act(DELETE, {"run": "live", "author": "ada"})["rows"]
+    finally:
+        recorder.close()
+        end(service)
+
+
+def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(home, "run")
+    service = start_service(home)
+    monkeypatch.setattr(part, "_ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(delete, "_look", lambda *_, **__: service.send_signal(signal.SIGSTOP))
+    try:
+        with connected(home) as reader:
+            reader.ingest()
+        said = logprobe(capsys, "delete", "run", "--yes", "--home", home, code=1).err
+        assert "no answer from the service" in said
+        assert "run is not deleted yet, and the service may still do it" in said
+    finally:
+        service.send_signal(signal.SIGCONT)
+        end(service)
+
+
+def test_a_node_that_has_records_to_send_is_a_sign_of_life(home: Path) -> None:
+    record(home, "run")
+    with Store.open(Home(home)) as store:
+        take_in(store)
+        now = datetime.now(UTC)
+        assert newest_sign(store.read, store.home, "run", now) is None
+        node = {"run": "run", "node": "gpu7", "writer": "w", "seen_at": now.isoformat(), "segments": 3, "bytes": 9}
+        relay.part(store, threading.Event()).actions[relay.NOTE].run({"nodes": [node]})
+        assert str(newest_sign(store.read, store.home, "run", now)).startswith("node gpu7 had records to send")
 
 
 def act(name: str, store: Store) -> dict[str, Any]:

@@ -84,6 +84,8 @@ def test_a_file_is_no_home(tmp_path: Path):
         Home(tmp_path / "file")
     with pytest.raises(ConfigurationError, match="choose another"):
         Home(tmp_path / "what?" / "home")
+    with pytest.raises(ConfigurationError, match="choose another"):
+        Home(tmp_path / "C:\\runs" / "home")
     with pytest.raises(ConfigurationError, match="empty path"):
         Home("")
 

@@ -16,6 +16,7 @@ from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment
 from logprobe.monitor.ingest import batch, ingest
 from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.store.raw_files import note_pending, settle_pending
 from logprobe.monitor.store.store import Store
 
 # Content
@@ -201,6 +202,14 @@ def test_statistics_reduced_next_to_the_collector_equal_those_of_raw_tokens(
     ]
 
 
+@pytest.mark.parametrize("token_hash", [0, 1 << 63, (1 << 64) - 1])
+def test_a_hash_of_tokens_may_be_any_number_of_its_width(store: Store, writer: SpoolWriter, token_hash: int):
+    row = {"step": 0, "sample_id": "a", "n_total": 4, "n_expected": 4, "token_hash": token_hash}
+    writer.write("statistics", records("statistics", row))
+    assert Ingester(store).run_once().rows == 1
+    assert value(store, "SELECT token_hash FROM training_sequences") == token_hash
+
+
 # Exactly once
 
 
@@ -261,10 +270,33 @@ def test_raw_files_of_a_killed_service_are_removed_at_the_next_start(store: Stor
     (kept,) = raw_paths(store)
     folder = (store.home.path / kept).parent
     (folder / "orphan.parquet").write_bytes((store.home.path / kept).read_bytes())
+    (store.home.raw / "!pending" / "orphan").touch()
     (folder / "half.tmp").write_bytes(b"PAR1")
     assert value(store, "SELECT count(*) FROM tokens") == 4, "readers must not see what is not registered"
-    Ingester(store)
+    Ingester(store).run_once()
     assert raw_paths(store) == [kept]
+
+
+def test_a_complete_raw_file_that_the_store_does_not_know_is_kept_and_named(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training", trained("a")))
+    Ingester(store).run_once()
+    (kept,) = raw_paths(store)
+    unknown = Path(kept).with_name("unknown.parquet")
+    (store.home.path / unknown).write_bytes((store.home.path / kept).read_bytes())
+    Ingester(store).run_once()
+    assert raw_paths(store) == sorted([kept, str(unknown)])
+    assert store.raw.unknown == [str(unknown)]
+
+
+def test_a_checkpoint_of_a_file_s_arrival_leaves_the_note_of_its_departure(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training", trained("a")))
+    Ingester(store).run_once()
+    (leaving,) = raw_paths(store)
+    note_pending(store.home, [leaving])
+    store.checkpoint()
+    # As at the start after a kill between the commit that takes it out of the store and its removal
+    assert settle_pending(store.home, set()) == []
+    assert raw_paths(store) == []
 
 
 def test_a_limit_stops_between_batches_and_the_rest_follows(store: Store, writer: SpoolWriter):

@@ -257,6 +257,57 @@ def test_sample_ids_used_again_at_every_step_find_their_own_records(pipeline: Pi
     assert found == [{"step": s, "sum_d": 2.0 + 4 * s, "rollout_source": "joined"} for s in range(5)]
 
 
+ALIKE = [sampled("a", version=f"v{i}", logprobs=[-1.0 - i, -2.0, -3.0, -4.0], time=at(i)) for i in (1, 2)]
+
+
+@pytest.mark.parametrize("first", ["rollout", "training"])
+def test_of_several_records_with_the_same_name_and_tokens_none_is_chosen(pipeline: Pipeline, first: str):
+    """A greedy engine that was restarted numbers its requests again and gives the same short answers."""
+    for kind in (first, "training" if first == "rollout" else "rollout"):
+        report = pipeline.feed(kind, *(ALIKE if kind == "rollout" else [MISSING]))
+    assert (report.joined, report.ambiguous) == (0, 1)
+    check(pipeline.sequence(), rollout_source="missing", n=None, joined_by="ambiguous", token_match=None)
+    assert pipeline.feed("training", trained("b", 3, received=False)).ambiguous == 0, "said once"
+
+
+def test_a_second_record_with_the_same_tokens_takes_a_join_back(pipeline: Pipeline):
+    pipeline.ingest("training", MISSING)
+    assert pipeline.feed("rollout", ALIKE[0]).joined == 1
+    pipeline.clear_dirty()
+    assert pipeline.feed("rollout", ALIKE[1]).ambiguous == 1
+    check(pipeline.sequence(), rollout_source="missing", joined_by="ambiguous", n=None)
+    assert {"run": RUN, "step": 3} in pipeline.rows("SELECT run, step FROM dirty_steps")
+
+
+def test_of_several_records_the_one_with_the_logprobs_that_the_trainer_received_is_taken(pipeline: Pipeline):
+    pipeline.ingest("rollout", *ALIKE)
+    pipeline.feed("training", trained("a", 3, rollout_logprobs=[-2.0, -2.0, -3.0, -4.0]))
+    check(pipeline.sequence(), joined_by="id", rollout_source="received", received_max_abs_diff=0.0, token_match=True)
+    assert pipeline.sequence()["spans"][0]["version"] == "v1"
+    pipeline.feed("training", trained("a", 4, rollout_logprobs=[-7.0, -2.0, -3.0, -4.0]))
+    neither = pipeline.rows("SELECT joined_by, rollout_source FROM sequences WHERE step = 4")
+    assert neither == [{"joined_by": "ambiguous", "rollout_source": "received"}]
+
+
+def test_records_that_say_the_same_are_not_ambiguous(pipeline: Pipeline):
+    pipeline.ingest("rollout", *(sampled("a", time=at(i)) for i in (1, 2)))
+    assert pipeline.feed("training", MISSING).joined == 1
+
+
+def test_what_was_sampled_after_the_training_is_no_candidate(pipeline: Pipeline):
+    pipeline.ingest("rollout", ALIKE[0], ALIKE[1] | {"time": at(60)})
+    assert pipeline.feed("training", MISSING).joined == 1
+    assert pipeline.sequence()["spans"][0]["version"] == "v1"
+
+
+def test_without_raw_tokens_several_alike_are_ambiguous_too(pipeline: Pipeline):
+    pipeline.ingest("rollout", *ALIKE)
+    pipeline.ingest("training", MISSING)
+    with pipeline.store.transaction() as cursor:
+        cursor.execute("UPDATE segments SET raw_file = NULL")
+    assert pipeline.joiner.run_once().ambiguous == 1
+
+
 def test_runs_are_not_mixed(pipeline: Pipeline):
     SpoolWriter(pipeline.store.home.path, "other", "w").write("rollout", records("rollout", sampled("a")))
     pipeline.ingester.run_once()

@@ -127,7 +127,7 @@ def test_a_mark_of_another_machine_is_placed_by_the_wall_clocks(run: Run) -> Non
 
 
 def test_clocks_out_of_all_bounds_hold_up_nothing(run: Run) -> None:
-    run.feed("rollout", sampled("a", version="1", **steps(101, 102, 103, 104, decided=100, clock_offset=-(1 << 63))))
+    run.feed("rollout", sampled("a", version="1", **steps(101, 102, 103, 104, decided=100, clock_offset=-(1 << 53))))
     run.feed("weights", mark("3", 102, machine="there"))
     assert run.spans() == [(0, 4, "1")]
 
@@ -138,6 +138,25 @@ def test_of_an_adapter_only_its_own_marks_count(run: Run) -> None:
     )
     run.feed("weights", mark("9", 101), mark("3", 102, adapter="style"))
     assert run.spans() == [(0, 1, None), (1, 4, "3")]
+
+
+def test_since_an_engines_mark_of_no_version_nothing_is_known(run: Run) -> None:
+    run.feed("rollout", sampled("a", version="1", **steps(101, 102, 103, 104, decided=100)))
+    run.feed("training", trained("a", weight_version="3"))
+    assert run.lag() == 2
+    run.feed("weights", mark("x", 102.5, source="engine") | {"version": None})
+    assert run.spans() == [(0, 2, "1"), (2, 4, None)]
+    run.feed("weights", mark("3", 104))
+    assert run.spans() == [(0, 2, "1"), (2, 3, None), (3, 4, "3")]
+
+
+def test_adapters_are_unknown_with_the_weights_below_them(run: Run) -> None:
+    lora = {"adapter": "style", "adapter_id": 7}
+    run.feed("rollout", sampled("a", version="1", **lora, **steps(101, 102, 103, 104, decided=100)))
+    run.feed("weights", mark("x", 104, source="engine", adapter="other") | {"version": None})
+    assert run.spans() == [(0, 4, "1")]
+    run.feed("weights", mark("x", 103, source="engine") | {"version": None})
+    assert run.spans() == [(0, 2, "1"), (2, 4, None)]
 
 
 def test_parts_of_a_trajectory_are_corrected_too(run: Run) -> None:

@@ -183,6 +183,19 @@ def test_files_that_somebody_else_removed_are_forgotten(store: Store):
     assert store.query("SELECT count(*) FILTER (raw_kept) AS n FROM training_sequences").to_pylist() == [{"n": 2}]
 
 
+def test_files_that_are_all_gone_at_once_are_not_forgotten(store: Store, tmp_path):
+    fill(store, 3)
+    before = registered(store)
+    store.home.raw.rename(tmp_path / "unmounted")
+    store.home.raw.mkdir()
+    with pytest.raises(StoreError, match=r"none of the 6 raw files that the store lists: mount it"):
+        Retention(store, UNLIMITED).run_once()
+    store.home.raw.rmdir()
+    (tmp_path / "unmounted").rename(store.home.raw)
+    assert Retention(store, UNLIMITED).run_once().missing_files == 0
+    assert registered(store) == before == on_disk(store)
+
+
 @pytest.mark.usefixtures("_merge_soon")
 def test_a_damaged_file_is_reported_and_the_rest_goes_on(store: Store):
     fill(store, 6)
@@ -218,6 +231,7 @@ def test_readers_see_every_token_once_while_files_are_merged(store: Store):
         done.set()
         for reader in readers:
             reader.join()
+    store.checkpoint()  # which those reads may have kept away
     assert report.merged_into == 2
     assert failures == []
     assert all(row == expected for row in seen)

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from segments import on_small_disk, records, trained
 
-from logprobe.collectors.errors import QueryError, StoreError
+from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
@@ -81,7 +81,7 @@ def test_an_upgrade_that_fails_is_taken_back_as_a_whole(home: Path):
 def test_what_is_no_store_is_refused(home: Path):
     place = Home(home).create()
     place.database.write_bytes(b"not a database" * 1000)
-    with pytest.raises(StoreError, match="cannot open"):
+    with pytest.raises(StoreDamagedError, match=r"is damaged .*run: logprobe rebuild --home"):
         Store.open(place)
 
 
@@ -347,11 +347,24 @@ def test_a_retired_file_stays_while_a_read_that_may_need_it_runs(store: Store):
     path.touch()
     with store.holding_files():
         store.retire(["raw/file"])
+        store.checkpoint()
         with store.holding_files():
             pass
         assert path.exists()
     assert not path.exists()
     store.retire(["raw/file"])  # gone already: nothing to do
+    store.checkpoint()
+
+
+def test_a_retired_file_stays_until_a_checkpoint_does_without_it(store: Store):
+    path = store.home.raw / "file"
+    path.touch()
+    store.retire(["raw/file"])
+    with store.holding_files():
+        pass
+    assert path.exists()
+    store.checkpoint()
+    assert not path.exists()
 
 
 # A full disk

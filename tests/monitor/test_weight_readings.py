@@ -34,10 +34,22 @@ def _reading(
     hashes: tuple[int, ...],
     worker: str | None = None,
     layout: str = "same",
+    adapter: str | None = None,
 ) -> Reading:
     label = None if version is None else str(version)
     tensors = dict(zip(KEYS, hashes, strict=True))
-    return Reading(source, replica, worker, label, version, str(hashes), layout, unannounced=False, tensors=tensors)
+    return Reading(
+        source,
+        replica,
+        worker,
+        label,
+        version,
+        str(hashes),
+        layout,
+        unannounced=False,
+        tensors=tensors,
+        adapter=adapter,
+    )
 
 
 OLD, NEW = (1, 2, 9), (3, 4, 9)
@@ -111,6 +123,31 @@ def test_no_false_alarms() -> None:
         assert readings.mismatch is None
 
 
+def test_a_version_of_two_weights_is_found_whoever_says_so() -> None:
+    restarted = Readings((engine(0, *OLD), engine(1, *NEW), engine(1, *OLD))).reuse
+    assert restarted is not None
+    assert (restarted.version, restarted.source, restarted.different, restarted.versions) == ("1", "worker", 2, 1)
+    marked_twice = Readings((trainer(0, *OLD), trainer(1, *NEW), trainer(0, 7, 7, 7))).reuse
+    assert marked_twice is not None
+    assert (marked_twice.version, marked_twice.source) == ("0", "trainer")
+    adapter = Readings((engine(0, *OLD), engine(0, *NEW, adapter="red"), engine(0, 7, 7, 7, adapter="red"))).reuse
+    assert adapter is not None
+    assert adapter.adapter == "red"
+
+
+def test_different_weights_of_different_owners_are_no_reuse() -> None:
+    for rows in (
+        (engine(0, *OLD), engine(0, *NEW, adapter="red"), engine(0, 7, 7, 7, adapter="blue")),
+        (engine(0, *OLD, worker="tp0of2"), engine(0, *NEW, worker="tp1of2")),
+        (engine(0, *OLD, layout="packed"), engine(0, *NEW)),
+        (engine(None, *OLD), engine(None, *NEW)),
+        (engine(0, *OLD), engine(0, *OLD), engine(1, *OLD)),
+        (trainer(0, *OLD), trainer(0, *NEW), trainer(1, 5, 5, 5), trainer(1, 7, 7, 7)),  # two ranks with a part each
+        (trainer(0, *OLD), trainer(0, *NEW)),  # or two ranks at the first version
+    ):
+        assert Readings(rows).reuse is None
+
+
 def test_readings_travel_from_recorders_to_the_diagnosis(home: Path) -> None:
     def fingerprint(*hashes: int) -> Fingerprint:
         return Fingerprint(KEYS, np.array(hashes, np.uint32))
@@ -130,10 +167,11 @@ def test_readings_travel_from_recorders_to_the_diagnosis(home: Path) -> None:
             ("trainer", "1", NEW, False),
             ("worker", "1", OLD, False),
             ("worker", None, (5, 5, 5), True),
+            ("trainer", "2", (6, 6, 6), False),
         ]
         assert readings.mismatch is not None
         sources = store.query("SELECT DISTINCT source FROM weights WHERE run = 'run'")["source"].to_pylist()
         assert sources == ["trainer"], "readings are no updates"
         rows = store.read("export_weight_records", run="run").to_pylist()
         assert [row["source"] for row in rows].count("worker") == 3
-        assert sum(row["fingerprint"] is not None for row in rows) == 5
+        assert sum(row["fingerprint"] is not None for row in rows) == 6

@@ -44,9 +44,16 @@ def test_from_nothing_to_a_drained_node_as_the_documentation_says(tmp_path: Path
                 sending.wait(3)
             sending.kill()
         assert _runs(node) == {"team-b-1"}
+        assert "receiving from relays at grpc+tls://127.0.0.1:" in (tmp_path / "up.log").read_text()
+        looked_at = logprobe("relay-token", "team-a", "--home", home)
+        assert "--rotate makes another" in looked_at.stderr
+        assert "team-a." not in looked_at.stdout, "looking makes no token"
         logprobe("relay-token", "team-a", "--run", "team-*", "--home", home)
         both = json.loads(logprobe("relay-token", "--json", "--home", home).stdout)
         assert [(row["name"], row["runs"], row["tokens"]) for row in both] == [("team-a", "team-*", 2)]
+        logprobe("relay-token", "team-a", "--rotate", "--home", home)
+        (row,) = json.loads(logprobe("relay-token", "team-a", "--json", "--home", home).stdout)
+        assert (row["runs"], row["tokens"]) == ("team-*", 3)
         logprobe(*send)
         assert not waiting(node)
         logprobe("relay-token", "team-a", "--revoke", "--home", home)
@@ -65,7 +72,7 @@ def test_what_is_missing_or_wrong_is_said(tmp_path: Path) -> None:
         ("relay-token", "a/b", "--run", "x", "--home", home): "not a valid writer name",
         ("relay-token", "a", "--home", home): "--run PATTERN",
         ("relay-token", "a", "--revoke", "--home", home): "no writer 'a'",
-        ("relay", "--home", home): "where to?",
+        ("relay", "--home", home): "no service",
         ("relay", "--home", home, "--to", "grpc+tls://h:1"): "--token FILE",
         ("relay", "--home", home, "--to", "grpc://h:1", "--token", "t"): "without TLS nothing is sent",
         ("relay", "--home", home, "--to", "grpc+tls://h", "--token", "t"): "not an address",

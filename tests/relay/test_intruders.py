@@ -19,7 +19,7 @@ import pytest
 from processes import connected, end, eventually, start_service
 from pyarrow import flight
 from relay_processes import handshake, port_of, prepare, receiver, relay, token
-from segments import records, trained
+from segments import on_small_disk, records, trained
 
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.spool.schema import segment_metadata
@@ -207,6 +207,72 @@ def test_revoked_expired_and_replaced_tokens(target):
         path.unlink()
 
 
+def test_a_token_that_is_revoked_during_an_upload_stores_nothing_more(target):
+    key = token(target.home, "leaving", ("mine-*",)).read_text()
+    with pytest.raises(flight.FlightUnauthenticatedError, match="no longer valid"):
+        _revoked_while_sending(target, key)
+    eventually(lambda: not target.files, "what had come is removed")
+    assert "no longer valid" in target.refusals()
+
+
+def _revoked_while_sending(target: Target, key: str) -> None:
+    place = RelayFiles.of(Home(target.home)).tokens
+    with target.client() as client:
+        descriptor = flight.FlightDescriptor.for_path(protocol.UPLOAD)
+        writer, answers = client.do_put(descriptor, protocol.CHUNKS, target.options(key))
+        with writer:
+            for number in range(1, 41):
+                name, data = segment(number=number)
+                writer.write_batch(chunk(name, data))
+                if number == 6:
+                    eventually(lambda: len(target.files) == 6, "six have come")
+                    tokens.save(place, tokens.load(place).revoke("leaving"))
+            writer.done_writing()
+            answers.read()
+
+
+RESERVE = """
+import shutil, sys
+from pathlib import Path
+import pyarrow as pa
+from logprobe.monitor.home import Home
+from logprobe.monitor.relay import incoming
+
+incoming.FREE_BYTES = 16 << 20
+home = Home(Path(sys.argv[1]) / "home").create()
+free = shutil.disk_usage(home.path).free
+intake = incoming.Intake(home, most=free, spool_most=1 << 40)
+place = incoming.place_of(home, "run/writer/00000001.training.00000000.arrow")
+third = (free - incoming.FREE_BYTES) // 3 - 4096
+
+def refused(size):
+    try:
+        intake.begin(place, size).close()
+    except incoming.BusyError as error:
+        return "kept free" in str(error)
+    return False
+
+under_way = [intake.begin(place, third) for _ in range(3)]
+assert refused(1 << 20), "announced by others"
+under_way[0].add(pa.py_buffer(b"x" * third))
+assert refused(1 << 20), "announced by others, or here already"
+under_way.pop(0).close()
+assert not refused(third - (1 << 20)), "one has ended"
+for each in under_way:
+    each.close()
+assert not refused(3 * third), "all have ended"
+assert refused(3 * third + (1 << 20)), "the first byte too many"
+print("kept")
+"""
+
+
+def test_all_uploads_together_leave_the_store_its_reserve(tmp_path):
+    """Each alone would fit; what is under way counts with the size it was announced with, before a byte of it has come."""
+    script = tmp_path / "script.py"
+    script.write_text(RESERVE)
+    assert on_small_disk(tmp_path / "disk", 64, script) == "kept\n"
+
+
 def test_a_tokens_file_that_others_may_read_counts_for_nobody(target):
     place = RelayFiles.of(Home(target.home)).tokens
     content, (name, data) = place.read_bytes(), segment()
@@ -380,6 +446,20 @@ def test_marks_that_are_none_and_numbers_that_are_none(target):
     assert len(row["node"]) + len(row["problem"]) < 500
 
 
+def test_two_nodes_with_one_name_are_told_so_and_a_restarted_relay_is_not(target):
+    def problem(relay: str, node: str) -> str | None:
+        said = {"queue": {}, "marks": [], "cursor": 0}
+        target.sync({"node": node, "relay": relay, "time": 1.0, "runs": {"mine-1": said}})
+        rows = target.observations.take()["nodes"]
+        return next(row["problem"] for row in rows if row["node"] == node)
+
+    assert [problem(relay, "restarted") for relay in ("a", "a", "b", "b", "c")] == [None] * 5
+    assert [problem(relay, "twin") for relay in ("a", "b")] == [None] * 2
+    assert "another relay also calls itself 'twin'; set LOGPROBE_NODE" in str(problem("a", "twin"))
+    assert "another relay" in str(problem("b", "twin"))
+    assert problem("b", "twin") is None, "the other one is gone"
+
+
 def test_without_tls_with_an_old_tls_or_a_strange_certificate_nothing_is_sent(target, tmp_path):
     name, data = segment()
     with (
@@ -414,7 +494,7 @@ def test_without_tls_with_an_old_tls_or_a_strange_certificate_nothing_is_sent(ta
 
 
 ATTACKS = {  # who, what and why, as the audit says it
-    "no token": ("nobody known", "call", "missing, wrong or not valid"),
+    "no token": ("nobody known", "call", "missing, wrong or no longer valid"),
     "another run's token": ("other", "segment (denied)", "may not write run 'mine-1'"),
     "forged": ("own", "segment (checksum)", "does not match the checksum"),
     "too large": ("own", "segment (too_large)", "at most"),

@@ -179,7 +179,7 @@ def test_names_of_runs_are_only_names(home: Path, tmp_path: Path) -> None:
         assert "\nbreak" not in say(home, *command)
 
 
-@pytest.mark.parametrize("step", [-5, 0, 2**40, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("step", [-5, 0, 2**40, 2**53, -(2**53)])
 def test_any_whole_step_number_is_a_step(home: Path, step: int) -> None:
     with Recorder(home, "run") as recorder:
         sender = Sender(recorder)
@@ -195,8 +195,10 @@ def test_a_number_that_no_record_can_hold_costs_only_its_own_call(home: Path) ->
         Sender(recorder).send()
         assert not recorder.step(2**63, loss=1.0)
         assert not recorder.step(-(2**63) - 1, loss=1.0)
+        for step in (2**53 + 1, -(2**63), 2**63 - 1):  # what NaN becomes as a whole number
+            assert not recorder.step(step, loss=1.0)
         assert not recorder.weights(1, step=2**70)
         assert recorder.report("odd", "numbers from elsewhere", step=2**64, tokens=2**64)
     _, status, _ = told(home)
     assert status["state"] == "ended"  # the recorder's last words arrived
-    assert [(problem["event"], problem["times"]) for problem in status["problems"]] == [("bad_input", 3)]
+    assert [(problem["event"], problem["times"]) for problem in status["problems"]] == [("bad_input", 6)]

@@ -198,9 +198,7 @@ def _lag_grows(of: Set, kind: Kind, family: str, seed: int) -> Case:
     run = _run(of, kind, rng, seed)
     onset = int(rng.integers(*of.onsets))
     lag = Lag((0, 1), run.noise.level * rng.uniform(0.4, 0.8), onset=onset, every=int(rng.integers(*of.every)))
-    return Case(
-        f"{family}-{seed}", family, kind.name, "enable", replace(run, lag=lag, steps=onset + 160), "late_growth"
-    )
+    return Case(f"{family}-{seed}", family, kind.name, "enable", replace(run, lag=lag, steps=onset + 160), "staleness")
 
 
 def _growth_beside(of: Set, kind: Kind, family: str, seed: int) -> Case:

@@ -20,6 +20,7 @@ from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.diagnosis.growth.onset import judge
+from logprobe.monitor.diagnosis.levels import band_of
 
 Array = np.ndarray
 TOKENS = 4
@@ -237,7 +238,9 @@ def _evidence(rolled: Rollouts) -> Evidence:
         joins=Joins(sequences=size, tokens=rolled.r.size, seen_by_engine=size),
         setup=run.setup,
         weights=run.weights,
-        growth=judge(series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()]),
+        growth=judge(
+            series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()], band=band_of(run.setup)
+        ),
         tokens=None if raw is None else raw.valid,
         recorded=raw,
         strata=_strata(rolled, s),

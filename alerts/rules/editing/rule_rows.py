@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from logprobe.alerts.rules.editing.wording import fires_when
 from logprobe.alerts.rules.rule import Rule, Threshold
 from logprobe.alerts.rules.rule_file import OVERLAY
 
@@ -25,7 +26,7 @@ def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> di
         "severity": rule.severity,
         "kind": rule.when.kind,
         "metric": rule.key,
-        "called": rule.called,
+        "fires": fires_when(rule),
         "slice": rule.slice,
         "enabled": rule.enabled,
         "special": rule.enabled and in_force.get(rule.name) != rule,

@@ -16,7 +16,7 @@ from logprobe.alerts.rules.judging import evaluation
 from logprobe.alerts.rules.judging.evaluation import Alert, Context, Transition
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.judging.states import Phase
-from logprobe.alerts.rules.rule import Growth, Ratio, Rule, Threshold
+from logprobe.alerts.rules.rule import Calibration, Growth, Ratio, Rule, Threshold
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.growth.rule import RULE
 
@@ -147,6 +147,8 @@ def _limits(rule: Rule, alerts: Sequence[Alert]) -> list[tuple[str, float]]:
     if isinstance(when, Threshold):
         known = (("above", when.above), ("below", when.below), ("clear", when.clear))
         return [(word, value) for word, value in known if value is not None]
+    if isinstance(when, Calibration):
+        return [("above", 1 + when.by), ("below", 1 - when.by)]
     baseline = next(
         (a.observation.baseline for a in alerts if a.observation is not None and a.observation.baseline is not None),
         None,

@@ -8,8 +8,9 @@ from statistics import median
 from typing import Any, Final
 
 from logprobe.alerts.rules.judging.observation import Memory, Observation, StepFacts
-from logprobe.alerts.rules.rule import Absent, Exact, Growth, Nonfinite, Ratio, Rule, Threshold, Trend
+from logprobe.alerts.rules.rule import Absent, Calibration, Exact, Growth, Nonfinite, Ratio, Rule, Threshold, Trend
 from logprobe.monitor.analysis import identity
+from logprobe.monitor.diagnosis.evidence.measures import off_one
 from logprobe.monitor.diagnosis.growth.judging import Judged, take
 from logprobe.monitor.diagnosis.growth.onset import Tracker
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE, GrowthRule
@@ -18,6 +19,8 @@ from logprobe.monitor.diagnosis.growth.trend import theil_sen
 from logprobe.monitor.diagnosis.result import Growth as GrowthVerdict
 
 _BROKEN: Final = ("nonfinite_tokens", "impossible_tokens")
+_CALIBRATION: Final = ("ratio_mean", "calibration_z", "k3_kl", "ess")
+_CARRYING: Final = 0.1  # of the tokens carry the mean ratio; where fewer do, it says nothing
 _TREND_BLOCKS: Final = 20
 # What Python raises for numbers that do not fit a formula, or for a memory that an older version left behind.
 _EVALUATION_ERRORS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -43,6 +46,8 @@ def metrics_of(rule: Rule) -> tuple[str, ...]:
     """Catalog keys that the rule's condition reads."""
     if isinstance(rule.when, Nonfinite):
         return tuple(f"{rule.of_pair}.{name}" for name in _BROKEN)
+    if isinstance(rule.when, Calibration):
+        return tuple(f"{rule.of_pair}.{name}" for name in _CALIBRATION)
     return () if rule.key is None else (rule.key,)
 
 
@@ -96,6 +101,31 @@ def _side(value: float, when: Threshold) -> Any:
         return "good"
     cleared = value <= when.clear if when.above is not None else value >= when.clear
     return "good" if cleared else "between"
+
+
+def _calibration(rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
+    when: Calibration = rule.when  # type: ignore[assignment]
+    values = [facts.values.get((key, part)) for key in metrics_of(rule)]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) < len(values):
+        return _missing(rule, facts), memory
+    recent = [*memory.get("recent", []), [facts.step, *known]][-when.window :]
+    if len(recent) < when.window:
+        words = f"{len(recent)} of the {when.window} measured steps that are compared"
+        return Observation("between", words, known[0]), {"recent": recent}
+    ratio, z, k3, ess = (median(values) for values in list(zip(*recent, strict=True))[1:])
+    verdict, words = _calibrated(when, ratio, z * math.sqrt(when.window), k3, ess)
+    return Observation(verdict, f"{_of(when.window)}{rule.called} is {number(ratio)}{words}", ratio), {"recent": recent}
+
+
+def _calibrated(when: Calibration, ratio: float, z: float, k3: float, ess: float) -> tuple[Any, str]:
+    if abs(ratio - 1) <= when.by:
+        return "good", ""
+    if ess < _CARRYING:
+        return "between", f", but {ess:.1%} of the tokens carry it: whether it should be 1 is not known"
+    if not off_one(ratio - 1, z, k3):
+        return "good", f": no more than lag with K3 {number(k3)} makes of it"
+    return "bad", f"; it should be 1 ({z:.0f} standard errors, K3 {number(k3)})"
 
 
 def _growth_rule(when: Ratio) -> GrowthRule:
@@ -241,6 +271,7 @@ def _exact(rule: Rule, _: str | None, facts: StepFacts, memory: Memory) -> tuple
 _Observer = Callable[[Rule, str | None, StepFacts, Memory], tuple[Observation, Memory]]
 _OBSERVERS: Final[Mapping[type, _Observer]] = {
     Threshold: _threshold,
+    Calibration: _calibration,
     Ratio: _ratio,
     Growth: _growth,
     Trend: _trend,

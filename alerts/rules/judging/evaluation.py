@@ -206,8 +206,8 @@ def notify(
     return notified, messages
 
 
-def _rank(alert: Alert) -> int:
-    return {"critical": 0, "warning": 1, "info": 2}[alert.rule.severity]
+def _rank(alert: Alert) -> tuple[int, bool]:
+    return {"critical": 0, "warning": 1, "info": 2}[alert.rule.severity], alert.rule.sums_up
 
 
 def _notify_one(

@@ -56,8 +56,12 @@ class AlertStatus:
     notified: bool  # people know that it fires
 
     def inhibits(self, other: AlertStatus) -> bool:
-        """Whether `other` should keep quiet: this one fires for the same cause, is worse, or is as bad and was told before."""
-        same = self.rule.shared_cause == other.rule.shared_cause and self.rule.name != other.rule.name
+        """Whether `other` should keep quiet: this one fires for the same cause, is worse, or is as bad and was told before.
+
+        An alert on the verdict as a whole is of the same cause as any other.
+        """
+        same = self.rule.shared_cause == other.rule.shared_cause or other.rule.sums_up
+        same = same and self.rule.name != other.rule.name
         if not same or not self.phase.active or self.slice not in {None, other.slice}:
             return False
         rank, of_other = SEVERITIES.index(self.rule.severity), SEVERITIES.index(other.rule.severity)

@@ -22,9 +22,14 @@ _MOST_CHANGES: Final = 10
 _MOST_LABELS: Final = 20
 _MOST_LINK: Final = 2000
 
-_COLOURS: Final = {"info": "#3b82f6", "warning": "#f2a93b", "critical": "#d7263d"}
-_GREEN: Final = "#2eb67d"
-_SIGNS: Final = {"info": "🔵", "warning": "🟠", "critical": "🔴"}
+_COLOURS: Final = {
+    "info": "#3b82f6",
+    "warning": "#f2a93b",
+    "critical": "#d7263d",
+    "ok": "#2eb67d",
+    "unknown": "#8d939a",
+}
+_SIGNS: Final = {"info": "🔵", "warning": "🟠", "critical": "🔴", "ok": "🟢", "unknown": "⚪"}
 _ANGLES: Final = str.maketrans("<>", "‹›")
 _REPEAT: Final = "This may be a duplicate: an earlier attempt got no response."
 
@@ -62,8 +67,8 @@ def fallback(notification: Notification) -> str:
 
 
 def colour(notification: Notification) -> str:
-    """Green once resolved, else by severity."""
-    return _GREEN if notification.state == "resolved" else _COLOURS.get(notification.severity, _COLOURS["info"])
+    """By severity; once resolved by that of the run, which is green only where nothing else is wrong."""
+    return _COLOURS.get(_severity(notification), _COLOURS["info"])
 
 
 def escape(text: str) -> str:
@@ -91,7 +96,11 @@ def fit(text: str, limit: int) -> str:
 
 
 def _sign(notification: Notification) -> str:
-    return "🟢" if notification.state == "resolved" else _SIGNS.get(notification.severity, "🔵")
+    return _SIGNS.get(_severity(notification), "🔵")
+
+
+def _severity(notification: Notification) -> str:
+    return (notification.run_severity or "ok") if notification.state == "resolved" else notification.severity
 
 
 def _header(notification: Notification) -> Block:
@@ -117,7 +126,12 @@ def _details(n: Notification) -> Iterator[Block]:
 
 
 def _section(text: str) -> Block:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+    return {"type": "section", "text": _marked(text)}
+
+
+def _marked(text: str) -> Block:
+    """Marked-up text in which only our own links are links: a run's name that looks like an address or a channel stays a name."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def _titled(title: str, text: str) -> Block:
@@ -135,7 +149,7 @@ def _fields(n: Notification) -> Block:
     fields = []
     for name, value in messages.facts(n):
         lead = f"*{name}*\n"
-        fields.append({"type": "mrkdwn", "text": lead + fit(value, FIELD - len(lead))})
+        fields.append(_marked(lead + fit(value, FIELD - len(lead))))
     return {"type": "section", "fields": fields}
 
 
@@ -153,4 +167,4 @@ def _origin(n: Notification) -> Block:
 
 
 def _context(text: str) -> Block:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": fit(text, FIELD)}]}
+    return {"type": "context", "elements": [_marked(fit(text, FIELD))]}

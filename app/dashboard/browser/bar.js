@@ -4,15 +4,20 @@ import { code, follow, node } from "./dom.js";
 import { compact, duration, integer } from "./format.js";
 import { explanation, introduction } from "./guide.js";
 import { help, offer, withdraw } from "./keys.js";
+import { SIGNS, sign } from "./sign.js";
 
 const WORDS = { live: "live", idle: "idle", stale: "stale", ended: "ended", no_data: "no data", away: "service away" };
-const LETTERS = { "": "o", diagnosis: "d", mismatch: "m", weights: "w", tokens: "t", compare: "c", alerts: "a", actions: "x", data: "s" };
+const LETTERS = { "": "o", runs: "r", diagnosis: "d", mismatch: "m", weights: "w", tokens: "t", compare: "c", alerts: "a", actions: "x", data: "s" };
 const PATIENCE_MS = 10_000; // an answer that takes longer was lost; ask again
+const SILENCE_MS = 12_000; // from then on the reader is told: a frozen service says nothing itself
+const COLORS = { critical: "#d55e00", warning: "#e69f00", unknown: "#8d939a", ok: "#009e73" };
+const MOST_LISTED = 100; // runs in the menu; the search field finds the others
 
 export function update(root, view) {
   view.receivedAt = performance.now();
   view.asked = null;
   if (!view.heart) start(root, view);
+  titled(view.data);
   // What is pressed would lose its click if it were replaced; the next answer draws it.
   if (!view.menuOpen && !root.querySelector("button:active, a:active")) draw(root, view);
 }
@@ -67,7 +72,21 @@ function beat(root, view) {
     view.asked = now;
     view.send("tick", Date.now());
   }
+  silence(root, now - view.receivedAt - view.data.interval * 1000);
   ages(root, view);
+}
+
+// What is shown is old, and neither the service nor the dashboard can say so.
+function silence(root, silent) {
+  const known = root.querySelector(".lp-silent");
+  if (silent < SILENCE_MS) {
+    known?.remove();
+    return;
+  }
+  const words = `No answer for ${duration(silent / 1000)}`;
+  if (known) known.querySelector("b").textContent = words;
+  else root.append(node("div", { class: "lp lp-notice lp-error lp-silent", role: "alert" }, node("b", { text: words }),
+    node("span", { class: "lp-hint", text: "the dashboard or the monitor service hangs, or the connection is lost · showing the last values · retrying" })));
 }
 
 // Ages go on counting between answers, so that a page which lost its server does not look fresh.
@@ -144,21 +163,46 @@ function notice({ kind, text, age, hint }) {
     node("span", {}, ...code(text), ...lasting), hint ? node("span", { class: "lp-hint" }, ...code(hint)) : null);
 }
 
+// The tab says how the run stands before it says which page this is; its icon has the colour of that.
+function titled(data) {
+  const page = data.pages?.find(({ open }) => open)?.title;
+  const names = [data.selected, page, "logprobe"].filter(Boolean).join(" · ");
+  document.title = [SIGNS[data.severity], names].filter(Boolean).join(" ");
+  const icon = /** @type {HTMLLinkElement | null} */ (document.querySelector("link[rel~=icon]"));
+  if (!icon || !data.severity) return;
+  icon.dataset.own ??= icon.href;
+  const dot = `<circle cx="24" cy="24" r="8" fill="${COLORS[data.severity]}" stroke="#fff" stroke-width="2"/>`;
+  const drawn = `data:image/svg+xml,${encodeURIComponent(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#0072b2"/><path d="M5 20 C10 20 11 9 16 9 S22 15 27 15" fill="none" stroke="#fff" stroke-width="2.6"/>${dot}</svg>`)}`;
+  if (icon.href !== drawn) icon.href = drawn;
+}
+
 function picker(root, view) {
   const button = node("button", {
-    class: "lp-pick", type: "button", "aria-haspopup": "listbox", "aria-expanded": "false", "aria-label": `run ${view.data.selected}, choose another`,
+    class: "lp-pick", type: "button", "aria-haspopup": "listbox", "aria-expanded": "false", "aria-label": view.data.selected ? `run ${view.data.selected}, choose another` : "choose a run",
     onclick: () => toggle(root, view, !view.menuOpen),
     onkeydown: (event) => { if (event.key === "ArrowDown") { event.preventDefault(); toggle(root, view, true); } },
-  }, node("span", { class: "lp-name", text: view.data.selected }), node("span", { class: "lp-caret", "aria-hidden": "true", text: "▾" }));
-  const menu = node("div", { class: "lp-menu", role: "listbox", "aria-label": "runs, newest first", hidden: true, onkeydown: (event) => keys(root, view, event) });
+  }, view.data.selected ? sign(view.data.severity) : null, node("span", { class: "lp-name", text: view.data.selected ?? "choose a run" }), node("span", { class: "lp-caret", "aria-hidden": "true", text: "▾" }));
+  const search = node("input", { class: "lp-search", type: "search", placeholder: "search runs", "aria-label": "search runs", autocomplete: "off", oninput: () => list(root, view) });
+  const menu = node("div", { class: "lp-menu", hidden: true, onkeydown: (event) => keys(root, view, event) },
+    search, node("div", { class: "lp-options", role: "listbox", "aria-label": "runs, newest first" }), node("p", { class: "lp-more-runs lp-hint", role: "status" }));
   return node("div", { class: "lp-picker" }, button, menu);
+}
+
+// The runs whose names have all that was typed, a bounded number of them.
+function list(root, view) {
+  const { runs, selected } = view.data;
+  const words = root.querySelector(".lp-search").value.toLowerCase().split(/\s+/);
+  const found = runs.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
+  root.querySelector(".lp-options").replaceChildren(...found.slice(0, MOST_LISTED).map((run) => option(root, view, run, run.name === selected)));
+  const more = found.length - MOST_LISTED;
+  root.querySelector(".lp-more-runs").textContent = more > 0 ? `${integer(more)} more; type a part of the name` : found.length ? "" : "no run has such a name";
 }
 
 function option(root, view, run, chosen) {
   return node("button", { class: "lp-option", type: "button", role: "option", "aria-selected": String(chosen), onclick: () => choose(root, view, run.name) },
+    sign(run.severity),
     node("span", { class: "lp-name", text: run.name }),
-    node("span", { class: "lp-steps", text: run.steps ? `${integer(run.steps)} steps` : "no steps yet" }),
-    badge(run.state, run.reason),
+    badge(run.state, null),
   );
 }
 
@@ -170,19 +214,24 @@ function choose(root, view, name) {
 function toggle(root, view, open) {
   view.menuOpen = open;
   const menu = root.querySelector(".lp-menu");
-  const { runs, selected } = view.data;
-  menu.replaceChildren(...(open ? runs.map((run) => option(root, view, run, run.name === selected)) : [])); // a thousand of them take a while
+  root.querySelector(".lp-search").value = "";
+  if (open) list(root, view);
   menu.hidden = !open;
   root.querySelector(".lp-pick").setAttribute("aria-expanded", String(open));
-  (open ? root.querySelector("[aria-selected=true]") ?? root.querySelector(".lp-option") : root.querySelector(".lp-pick"))?.focus();
+  root.querySelector(open ? ".lp-search" : ".lp-pick")?.focus();
+  if (open) root.querySelector(".lp-option[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
 }
 
 function keys(root, view, event) {
   const options = [...root.querySelectorAll(".lp-option")];
-  const at = options.indexOf(document.activeElement);
-  const moves = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: options.length - 1 };
+  const typing = event.target.matches(".lp-search");
+  const from = typing && !event.target.value ? root.querySelector(".lp-option[aria-selected=true]") : document.activeElement;
+  const at = options.indexOf(from);
+  const moves = { ArrowDown: at + 1, ArrowUp: at - 1, ...(typing ? {} : { Home: 0, End: options.length - 1 }) };
   if (event.key === "Escape") toggle(root, view, false);
-  else if (event.key in moves) options[Math.max(0, Math.min(options.length - 1, moves[event.key]))].focus();
+  else if (typing && event.key === "Enter") options[0]?.click();
+  else if (event.key === "ArrowUp" && at <= 0) root.querySelector(".lp-search").focus();
+  else if (event.key in moves) options[Math.max(0, Math.min(options.length - 1, moves[event.key]))]?.focus();
   else return;
   event.preventDefault();
 }

@@ -1,9 +1,10 @@
 // Keyboard shortcuts of the whole dashboard. Panels offer theirs; the newest offer of a key wins. Nothing happens
-// while somebody types into a field.
+// while somebody types into a field, or while a menu or a form is open.
 import { node } from "./dom.js";
 
 const WAIT_MS = 1500; // for the second key of a pair such as "g d"
 const FIELDS = "input, textarea, select, [contenteditable]:not([contenteditable=false])";
+const OPEN = "dialog[open], .lp-menu:not([hidden]), .lp-form";
 const COLORS = ["--st-text-color", "--st-background-color", "--st-secondary-background-color", "--st-border-color", "--st-primary-color"];
 
 const offers = new Map(); // owner → { group, shortcuts }
@@ -28,7 +29,7 @@ export function withdraw(owner) {
 
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.target.closest?.(FIELDS)) return;
-  if (document.querySelector("dialog[open]")) return; // Escape closes it by itself
+  if (document.querySelector(OPEN)) return; // Escape closes it by itself
   const chord = pending && performance.now() - pending.at < WAIT_MS ? `${pending.key} ${event.key}` : event.key;
   pending = null;
   const known = [...offers.values()].reverse().flatMap(({ shortcuts }) => shortcuts).filter(({ run }) => run);

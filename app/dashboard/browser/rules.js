@@ -11,7 +11,7 @@ const PAUSE = 450; // ms after the last key, before a draft is tried out
 const NEW = "+"; // no rule can be called so
 const BY = { name: "by", label: "your name", required: true };
 const BUILT_IN = "built in"; // as `rule_rows.BUILT_IN`
-const HEAD = ["rule", "severity", "looks at", "defined in", "state"];
+const HEAD = ["rule", "severity", "fires when", "defined in", "state"];
 
 export function update(root, view) {
   if (view.form) return; // never take a form from under somebody's hands
@@ -104,7 +104,7 @@ function row(rule, view) {
   const current = view.draft?.open === rule.name;
   const state = rule.enabled ? (rule.special ? "other for this run" : "on") : "disabled";
   const cells = [node("button", { class: "lp-rule-name", type: "button", "aria-expanded": String(current), text: rule.name, onclick: () => choose(view, current ? null : rule.name) }),
-    rule.severity, [rule.called || rule.kind.replaceAll("_", " "), rule.slice].filter(Boolean).join(", by "), rule.where, state];
+    rule.severity, rule.fires, rule.where, state];
   return node("tr", { class: [current ? "lp-rule-current" : "", rule.enabled ? "" : "lp-rule-off"].join(" ").trim() || undefined },
     ...cells.map((cell, index) => node("td", { "data-label": HEAD[index] }, node("div", {}, cell))));
 }

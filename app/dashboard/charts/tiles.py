@@ -41,7 +41,7 @@ def _tile(view: RunView, panel: Panel, theme: Theme, seen: Visible | None) -> di
     }
     if line is None:
         waits = view.awaited and coverage_key(panel.metric) is not None
-        why = "engine records on their way" if waits else f"not measured · {why_missing(panel.metric)}"
+        why = "waiting for engine records" if waits else f"not measured · {why_missing(panel.metric)}"
         return tile | {"value": "–", "unit": "", "note": why, "missing": True}
     latest = view.series.latest(line.metric)
     step, value = latest if latest is not None else (None, None)
@@ -103,7 +103,7 @@ def _incomplete(view: RunView, line: Line) -> str:
     if latest is None or latest[1] >= 1:
         return ""
     if view.awaited:
-        return f"step {latest[0]:,}: engine records on their way"
+        return f"step {latest[0]:,}: waiting for engine records"
     return f"{math.floor(1e4 * latest[1]) / 100:g} % of tokens measured"  # never rounded up to 100
 
 

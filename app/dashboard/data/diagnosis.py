@@ -1,4 +1,4 @@
-"""What the service has concluded about a run: its diagnosis, its own normal, and the alerts that fire."""
+"""What the service has concluded about a run: its diagnosis, and its own normal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class LatestDiagnosis:
         step: last one that it has seen.
         at: when it was made.
         growth: K3 over time up to then; its baseline is the run's own normal.
-        firing: alerts that fire, the worst first, by rule.
         standing: of the run's correction.
     """
 
@@ -33,7 +32,6 @@ class LatestDiagnosis:
     step: int
     at: datetime
     growth: Growth
-    firing: tuple[str, ...] = ()
     standing: Standing = field(default_factory=Standing)
 
 
@@ -44,13 +42,11 @@ def read_latest_diagnosis(reader: Reader, series: RunSeries) -> LatestDiagnosis 
         return None
     (row,) = rows
     document = json.loads(row["document"])
-    alerts = reader.read("alert_list", run=series.run).to_pylist()
     return LatestDiagnosis(
         document=document,
         step=row["step"],
         at=row["diagnosed_at"],
         growth=Growth.of(document["growth"]) if "growth" in document else _judged(reader, series, row["step"]),
-        firing=tuple(alert["rule"] for alert in alerts if alert["phase"] in {"firing", "recovering"}),
         standing=Standing.read(reader, series.run),
     )
 

@@ -24,6 +24,7 @@ from logprobe.app.dashboard.data.events import Event, events_of, marks_of, rates
 from logprobe.app.dashboard.data.series import RunSeries, merge
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.reader import Reader
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ _COVERAGE: Final = "backend.coverage"
 class RunView:
     """Everything the pages show of one run. `news`: of the run when `marks` and `diagnosis` were read.
 
-    `awaited`: whether engine records of its newest step may still be on their way.
+    `judgement`: how it stands now. `awaited`: whether engine records of its newest step may still be on their way.
 
     `events` and `rates` (movements of learning rates) are at least as new as the revisions `events_seen` and `rates_seen` of the run.
     """
@@ -54,12 +55,14 @@ class RunView:
     diagnosis: LatestDiagnosis | None = None
     news: str | None = None
     awaited: bool = False
+    judgement: Judgement = field(default_factory=Judgement)
 
     @property
     def version(self) -> str:
         """Another one whenever anything of it is."""
         return (
             f"{self.series.run}@{self.series.revision}/{self.events_seen}/{self.rates_seen} {self.news} {self.awaited}"
+            f" {self.judgement.severity} {self.judgement.overdue}"
         )
 
     @property
@@ -166,6 +169,8 @@ class Feed:
             view = replace(view, awaited=awaited)
         if run.news != view.news:
             view = self._judged(reader, view, run.news)
+        if (run.judgement, run.judgement.overdue) != (view.judgement, view.judgement.overdue):
+            view = replace(view, judgement=run.judgement)
         self._views[run.name] = view
         return view
 

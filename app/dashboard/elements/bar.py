@@ -10,7 +10,9 @@ from logprobe.app.dashboard.data.feed import Snapshot
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.page_table import BY_PATH, Page
 from logprobe.app.runs import Run
+from logprobe.app.text.judgement import word
 from logprobe.app.text.numbers import duration
+from logprobe.monitor.judgement import SEVERITIES
 
 _NOTICEABLE_SECONDS: Final = 0.05
 _EXACT_SECONDS: Final = 10.0
@@ -35,12 +37,22 @@ def bar_of(
     return {
         "runs": [_run(each) | (_facts(each, now) if each.name == chosen else {}) for each in snapshot.runs or ()],
         "selected": chosen,
+        "severity": _severity(snapshot, run),
+        "verdict": None if run is None else word(run.judgement),
         "lag": ingest_lag(snapshot.status),
         "away": away,
         "notices": [*_away(snapshot, away), *_problem(snapshot), *_unknown(run, asked)],
         "interval": interval,
         "pages": [_tab(each, run, open=each.path == page) for each in pages],
     }
+
+
+def _severity(snapshot: Snapshot, run: Run | None) -> str | None:
+    """Of the run; without one of the worst that still runs, which is what the tab of all runs says."""
+    if run is not None:
+        return run.judgement.severity
+    found = {each.judgement.severity for each in snapshot.runs or () if not each.liveness.state.over}
+    return next((severity for severity in SEVERITIES if severity in found), None)
 
 
 def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
@@ -61,15 +73,15 @@ def _run(run: Run) -> dict[str, Any]:
     """What the picker lists."""
     return {
         "name": run.name,
+        "severity": run.judgement.severity,
         "state": run.liveness.state.value,
-        "reason": run.liveness.reason,
-        "steps": run.steps,
     }
 
 
 def _facts(run: Run, now: datetime) -> dict[str, Any]:
     """What the bar says of the run that is looked at."""
     return {
+        "reason": run.liveness.reason,
         "step": run.last_step,
         "age": None if run.last_record is None else _age(now, run.last_record),
         "tokens": run.tokens,

@@ -5,6 +5,7 @@ A verdict is an icon, a word and a colour. What is not known is said to be so; a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,46 +15,50 @@ from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.page_table import BY_PATH
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import advised, remedy
-from logprobe.app.text.diagnosis import LAYERS, extent, share
+from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, share
+from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.leading import foremost, leading
+from logprobe.monitor.diagnosis.shares import GROWTH
+from logprobe.monitor.judgement import Judgement
 
 Block = dict[str, Any]
 
-WAITING: Final = ("…", "Not diagnosed yet", "The first diagnosis follows shortly.")
-LOADING: Final = ("…", "Loading", "Recorded steps are still being loaded; the first diagnosis follows.")
-VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "healthy": ("✓", "Healthy", "Engine and trainer agree as far as they should."),
-    "growing": ("▲", "Growing", "Engine and trainer are drifting apart."),
-    "critical": ("✕", "Critical", "The mismatch endangers training."),
-    "calibrating": ("…", "Calibrating", "Too few steps for a baseline."),
-    "no_data": ("?", "No data", "There is nothing to compare."),
-}
+LOADING: Final = Headline(
+    "…", "Loading", "Recorded steps are still being loaded; the first diagnosis follows.", "unknown"
+)
 _NEXT: Final = ("diagnosis", "alerts", "actions")
 _LATE: Final = 5  # steps; a diagnosis is always a little behind
 
 
 def banner(view: RunView) -> Block:
     """The banner as a block of `browser/report.js`."""
-    diagnosis = view.diagnosis
+    judgement, diagnosis = view.judgement, view.diagnosis
+    shown = headline(judgement)
+    if diagnosis is None and judgement.severity == "unknown" and view.awaited:
+        shown = LOADING
+    block = {"type": "verdict", "tone": shown.tone, "icon": shown.icon, "word": shown.word, "words": shown.words}
     if diagnosis is None:
-        icon, word, words = LOADING if view.awaited else WAITING
-        return {"type": "verdict", "tone": "unknown", "icon": icon, "word": word, "words": words, "facts": [], "do": []}
-    document = diagnosis.document
-    icon, word, words = VERDICTS[document["verdict"]]
-    if document["verdict"] == "calibrating" and leading(document):
-        words = "Too few steps for a baseline, but the following finding does not need one."
-    return {
-        "type": "verdict",
-        "tone": document["verdict"],
-        "icon": icon,
-        "word": word,
-        "words": words,
-        "facts": _facts(view, diagnosis),
-        "do": _remedies(diagnosis),
-        "note": _age(view, diagnosis),
-    }
+        return {**block, "facts": _firing(judgement), "do": []}
+    block["words"] = _words(shown, view, diagnosis.document)
+    return {**block, "facts": _facts(view, diagnosis), "do": _remedies(diagnosis), "note": _age(view, diagnosis)}
+
+
+def _words(shown: Headline, view: RunView, document: Mapping[str, Any]) -> str:
+    """What is wrong, in the words of the finding that leads, unless that only says that K3 grows; what is known of a run that was short."""
+    first = leading(document)
+    if first is not None and first["cause"] not in GROWTH:
+        also = "Too few steps for a baseline, but the following finding does not need one. "
+        return (also if shown.tone == "calibrating" else "") + _sentence(first["explanation"])
+    if view.judgement.ended_after is not None and document["verdict"] == "calibrating":
+        return " ".join(filter(None, (shown.words, level_words(document))))
+    return shown.words
+
+
+def _sentence(words: str) -> str:
+    """The first one; what follows is on the Diagnosis page."""
+    return re.split(r"(?<=[.;])\s", words, maxsplit=1)[0].rstrip(";")
 
 
 def links(view: RunView, run: Run | None, here: str = "") -> list[Block]:
@@ -75,7 +80,7 @@ def sentence(view: RunView) -> str:
     if view.diagnosis is None:
         return ""
     facts = ", ".join(f"{name} {value}" for name, value in _facts(view, view.diagnosis))
-    return f"{VERDICTS[view.diagnosis.document['verdict']][1]}{': ' if facts else ''}{facts}."
+    return f"{headline(view.judgement).word}{': ' if facts else ''}{facts}."
 
 
 def _facts(view: RunView, diagnosis: LatestDiagnosis) -> list[list[str]]:
@@ -97,9 +102,12 @@ def _facts(view: RunView, diagnosis: LatestDiagnosis) -> list[list[str]]:
     if cause:
         facts.append(["cause", cause])
     facts += [[word, ", ".join(causes)] for word, causes in _beside(document).items() if causes]
-    if diagnosis.firing:
-        facts.append(["alerts firing", ", ".join(diagnosis.firing)])
-    return facts
+    return facts + _firing(view.judgement)
+
+
+def _firing(judgement: Judgement) -> list[list[str]]:
+    rules = [alert.rule for alert in judgement.alerts]
+    return [["alerts firing", ", ".join(rules)]] if rules else []
 
 
 def _since(document: Mapping[str, Any]) -> int | None:
@@ -132,8 +140,8 @@ def _named(finding: Mapping[str, Any] | None) -> str:
 
 
 def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What else is credible, in words: normal for the set-up, accepted, or worth a look; none of it decides anything here."""
-    said: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}
+    """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything here."""
+    said: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
     for each in document["findings"]:
         name = _named(each)
@@ -143,9 +151,8 @@ def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
             said["accepted"].append(f"{name} ({each['accepted']['because']})")
         else:
             normal, part = each.get("urgency") == "informational", share(each)
-            said["normal for this set-up" if normal else "also found"].append(
-                name if normal or not part else f"{name} ({part})"
-            )
+            word = informational(each, document) if normal else "also found"
+            said.setdefault(word, []).append(name if normal or not part else f"{name} ({part})")
     return said
 
 
@@ -161,6 +168,8 @@ def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
 
 
 def _age(view: RunView, diagnosis: LatestDiagnosis) -> str:
+    if late := lateness(view.judgement):
+        return late
     steps = view.series.steps
     behind = int((steps > diagnosis.step).sum())
     return f"as of step {diagnosis.step:,}, {behind:,} steps ago" if behind > _LATE else ""

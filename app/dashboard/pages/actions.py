@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from logprobe.alerts.rules.notification_builder import steps_around
 from logprobe.app.dashboard.elements.blocks import Block, facts, heading, place, row, table, text
 from logprobe.app.text.numbers import number, quantity
+from logprobe.collectors.correction import CorrectionConfig
 
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _PHASES: Final = {
@@ -16,12 +17,12 @@ _PHASES: Final = {
     "suggested": "not switched on",
     "issued": "the directive was issued, and the trainer has not acknowledged it",
     "applied": "acknowledged by the trainer",
-    "withdrawn": "was on, and was rolled back",
+    "withdrawn": "was on, and is off",
 }
 _OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is none of without one
 _WITHIN_ONE: Final = frozenset({"masked", "ess", "weight_ess"})
 _BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "someone", "released": "someone"}
-_EFFECT_TONES: Final = {"info": "info", "warning": "warning", "critical": "critical"}
+_EFFECT_TONES: Final = {"helped": "info", "harmed": "critical"}
 _ACKNOWLEDGED: Final = frozenset({"acknowledged", "not_acknowledged", "ranks_disagree"})
 _SHARES: Final = {
     "masked_tokens": "tokens masked",
@@ -53,10 +54,8 @@ def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
     """What came of it, below the trend: effect, what the trainer said, everything that was decided. `document`: see `actions_blocks`."""
     run = document["run"]
     told = [each for each in document["actions"] if each["name"] in _ACKNOWLEDGED]
-    judged = [each for each in document["actions"] if each["name"] == "effect" and _of_this(document, each)]
-    effect = judged[-1] if judged else None
     return [
-        *_effect(document, effect),
+        *_effect(document),
         heading("Acknowledged", "acknowledged by the trainer, with its report"),
         _audit(
             "acknowledged", told, "No acknowledgement: nothing was switched on, or the trainer does not report.", run
@@ -66,29 +65,20 @@ def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def _of_this(document: Mapping[str, Any], action: Mapping[str, Any]) -> bool:
-    """Whether an action is about the newest directive, not an earlier one."""
-    first, step = document["from_step"], action["step"]
-    return first is not None and step is not None and bool(step >= first)
-
-
-def _effect(document: Mapping[str, Any], effect: Mapping[str, Any] | None) -> Iterator[Block]:
-    """The verdict that was stored, and the numbers as they are now."""
-    since, window = document["from_step"], document["effect_steps"]
-    if since is None:
+def _effect(document: Mapping[str, Any]) -> Iterator[Block]:
+    """Whether it helped, in a word, and the numbers that say so."""
+    effect, window = document["effect"], document["effect_steps"]
+    if effect is None:
         yield heading("Effect", "the run before and after the switch")
         yield text("No correction was switched on.")
         return
-    run, steps = document["run"], f"{max(0, since - window)}:{since + window}"
+    since, run = document["from_step"], document["run"]
     yield heading(
         "Effect",
-        f"{window} steps before step {since:,} and {window} after it; means of ten block medians and their 97 % intervals",
+        f"up to {window} uncorrected steps before the switch and as many corrected ones; means of ten block medians and their 97 % intervals",
     )
-    words = f"Not evaluated yet: needs {window} steps after step {since:,}."
-    yield text(
-        words if effect is None else f"As of step {effect['step']:,}: {effect['words']}",
-        "" if effect is None else _EFFECT_TONES.get(effect["severity"], ""),
-    )
+    as_of = "" if effect["step"] is None else f", as of step {effect['step']:,}"
+    yield text(f"{effect['words'][:1].upper()}{effect['words'][1:]}{as_of}", _EFFECT_TONES.get(effect["judgement"], ""))
     rows = [_changed(figure) for figure in document["figures"]]
     yield table(
         "effect",
@@ -96,7 +86,7 @@ def _effect(document: Mapping[str, Any], effect: Mapping[str, Any] | None) -> It
         rows,
         empty="None of these metrics was measured around that step.",
     )
-    yield {"type": "actions", "actions": [_chart(run, steps)]}
+    yield {"type": "actions", "actions": [_chart(run, f"{max(0, since - window)}:{since + window}")]}
 
 
 def _chart(run: str, steps: str) -> Block:
@@ -199,7 +189,7 @@ def _preview(foreseen: Mapping[str, Any] | None) -> Iterator[Block]:
     if foreseen is None:
         return
     yield heading("Preview", f"as of step {foreseen['step']:,}")
-    preview, refusal = foreseen["preview"], foreseen["refusal"]
+    preview, refusal, instead = foreseen["preview"], foreseen["refusal"], foreseen["instead"]
     if preview is None:
         yield text("No recorded tokens with both log-probs to preview it on.")
     else:
@@ -208,6 +198,8 @@ def _preview(foreseen: Mapping[str, Any] | None) -> Iterator[Block]:
         yield facts([("tried on", f"steps {first:,} to {last:,}, {preview['tokens']:,} tokens"), *shares])
     if refusal is not None:
         yield text(f"It would be refused: {refusal['words']}", "warning")
+    if instead is not None:
+        yield text(f"Switched on instead: {CorrectionConfig.from_dict(instead)}")
 
 
 def _share(value: float | None) -> str:

@@ -54,7 +54,9 @@ def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int)
     begun: int | None = None
     for each in actions:
         if each["name"] == "switched_on":
-            begun = (each["details"] or {}).get("from_step") or since or each["step"]
+            before, begun = begun, (each["details"] or {}).get("from_step") or since or each["step"]
+            if before is not None:  # another correction takes over
+                found.append({"phase": "on", "first": before, "last": begun})
             found.append({"phase": "announced", "first": each["step"], "last": begun})
         elif each["name"] in _OVER and begun is not None:
             found.append({"phase": "on", "first": begun, "last": each["step"]})

@@ -283,7 +283,7 @@ def _limits(done: Row) -> str:
         f"{data_size(done['max_run_bytes'])} for each run" if done["max_run_bytes"] is not None else "",
         f"no older than {duration(days)}" if days is not None else "",
     ]
-    return ", ".join(filter(None, stated)) + "; the oldest go first" if any(stated) else "none: everything is kept"
+    return ", ".join(filter(None, stated)) + "; oldest removed first" if any(stated) else "none: everything is kept"
 
 
 def _now(done: Row) -> str:

@@ -71,7 +71,11 @@ def _layers(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
         name, _, question = LAYERS[layer].partition(": ")
         findings = [finding for finding in in_reading_order(document) if finding["layer"] == layer]
         yield heading(f"{name[:1].upper()}{name[1:]}", question)
-        rows = [line for finding in findings for line in _finding(finding, standing, _offer(document, finding, known))]
+        rows = [
+            line
+            for finding in findings
+            for line in _finding(finding, document, standing, _offer(document, finding, known))
+        ]
         yield table(name, _HEAD, rows, empty=_nothing(document))
         yield from (text(finding["explanation"]) for finding in findings)
         yield from _ruled_out(layer, {finding["cause"] for finding in findings}, document)
@@ -90,10 +94,12 @@ def _ruled_out(layer: str, found: set[str], document: Mapping[str, Any]) -> Iter
         yield text(f"No sign of: {', '.join(others)}.")
 
 
-def _finding(finding: Mapping[str, Any], standing: Standing, offer: Sequence[Block]) -> Iterator[Block]:
+def _finding(
+    finding: Mapping[str, Any], document: Mapping[str, Any], standing: Standing, offer: Sequence[Block]
+) -> Iterator[Block]:
     """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by number."""
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
-    stated = "".join(f"; {words}" for words in qualities(finding))
+    stated = "".join(f"; {words}" for words in qualities(finding, document))
     sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
     evidence = finding["evidence"]
     seen = ", ".join(

@@ -62,7 +62,7 @@ def draw(snapshot: Snapshot, run: Run | None) -> None:
             _blocks("ingest", words.ingest_blocks(snapshot.status, stored, _room(_tick(_HOME_SECONDS))))
             _blocks("runs", words.runs_blocks(stored, snapshot.runs or (), None if run is None else run.name))
     if run is not None:
-        _about(snapshot, run)
+        _about(run)
     if stored is not None:
         with guarded("quarantine, retention and jobs"):
             _quarantine(snapshot, run, stored)
@@ -74,13 +74,12 @@ def draw(snapshot: Snapshot, run: Run | None) -> None:
         _sql(None if run is None else run.name)
 
 
-def _about(snapshot: Snapshot, run: Run) -> None:
+def _about(run: Run) -> None:
     with guarded("account of the run"):
         at = (run.revision, run.news, _tick(_RUN_SECONDS))
         account = kept(f"data {run.name}", lambda: _account(run.name, at))
         if account is not None:
-            judged = None if snapshot.view is None else snapshot.view.diagnosis
-            firing = None if judged is None else judged.firing
+            firing = None if run.judgement.verdict is None else tuple(each.rule for each in run.judgement.alerts)
             _blocks("run", data_run.run_blocks(run.name, account, firing))
             nodes = data_run.nodes_blocks(run.name, account.nodes)
             _blocks("collectors", [*data_run.collectors_blocks(run.name, account.collectors), *nodes])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import streamlit as st
@@ -17,8 +17,22 @@ from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.page_table import BY_PATH, PAGES
 from logprobe.app.dashboard.views.acting import token_form
 from logprobe.app.dashboard.views.empty_states import ABSENT_RUN, BEGINNING, no_service, recording_snippet
-from logprobe.app.dashboard.views.session import asked, choose, chosen, current_snapshot, guarded, home, pace, put
+from logprobe.app.dashboard.views.session import (
+    all_runs,
+    asked,
+    choose,
+    chosen,
+    current_snapshot,
+    feed,
+    guarded,
+    home,
+    pace,
+    put,
+)
 from logprobe.app.runs import Run
+from logprobe.app.text.runs import worst_first
+
+_ALL: Final = "runs"
 
 
 def live(path: str, draw: Callable[..., None]) -> None:
@@ -30,8 +44,11 @@ def live(path: str, draw: Callable[..., None]) -> None:
 
 
 def current() -> str:
-    """Path of the page that the address names; the first page for one that there is not."""
+    """Path of the page that the address names; for one that names neither page nor run the first, from two runs on that of all runs."""
     path = asked("page") or ""
+    if not path and chosen() is None and len(feed().snapshot(None).runs or ()) > 1:
+        put({"page": _ALL})
+        return _ALL
     return path if path in BY_PATH else ""
 
 
@@ -39,6 +56,9 @@ def go(path: str) -> None:
     """Opens another page about what the address names; what stands behind a "?" is looked at there."""
     page, _, looked_at = path.partition("?")
     put({"page": page, **dict(parse_qsl(looked_at))})
+    runs = feed().snapshot(None).runs
+    if chosen() is None and runs and page in BY_PATH and not BY_PATH[page].of_all:
+        choose(worst_first(runs)[0].name)
     st.rerun()
 
 
@@ -63,7 +83,7 @@ def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _live(path: str, below: Callable[[Snapshot, Run | None], None]) -> None:
-    snapshot, run = current_snapshot()
+    snapshot, run = all_runs() if BY_PATH[path].of_all else current_snapshot()
     if run is not None and chosen() is None:
         choose(run.name)  # a run that starts later must not take the place of the one being looked at
     now = datetime.now(UTC)

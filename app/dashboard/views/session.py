@@ -38,7 +38,7 @@ def home() -> Path:
     """The home this app was started for. Raises `ConfigurationError` when it is unknown."""
     path = os.environ.get("LOGPROBE_HOME")
     if not path:
-        raise ConfigurationError("which home? start the dashboard with `logprobe up --home DIR`, or set LOGPROBE_HOME")
+        raise ConfigurationError("no home: start the dashboard with `logprobe up --home DIR` or set LOGPROBE_HOME")
     return Path(path)
 
 
@@ -91,6 +91,12 @@ def current_snapshot() -> tuple[Snapshot, Run | None]:
         run = snapshot.runs[0]
         snapshot = feed().snapshot(run.name)
     return snapshot, run
+
+
+def all_runs() -> tuple[Snapshot, Run | None]:
+    """A look at the runs alone, and the chosen one among them; None: none is chosen."""
+    snapshot = feed().snapshot(None)
+    return snapshot, snapshot.run(chosen())
 
 
 def kept(key: str, read: Callable[[], T]) -> T | None:

@@ -3,6 +3,7 @@
     <home>/readings/<run>/<engine>/asked.jsonl             the engine core wants the weights to be read, and why
     <home>/readings/<run>/<engine>/<worker>.jsonl          what a worker read
     <home>/readings/<run>/<engine>/<worker>.effective.json what a worker chose when it started
+    <home>/readings/<run>/<engine>/adapters.lines          LoRA adapters that the first worker loaded
 
 Workers may be threads of the engine's process, processes beside it or on other machines; all of them know the home.
 """
@@ -50,6 +51,7 @@ class Exchange:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked = JsonLines(folder / "asked.jsonl")
+        self.adapters = JsonLines(folder / "adapters.lines")
         self._answers: dict[str, JsonLines] = {}
 
     def answers_of(self, worker: str | None) -> JsonLines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,7 +21,7 @@ from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.collectors.health import Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import Timeline
-from logprobe.collectors.vllm.adapters import Adapters
+from logprobe.collectors.vllm.adapters import Adapters, Load, Run
 from logprobe.collectors.vllm.weights.exchange import Exchange
 
 _LOOK_SECONDS: Final = 0.5
@@ -55,6 +56,7 @@ class Fingerprints:
         self._waiting: deque[Reading] = deque()
         self._marks: deque[float] = deque(maxlen=4096)
         self._next_look = 0.0
+        self._under_label: dict[tuple[str, str], Fingerprint] = {}  # (adapter, version) → what it was last seen to be
 
     def ask(self, reason: str) -> None:
         """Have the weights read soon. Raises `OSError`."""
@@ -75,6 +77,47 @@ class Fingerprints:
             self._take(worker, answer)
         while self._waiting and (everything or self._waiting[0].ended + _PATIENCE_SECONDS <= now):
             self._write(self._waiting.popleft(), recorder, health, replica)
+
+    def take_adapters(self, recorder: Recorder, replica: str | None) -> None:
+        """Takes what workers have loaded under the adapters' numbers. Raises `OSError`."""
+        for line in self._exchange.adapters.read_new() if self._exchange is not None else ():
+            began, _ = self._moments(line | {"ended": line["began"]})
+            moment = began if line["step"] is None else float(line["step"])
+            written = None if line["written"] is None else float(line["written"]) + self._shift(line)
+            content = (
+                None
+                if line["hashes"] is None
+                else Fingerprint(tuple(line["keys"]), np.array(line["hashes"], np.uint32))
+            )
+            if self._adapters.read(int(line["number"]), Load(moment, line["path"], content), written):
+                self._unknown_since(moment, recorder, replica, adapter=line["name"])
+
+    def write_adapter(self, name: str, runs: Iterable[Run], recorder: Recorder, replica: str | None) -> None:
+        """What was loaded under the versions that tokens have."""
+        for run in runs:
+            if run.version is None or run.content is None:
+                continue
+            if self._under_label.get((name, run.version)) is not run.content:
+                self._under_label[name, run.version] = run.content
+                at = datetime.fromtimestamp(self._clock.wall(run.last), UTC)
+                recorder.weights(
+                    run.version,
+                    source="worker",
+                    replica=replica,
+                    applied_at=at,
+                    adapter=name,
+                    fingerprint=run.content,
+                    reason="use",
+                )
+
+    def _unknown_since(
+        self, moment: float, recorder: Recorder, replica: str | None, adapter: str | None = None
+    ) -> None:
+        """For records that were written before this was known: a mark of no version. None: also of all adapters."""
+        at = datetime.fromtimestamp(self._clock.wall(moment), UTC)
+        recorder.weights(
+            None, source="engine", replica=replica, applied_at=at, adapter=adapter, moment=moment, machine=machine()
+        )
 
     def end(self) -> None:
         """The engine ends."""
@@ -101,8 +144,13 @@ class Fingerprints:
         began, ended = float(answer["began"]), float(answer["ended"])
         if answer.get("machine") is not None and answer["machine"] == machine():
             return began, ended
-        shift = float(answer["wall"]) - self._clock.offset
+        shift = self._shift(answer)
         return began + shift - _CLOCKS_DIFFER, ended + shift + _CLOCKS_DIFFER
+
+    def _shift(self, answer: dict[str, Any]) -> float:
+        """From a worker's monotonic clock to the engine's."""
+        same = answer.get("machine") is not None and answer["machine"] == machine()
+        return 0.0 if same else float(answer["wall"]) - self._clock.offset
 
     def _surprising(self, last: Reading, ended: float) -> bool:
         """Whether the change of the weights was unannounced; their version is unknown from then on."""
@@ -117,8 +165,10 @@ class Fingerprints:
         version = self._timeline.at(reading.began)
         if not self._timeline.unbroken(np.nextafter(reading.began, np.inf), reading.ended):
             version = None
-        reason = reading.reason
-        if reading.surprising and reading.before is not None and not self._was_marked(reading.before, reading):
+        reason, before = reading.reason, reading.before
+        if reading.surprising and before is not None and not self._marked_between(before.ended, reading.ended):
+            self._unknown_since(float(np.nextafter(before.ended, np.inf)), recorder, replica)
+        if reading.surprising and before is not None and not self._was_marked(before, reading):
             reason = "unannounced"
             health.report(
                 "weights_changed_unannounced",
@@ -141,4 +191,7 @@ class Fingerprints:
 
     def _was_marked(self, before: Reading, reading: Reading) -> bool:
         """Whether a mark came between the two, or so soon afterwards that it is about this change."""
-        return any(before.began <= moment <= reading.ended + _PATIENCE_SECONDS for moment in self._marks)
+        return self._marked_between(before.began, reading.ended + _PATIENCE_SECONDS)
+
+    def _marked_between(self, since: float, until: float) -> bool:
+        return any(since <= moment <= until for moment in self._marks)

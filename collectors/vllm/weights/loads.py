@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-ADAPTER_CALLS: Final = frozenset(("add_lora", "remove_lora"))  # the weights below adapters stay as they are
+READ_WEIGHTS: Final = "logprobe_read_weights"  # our own, on each worker
 _OF_EVERY_STEP: Final = (
     "execute_model",
     "sample_tokens",
@@ -28,10 +28,10 @@ _OF_THE_START: Final = (
 _THAT_LOOK: Final = (
     "get_model_inspection", "compute_weight_checksums", "get_weight_version", "set_weight_version", "vocab_size", "list_loras",
     "get_encoder_timing_stats", "get_compilation_match_table", "save_sharded_state", "save_tensorized_model", "profile",
-    "annotate_profile", "synchronize_device",
+    "annotate_profile", "synchronize_device", READ_WEIGHTS,
 )  # fmt: skip
 _AROUND_WEIGHTS: Final = (
-    "pin_lora",
+    "add_lora", "remove_lora", "pin_lora",  # the weights below adapters stay as they are
     "wake_up",  # brings back what `sleep` at level 1 put away; at level 2 that call made them unknown
     "reset_mm_cache", "reset_encoder_cache", "release_late_interaction_query_cache", "shutdown_weight_transfer_engine", "shutdown",
 )  # fmt: skip
@@ -56,8 +56,6 @@ def may_change_weights(method: Any, kwargs: Mapping[str, Any] | None = None) -> 
     """
     if type(method) is not str:
         return True
-    if method in ADAPTER_CALLS:
-        return False
     if method == "sleep":
         return bool((kwargs or {}).get("level", 1) != 1)
     return method not in _HARMLESS

@@ -1,5 +1,7 @@
 """What the plugin does inside a worker, the process that holds the weights: read a few values of every tensor when it is asked to.
 
+What is loaded as a LoRA adapter it says without being asked (see `adapter_loads`).
+
 Reading happens in the worker's own thread, after a step, so no load of vLLM's own and no capture of a CUDA graph is under way. On an
 accelerator that launches small kernels on the step's stream and a copy on a stream beside it; nothing waits for them, later steps look
 whether they are done. Hashing and writing is left to a thread of ours. A reading that differs from the one before is taken again: only
@@ -29,7 +31,9 @@ from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder import torch_bridge
 from logprobe.collectors.recorder.buffers import Block
 from logprobe.collectors.vllm.effective import effective
+from logprobe.collectors.vllm.weights.adapter_loads import AdapterLoads, watch_adapters
 from logprobe.collectors.vllm.weights.exchange import Exchange, folder_of, worker_name
+from logprobe.collectors.vllm.weights.loads import READ_WEIGHTS
 from logprobe.collectors.vllm.weights.pieces import Piece, pieces
 
 _TICK_SECONDS: Final = 0.25
@@ -64,8 +68,9 @@ class _Copy:
 class WeightReader:
     """Reads the weights of one worker. `after_step` is the worker's thread's; everything else happens in a thread of ours."""
 
-    def __init__(self, worker: Any, exchange: Exchange, name: str | None) -> None:
+    def __init__(self, worker: Any, exchange: Exchange, name: str | None, loads: AdapterLoads | None = None) -> None:
         self.due = False  # whether `after_step` has anything to do
+        self.loads = loads  # None: this worker's are not told
         self.spent = 0.0  # seconds of the worker's thread
         self._worker = weakref.ref(worker)
         self._exchange = exchange
@@ -79,6 +84,8 @@ class WeightReader:
         self._copies = torch_bridge.DeviceCopies()
         self._samples: deque[_Sample] = deque()
         self._reporter = Reporter(self._answers.append)
+        self._reporting = threading.Lock()
+        self._asleep = False  # the weights' memory may be gone
         self._started = time.monotonic()
         self._once: float | None = None  # seconds until the first answer
         self._next_check = float("inf")  # nobody has asked yet
@@ -107,13 +114,30 @@ class WeightReader:
         with Guard(self._health, "vllm_worker.describe", cost=False):
             self._exchange.write_effective(self._name, look())
 
-    def settle(self) -> None:
+    def sleeps(self) -> None:
         """Waits until nothing of ours reads the weights: their memory is about to go."""
+        self._asleep = True
         with Guard(self._health, "vllm_worker.settle", cost=False):
-            if self._copy is not None:
-                for event in self._copy.events:
-                    event.synchronize()
-                self._collect(self._copy)
+            self._settle()
+
+    def steps(self) -> None:
+        """A step ran, so the weights are there."""
+        self._asleep = False
+
+    def read_at_the_end(self) -> None:
+        """The engine ends: what it has now nobody will read later. Twice, since only what was found twice is told."""
+        with Guard(self._health, "vllm_worker.read_at_the_end", cost=False):
+            for _ in range(0 if self._asleep else 2):
+                self._settle()
+                self._read("check")
+                self._settle()
+                self._report()
+
+    def _settle(self) -> None:
+        if self._copy is not None:
+            for event in self._copy.events:
+                event.synchronize()
+            self._collect(self._copy)
 
     def _read(self, reason: str) -> None:
         began = time.monotonic()
@@ -158,6 +182,8 @@ class WeightReader:
             with Guard(self._health, "vllm_worker.run", cost=False):
                 self._listen()
                 self._report()
+                if self.loads is not None:
+                    self.loads.send()
             for problem in self._health.due():
                 LOGGER.warning("weights are not fingerprinted: %s", problem.message)
 
@@ -176,11 +202,12 @@ class WeightReader:
         return self.spent + time.thread_time() - self._once <= _AT_ONCE + _SHARE * (now - self._started)
 
     def _report(self) -> None:
-        while self._samples:
-            if self._reporter.take(self._samples.popleft()):
-                self._wanted.append(_AGAIN)
-            elif self._once is None:
-                self._once = self.spent + time.thread_time()
+        with self._reporting:
+            while self._samples:
+                if self._reporter.take(self._samples.popleft()):
+                    self._wanted.append(_AGAIN)
+                elif self._once is None:
+                    self._once = self.spent + time.thread_time()
 
 
 class Reporter:
@@ -236,14 +263,21 @@ def watch(worker: Any, config: Any) -> None:
     if not callable(getattr(worker, "execute_model", None)) or hasattr(worker, "logprobe_reader"):
         return
     rank = int(getattr(worker, "rank", 0)) % max(config.parallel_config.world_size, 1)
-    reader = WeightReader(worker, Exchange(folder_of(config)), worker_name(config, rank))
+    exchange = Exchange(folder_of(config))
+    loads = AdapterLoads(worker, exchange) if rank == 0 and getattr(config, "lora_config", None) is not None else None
+    reader = WeightReader(worker, exchange, worker_name(config, rank), loads)
     worker.logprobe_reader = reader
+    setattr(worker, READ_WEIGHTS, reader.read_at_the_end)
     worker.execute_model = _read_after(worker.execute_model, reader)
+    if loads is not None:
+        worker.execute_model = loads.within_step(worker.execute_model)
     if callable(getattr(worker, "sleep", None)):
         worker.sleep = _settle_before(worker.sleep, reader)
     if callable(getattr(worker, "compile_or_warm_up_model", None)):
         worker.compile_or_warm_up_model = _look_after(worker.compile_or_warm_up_model, worker, config, reader)
     reader.start()
+    if loads is not None:
+        watch_adapters()
 
 
 def _look_after(original: Callable[..., Any], worker: Any, config: Any, reader: WeightReader) -> Callable[..., Any]:
@@ -260,6 +294,7 @@ def _look_after(original: Callable[..., Any], worker: Any, config: Any, reader: 
 def _read_after(original: Callable[..., Any], reader: WeightReader) -> Callable[..., Any]:
     def execute_model(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
+        reader.steps()
         if reader.due:
             reader.after_step()
         return result
@@ -269,7 +304,7 @@ def _read_after(original: Callable[..., Any], reader: WeightReader) -> Callable[
 
 def _settle_before(original: Callable[..., Any], reader: WeightReader) -> Callable[..., Any]:
     def sleep(*args: Any, **kwargs: Any) -> Any:
-        reader.settle()
+        reader.sleeps()
         return original(*args, **kwargs)
 
     return sleep

@@ -14,9 +14,11 @@ from logprobe.monitor.diagnosis.causes import (
     arrival,
     broken,
     distribution,
+    fingerprints,
     policy,
     precision,
     probed,
+    replay,
     updates,
 )
 from logprobe.monitor.diagnosis.causes.cause import Cause
@@ -90,6 +92,15 @@ _SEMANTIC: Final = (
         fix="Trainer: the log-prob of token i comes from the logits at i − 1 (`logits[:, :-1]` against `ids[:, 1:]`); check padding side and "
         "prompt length.",
         rule=alignment.misaligned_tokens,
+    ),
+    _semantic(
+        name="different_model",
+        words="Engine and trainer do not score the same text with the same weights.",
+        looks_at="K3 beyond every set-up in the table, from the first step or from one step to the next; correlation of r and t",
+        fix="Compare model path, revision, adapters and chat template of both sides, then token ids and log-probs of one prompt (that of token i "
+        "comes from the logits at i − 1); "
+        "`logprobe score` says which side departs from the model as it was published.",
+        rule=alignment.different_model,
     ),
     _semantic(
         name="retokenization",
@@ -185,11 +196,48 @@ _INFERENCE_PATH: Final = (
         rule=arrival.version_conflict,
     ),
     _inference_path(
+        name="trainer_not_deterministic",
+        words="The trainer computes the same token differently each time.",
+        looks_at="the same tokens after the same prompt and weights at both sides; dropout in the trainer's configuration; K3 above its row",
+        fix="Compute the trainer's log-probs in evaluation mode (`model.eval()`, all dropout 0: `attention_dropout`, `hidden_dropout`, `lora_dropout`), "
+        "then set it back to train mode.",
+        rule=precision.trainer_not_deterministic,
+    ),
+    _inference_path(
+        name="version_reused",
+        words="One weight version names different weights.",
+        looks_at="fingerprints of the weights under each version, in each engine and at the trainer",
+        fix="Give every update a version of its own: `weights.mark(version)` with a number that grows also across restarts and rollbacks.",
+        rule=fingerprints.version_reused,
+    ),
+    _inference_path(
+        name="unannounced_weights",
+        words="Weights in the engine are overwritten in place without a mark.",
+        looks_at="fingerprints of the weights that change without a load, a label or a mark",
+        fix="Call `weights.mark(version)` right after the weights were written, before generation goes on.",
+        rule=fingerprints.unannounced_weights,
+    ),
+    _inference_path(
         name="quantized_rollout",
         words="The engine's weights, activations or KV cache have fewer bits than the trainer's.",
         looks_at="quantization and kv_cache_dtype; steady, calibrated noise above what bfloat16 makes",
         fix="`--kv-cache-dtype auto` and no `--quantization`, or train with the same quantisation (matched FP8) and correct by importance sampling.",
         rule=precision.quantized_rollout,
+    ),
+    _inference_path(
+        name="replay_broken",
+        words="The engine's expert routes are replayed in the trainer on the wrong tokens.",
+        looks_at="routes as both sides recorded them: exact in some ranks or turns only, or found again at another token",
+        fix="Compare `routes` of one sequence on both sides: route i belongs to the token that position i - 1 predicts; cut padding before, and join "
+        "turns and ranks in the order of the tokens.",
+        rule=replay.replay_broken,
+    ),
+    _inference_path(
+        name="replay_off",
+        words="The engine returns expert routes, and the trainer does not use them.",
+        looks_at="routes as both sides recorded them: nearly equal everywhere and exact nowhere",
+        fix="Hand the engine's routes to the trainer's router (routing replay), or stop returning them (`enable_return_routed_experts`).",
+        rule=replay.replay_off,
     ),
     _inference_path(
         name="moe_routing",

@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, LIKELY, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import bend
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import correlation
 from logprobe.monitor.diagnosis.evidence.siblings import siblings_of
+from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.levels import BEYOND
 
 _UNRELATED = 0.5  # r and t of the same tokens correlate above 0.8 in every fault but staleness of many versions
 _RELATED = 0.8  # in every recorded run at its beginning, misaligned ones left out
@@ -21,25 +23,80 @@ _SHIFTED = 0.9
 _COMMON = 0.2  # what is left between tokens of one context under a grammar is rounding
 _FEWEST = 200
 _LOGITS = 0.01  # share of positive values with which r is no log-prob at all
+_BESIDE = 0.2  # by how much more the tokens of a slipped side correlate with a neighbour than with their own
+_FEW = 40  # tokens from which two models that have nothing to do with each other are told apart
+_FAR = 0.25  # mean |d|: no precision makes it (8-bit experts: 0.07), and single odd tokens do not move it
+_BOTH = 0.05  # share of log-ratios of either sign, which no truncation or grammar leaves
+_AT_ONCE = 100.0  # times: what no update of a policy does to K3 of its own tokens within three steps
 
 
 def misaligned_tokens(evidence: Evidence) -> Sign | None:
-    """The two log-probs of a token have little to do with each other."""
-    gap = evidence.gap
-    if gap.n < _FEWEST or not unrelated(evidence):
+    """The log-prob of a token has little to do with its own on the other side, and much with a neighbour's."""
+    gap, tokens = evidence.gap, evidence.tokens
+    if gap.n < _FEWEST or tokens is None or not unrelated(evidence):
         return None
-    shifts = {} if evidence.tokens is None else {by: _shifted(evidence.tokens, by) for by in _NEAR}
-    best = max(shifts, key=lambda by: shifts[by], default=0)
-    offset = best if shifts and shifts[best] > _SHIFTED else None
-    told = f"; shifted by {offset} they correlate {shifts[best]:.2f}" if offset is not None else ""
+    shifts = {by: _shifted(tokens, by) for by in _NEAR}
+    best = max(shifts, key=lambda by: shifts[by])
+    if shifts[best] < gap.correlation + _BESIDE:
+        return None
+    offset = best if shifts[best] > _SHIFTED else None
+    told = f"; shifted by {best} they correlate {shifts[best]:.2f}"
     return Sign(
         INFERRED,
         1.0,
-        {"correlation": gap.correlation, "offset": offset, "correlation_shifted": shifts.get(best, math.nan)},
+        {"correlation": gap.correlation, "offset": offset, "correlation_shifted": shifts[best]},
         f"r and t of the same token correlate only {gap.correlation:.2f}{told}: one side is indexed at another position than the other "
         "(inferred from the numbers).",
         since_step=evidence.start,
     )
+
+
+def different_model(evidence: Evidence) -> Sign | None:
+    """K3 beyond every set-up that is reported, at the beginning or from one step to the next; or log-probs without anything in common."""
+    since = _beyond_since(evidence)
+    apart = evidence.gap.n >= _FEWEST and unrelated(evidence)
+    if evidence.hidden or evidence.scaled or (since is None and not apart):
+        return None
+    gap = evidence.gap
+    far = (
+        f" More than {BEYOND:g} is reported of no precision, quantisation or kind of model."
+        if since is not None
+        else ""
+    )
+    return Sign(
+        INFERRED if apart else LIKELY + 0.02 if min(gap.up, gap.down) > _BOTH else LIKELY,
+        1.0,
+        {
+            "k3_kl": gap.k3,
+            "correlation": gap.correlation,
+            "rollout_log_ppl": _surprise(evidence, "r"),
+            "training_log_ppl": _surprise(evidence, "t"),
+        },
+        f"K3 is {gap.k3:.2g}, and r and t correlate {gap.correlation:.2f}: perplexity of the same tokens is "
+        f"{math.exp(_surprise(evidence, 'r')):.3g} at the engine and {math.exp(min(_surprise(evidence, 't'), 99.0)):.3g} at the trainer.{far} The two do not score the same text with the same weights"
+        f"{', or not at the same places' if apart else ''} (inferred from the numbers).",
+        since_step=evidence.start if since is None else since,
+    )
+
+
+def _beyond_since(evidence: Evidence) -> int | None:
+    """First step of a K3 that no set-up has, among tokens not known to be old; None: there is none, or it was reached step by step."""
+    first, now = (window.where(~(window.lag > 0)) for window in (evidence.first, evidence.now))
+    if not _beyond(now):
+        return None
+    if _beyond(first):
+        return int(evidence.whole.step[0])
+    found = bend(evidence.series)
+    return found.step if found is not None and found.abrupt and found.ratio > _AT_ONCE else None
+
+
+def _beyond(strata: Strata) -> bool:
+    return strata.n >= _FEW and strata.k3 > BEYOND and strata.abs_d.value > _FAR
+
+
+def _surprise(evidence: Evidence, side: str) -> float:
+    """Mean of −log-prob over all tokens that were compared."""
+    return -evidence.series.total(side) / max(evidence.gap.n, 1)
 
 
 def unrelated(evidence: Evidence) -> bool:

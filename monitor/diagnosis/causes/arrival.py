@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.diagnosis.causes import fingerprints
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.causes.updates import not_in_flight, rise, risen_numbers, risen_since, uninterrupted
-from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Change, agreed_before, beginning, pace
+from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Change, agreed_before, beginning, pace, stays_level
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.strata import Strata, rise_of
 from logprobe.monitor.diagnosis.result import GROWS
@@ -47,7 +47,10 @@ def _left_behind(evidence: Evidence) -> Sign | None:
         return None
     if evidence.blurred:
         return _blurred(risen)
-    lead = None if not_loaded or evidence.scaled else pace(evidence)
+    told = bool(not_loaded) or evidence.scaled
+    if not told and not agreed_before(evidence, risen) and stays_level(evidence):
+        return None
+    lead = None if told else pace(evidence)
     if (lead is not None and lead > -TOLD) or _spared(evidence, risen):
         return None
     return _never_arrived(evidence, risen, not_loaded)

@@ -49,8 +49,13 @@ def missing_logprobs(evidence: Evidence) -> Sign | None:
     return Sign(
         CERTAIN,
         1.0,
-        {"sequences": joins.missing, "tokens": missing, "share": share},
-        f"{share:.1%} of the tokens have no rollout log-prob while others have one, so nothing can be said of them.",
+        {"sequences": joins.missing, "ambiguous": joins.ambiguous, "tokens": missing, "share": share},
+        f"{share:.1%} of the tokens have no rollout log-prob while others have one, so nothing can be said of them."
+        + (
+            f" {joins.ambiguous:,} sequences fit several of the engine's records (same name, same tokens)."
+            if joins.ambiguous
+            else ""
+        ),
         since_step=evidence.start,
     )
 

@@ -16,7 +16,7 @@ from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LI
 from logprobe.monitor.diagnosis.causes.scale import gap_today, one_sign, scale_of
 from logprobe.monitor.diagnosis.evidence.change_points import shifted_since
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, residual
+from logprobe.monitor.diagnosis.evidence.measures import off_one, residual
 from logprobe.monitor.diagnosis.evidence.siblings import Siblings, siblings_of
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
@@ -24,8 +24,6 @@ _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sid
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
 _ALONE: Final = 0.005  # of the tokens, which one side gives all probability: a truncation left nothing else
 _FEWEST: Final = 200
-# Of K3: recorded policies 12 versions apart are off by up to 0.14 of it, by rare tokens alone.
-_SECOND_ORDER: Final = 0.3
 
 _NEVER_COMPARED: Final = frozenset({"missing_logprobs", "retokenization"})
 
@@ -50,7 +48,7 @@ def raw_logprobs(evidence: Evidence) -> Sign | None:
         f"The log-probs reported are not those of the distribution sampled from (mean ρ − 1 = {gap.ratio.value:+.3g}, "
         f"{gap.ratio.z:.0f} standard errors), while the trainer's are: they look as if temperature {scale.temperature:.2g} was not "
         "applied to them (inferred from the numbers).",
-        since_step=evidence.start,
+        since_step=evidence.start if scale.since is None else scale.since,
     )
 
 
@@ -114,7 +112,7 @@ def temperature_mismatch(evidence: Evidence) -> Sign | None:
             "k3_kl": evidence.gap.k3,
         },
         f"The engine's log-probs are those it sampled from, the trainer's are of another temperature: {told}.",
-        since_step=evidence.start,
+        since_step=evidence.start if scale is None or scale.since is None else scale.since,
     )
 
 
@@ -225,8 +223,9 @@ def vocab_padding(evidence: Evidence) -> Sign | None:
 
 def _loses_mass(evidence: Evidence) -> bool:
     """Whether t gives less than all probability to what was sampled from, as under a renormalisation on r's side, and other faults do not."""
-    ratio = evidence.gap.ratio
-    return ratio.z < -SIGNIFICANT and evidence.gap.k3 > SLIGHT and not unrelated(evidence)
+    gap = evidence.gap
+    off = off_one(gap.ratio.value, gap.ratio.z, gap.k3)
+    return off and gap.ratio.value < 0 and gap.k3 > SLIGHT and not unrelated(evidence)
 
 
 def _exact_zeros(tokens: Tokens | None) -> float:
@@ -264,12 +263,7 @@ def miscalibrated_logprobs(evidence: Evidence) -> Sign | None:
 
 
 def _off(gap: Gap) -> bool:
-    return (
-        gap.n >= _FEWEST
-        and gap.k3 > SLIGHT
-        and abs(gap.ratio.z) > SIGNIFICANT
-        and abs(gap.ratio.value) > _SECOND_ORDER * gap.k3
-    )
+    return gap.n >= _FEWEST and gap.k3 > SLIGHT and off_one(gap.ratio.value, gap.ratio.z, gap.k3)
 
 
 def without_offset(evidence: Evidence) -> Evidence:

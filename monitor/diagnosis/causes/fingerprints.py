@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, Sign
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, KNOWN, Sign
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.weight_readings import Mismatch
 
@@ -57,6 +57,50 @@ def partly_synced(evidence: Evidence, effect: float) -> Sign | None:
         f"{_engine(found)} has version {found.version} in some tensors; {len(found.different)} of {found.compared} that were compared have "
         f"other values than at the trainer: {found.tensors}.",
         since_step=found.step,
+    )
+
+
+def version_reused(evidence: Evidence) -> Sign | None:
+    """One version names different weights, so whose weights sampled a token of it nobody can say."""
+    found = evidence.readings.reuse
+    if found is None:
+        return None
+    who = (
+        "The trainer"
+        if found.source == "trainer"
+        else "The engine"
+        if found.replica is None
+        else f"Replica {found.replica}"
+    )
+    what = "" if found.adapter is None else f" of the adapter {found.adapter}"
+    more = f" (so do {found.versions - 1} more versions)" if found.versions > 1 else ""
+    return Sign(
+        CERTAIN,
+        0.0,
+        {
+            "version": found.version,
+            "fingerprints": found.different,
+            "versions": found.versions,
+            "adapter": found.adapter,
+        },
+        f"{who} had {found.different} different weights{what} under version {found.version}{more}, by their fingerprints: which of them sampled "
+        "a token of that version is unknown, and its lag may be wrong.",
+        since_step=found.step,
+    )
+
+
+def unannounced_weights(evidence: Evidence) -> Sign | None:
+    """Weights that were overwritten in place, without a load, a label or a mark."""
+    changes = evidence.readings.unannounced
+    if not changes:
+        return None
+    unknown = evidence.unknown_versions
+    return Sign(
+        KNOWN,
+        unknown,
+        {"changes": changes, "unknown_version_share": unknown},
+        f"Workers' fingerprints changed {changes} times without a load, a label or a mark: something writes the weights in place. From the last "
+        f"matching reading to the next mark the version is unknown ({unknown:.0%} of the tokens have none).",
     )
 
 

@@ -20,7 +20,7 @@ _DOUBT: Final = (
     " Updates that stopped arriving (missed_weight_sync) fit the rise almost as well: a weight fingerprint, or a tensor's checksum at trainer and "
     "engine, tells which."
 )
-_CONTRASTED: Final = frozenset({"stale_prefix_cache", "replica_divergence", "inflight_stale_kv"})
+CONTRASTED: Final = frozenset({"stale_prefix_cache", "replica_divergence", "inflight_stale_kv"})
 # What also makes the gap rise at a step: once one of these is found, the rise is explained.
 _EXPLAINS_RISES: Final = frozenset(
     {"missed_weight_sync", "partial_weight_sync", "stale_prefix_cache", "replica_divergence", "inflight_stale_kv"}
@@ -139,6 +139,6 @@ def _otherwise_explained(evidence: Evidence) -> bool:
 
 
 def _rest_grows(evidence: Evidence) -> bool:
-    concerned = _CONTRASTED & evidence.explained == _EXPLAINS_RISES & evidence.explained
+    concerned = CONTRASTED & evidence.explained == _EXPLAINS_RISES & evidence.explained
     first, now = evidence.first, evidence.now
     return concerned and min(first.n, now.n) >= _FEWEST and now.k3 > _DOUBLED * max(first.k3, ROUNDING)

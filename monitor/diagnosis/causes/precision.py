@@ -6,17 +6,21 @@ All of these leave E[ρ] = 1 (the engine reports what it samples from) and do no
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 from typing import Final
 
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
+from logprobe.monitor.diagnosis.causes.updates import uninterrupted
 from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.measures import grid_share
 from logprobe.monitor.diagnosis.evidence.siblings import Spread, spread_of
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
-from logprobe.monitor.diagnosis.levels import ABOVE, expected, known_of
+from logprobe.monitor.diagnosis.levels import ABOVE, BEYOND, DENSE, expected, known_of, round_number
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid
 _BITS: Final = {"bfloat16": 7, "float16": 10}
@@ -29,8 +33,28 @@ _OFF_GRID: Final = 0.2  # of the differences of float32 logits 1 % are on it by 
 _VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
 _UNKNOWN_PART: Final = 0.1  # effect of what is there, in a part that is unknown
 _TAIL: Final = 0.3
+_ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
+
+Rule = Callable[[Evidence], Sign | None]
 
 
+def _near_its_row(rule: Rule) -> Rule:
+    """A precision explains as much as its row of the table says: beyond it the finding is a possibility, beyond all rows it is none."""
+
+    @wraps(rule)
+    def limited(evidence: Evidence) -> Sign | None:
+        sign = rule(evidence)
+        k3 = math.nan if sign is None else float(sign.evidence.get("k3_kl", math.nan))
+        if sign is None or not k3 > (high := ABOVE * expected(known_of(evidence))[1]):
+            return sign
+        if k3 > BEYOND:
+            return None
+        return replace(sign, confidence=min(sign.confidence, POSSIBLE), effect=sign.effect * high / ABOVE / k3)
+
+    return limited
+
+
+@_near_its_row
 def low_precision(evidence: Evidence) -> Sign | None:
     """A 16-bit dtype on one side: by the grid of its values or logits, by configuration, or by the size of the noise."""
     rules = (_stored, _declared_dtype, _engine_grid, _undeclared_side, _unknown_noise)
@@ -78,8 +102,11 @@ def _declared_dtype(evidence: Evidence) -> Sign | None:
 
 
 def _range(evidence: Evidence, k3: float) -> str:
-    low, high, _ = expected(known_of(evidence))
-    usual = " to ".join(f"{end:.0e}".replace("e-0", "e-") for end in (low, high))
+    known = known_of(evidence)
+    if known.nothing:
+        return "for which no set-up is recorded"
+    low, high, _ = expected(known)
+    usual = f"{round_number(low)} to {round_number(high)}"
     return f"{'normal' if k3 <= high else 'above what is normal'} for this set-up: {usual}"
 
 
@@ -138,6 +165,7 @@ def _unknown_noise(evidence: Evidence) -> Sign | None:
     )
 
 
+@_near_its_row
 def lm_head_precision(evidence: Evidence) -> Sign | None:
     """The trainer's logits are 16-bit numbers, the engine's are not."""
     engine_grid, trainer_grid = evidence.grids
@@ -154,6 +182,7 @@ def lm_head_precision(evidence: Evidence) -> Sign | None:
     )
 
 
+@_near_its_row
 def quantized_rollout(evidence: Evidence) -> Sign | None:
     """8 bits or fewer in the engine, by configuration, or noise that no 16-bit dtype makes."""
     parts = evidence.setup.quantizations
@@ -181,7 +210,8 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
     if full and engine_grid > _OFF_GRID:
         return None
     return Sign(
-        LIKELY + 0.05 if evidence.versions_known else POSSIBLE,  # a constant lag looks the same
+        # A constant lag looks the same where versions are unknown; experts, another head or a trainer in train mode where the set-up is.
+        LIKELY + 0.05 if evidence.versions_known and wide else POSSIBLE,
         _share(k3, evidence),
         {
             "k3_kl": k3,
@@ -196,6 +226,7 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
     )
 
 
+@_near_its_row
 def moe_routing(evidence: Evidence) -> Sign | None:
     """A mixture of experts with a heavy tail: a few tokens went to other experts."""
     k3, tokens = _k3(evidence), _fresh(evidence)
@@ -225,6 +256,7 @@ def moe_routing(evidence: Evidence) -> Sign | None:
     )
 
 
+@_near_its_row
 def batch_variance(evidence: Evidence) -> Sign | None:
     """Both sides compute the same way and differ: the same tokens get other log-probs in another batch or kernel."""
     spread, k3 = _spread(evidence), _k3(evidence)
@@ -249,6 +281,36 @@ def batch_variance(evidence: Evidence) -> Sign | None:
         {"k3_kl": k3, "engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, **numbers},
         f"{told}; what is left (K3 {k3:.2g}, {_range(evidence, k3)}) comes from kernels whose rounding depends on the shape of the batch (inferred from the "
         "numbers).",
+        since_step=evidence.start,
+    )
+
+
+def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
+    """The trainer gives one token other log-probs each time, the engine does not; or its configuration has dropout, and K3 is above its row."""
+    quiet = uninterrupted(evidence)  # what an update leaves behind in the engine differs from request to request, too
+    spread, k3, dropouts = _spread(quiet), _k3(quiet), evidence.setup.dropouts
+    known = known_of(evidence)
+    if evidence.scaled or not k3 > ABOVE * (DENSE if known.nothing else expected(known)[1]):
+        return None
+    alone = spread is not None and spread.trainer > max(_VARIES, _ALONE * spread.engine)
+    if not alone and not (dropouts and spread is None):
+        return None
+    numbers = (
+        {}
+        if spread is None
+        else {"engine_spread": spread.engine, "trainer_spread": spread.trainer, "repeated_tokens": spread.n}
+    )
+    told = (
+        "the trainer computes the same token after the same context differently each time, the engine does not"
+        if alone
+        else f"the trainer's configuration has {', '.join(f'{name} {value:g}' for name, value in dropouts.items())}"
+    )
+    return Sign(
+        INFERRED if alone else LIKELY,
+        _share(k3, evidence),
+        {"k3_kl": k3, **dropouts, **numbers},
+        f"K3 of {k3:.2g} is more than precision makes, and {told}: its log-probs were computed in train mode, with dropout or another random part"
+        f"{'' if dropouts else ' (inferred from the numbers)'}.",
         since_step=evidence.start,
     )
 

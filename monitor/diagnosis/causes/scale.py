@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes.alignment import unrelated
+from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, logit, slope
 from logprobe.monitor.diagnosis.evidence.siblings import Siblings, siblings_of
@@ -45,11 +46,13 @@ class Scale:
         beta: t's distribution is r's to this power, normalised.
         misfit: what is left between them, relative; NaN where no two tokens of one context were seen.
         sampled: which side was sampled from.
+        since: first step of it; None: it was there from the first step on.
     """
 
     beta: float
     misfit: float
     sampled: str
+    since: int | None = None
 
     @property
     def temperature(self) -> float:
@@ -66,17 +69,35 @@ def scale_of(evidence: Evidence) -> Scale | None:
     by_moments = _by_moments(gap) or _by_moments(today)
     if tokens is None or len(tokens) < _FEWEST:
         return by_moments or _declared(evidence, gap) or _declared(evidence, today) or _shifted(evidence, today)
-    found = _of_tokens(tokens)
+    since = _scaled_since(evidence, tokens)
+    found = scale_between(tokens) if since is None else None
     if found is None:  # a fault that began late is a small part of the window
-        tokens = tokens.where(tokens.step >= _steps_of_today(evidence)[0])
-        found = _of_tokens(tokens) if len(tokens) >= _FEWEST else None
+        tokens = tokens.where(tokens.step >= (_steps_of_today(evidence)[0] if since is None else since))
+        found = scale_between(tokens) if len(tokens) >= _FEWEST else None
     if found is None:
         return _by_moments(today) or _declared(evidence, today) or _shifted(evidence, today)
     beta, misfit = found
-    return Scale(beta, misfit, "trainer" if _rollout_is_off(tokens) else "rollout")
+    return Scale(beta, misfit, "trainer" if _rollout_is_off(tokens) else "rollout", since)
 
 
-def _of_tokens(tokens: Tokens) -> tuple[float, float] | None:
+def _scaled_since(evidence: Evidence, tokens: Tokens) -> int | None:
+    """The step at which a scale began that the steps before do not have; None: there is none, or it was always there.
+
+    Pooled over both, a temperature would come out between none and the true one.
+    """
+    risen = change(evidence)
+    if risen is None or risen.until is not None:
+        return None
+    before, after = tokens.where(tokens.step < risen.step), tokens.where(tokens.step >= risen.step)
+    if min(len(before), len(after)) < _FEWEST or scale_between(after) is None or scale_between(before) is not None:
+        return None
+    return risen.step
+
+
+def scale_between(tokens: Tokens) -> tuple[float, float] | None:
+    """β and misfit of t as a power of r, from tokens alone; None: there is no scale, or there are too few tokens."""
+    if len(tokens) < _FEWEST:
+        return None
     siblings = siblings_of(tokens)
     if siblings is None:
         return _bounded_scale(tokens) or _regressed_scale(tokens)
@@ -214,15 +235,22 @@ def one_sign(evidence: Evidence) -> int:
         return 0
     up, down = gap.up, gap.down
     if tokens is not None and len(tokens):
-        siblings = siblings_of(tokens)
-        if siblings is not None and exact_scale(siblings) is not None:
-            return 0
-        beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(siblings))]
-        up, down = (
-            (float(np.mean(beyond > 0)), float(np.mean(beyond < 0)))
-            if len(beyond) >= _CONCERNED * len(tokens)
-            else (0.5, 0.5)
-        )
+        return one_sided(tokens)
+    return _sign(up, down)
+
+
+def one_sided(tokens: Tokens) -> int:
+    """−1 when (nearly) all log-ratios beyond rounding are negative and they are no scale; +1 likewise; else 0."""
+    siblings = siblings_of(tokens)
+    if siblings is not None and exact_scale(siblings) is not None:
+        return 0
+    beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(siblings))]
+    if len(beyond) < max(_CONCERNED * len(tokens), 1):
+        return 0
+    return _sign(float(np.mean(beyond > 0)), float(np.mean(beyond < 0)))
+
+
+def _sign(up: float, down: float) -> int:
     return -1 if down >= _ONE_SIDED * (up + down) else 1 if up >= _ONE_SIDED * (up + down) else 0
 
 

@@ -15,6 +15,10 @@ from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
 _COLUMNS: Final = ("n", "x", "c_nn", "c_xx", "c_xn", "sequences")
 _FEWEST: Final = 50  # tokens on either side of a change
+_SIDE: Final = 20  # steps on either side, of runs that have so many on both: a quiet step or an odd one is no change
+_CLUSTERED: Final = (
+    2 * _SIDE
+)  # steps from which on errors are clustered by step: what moves a whole step moves all of its sequences
 _CLEARER: Final = 1.3  # times the standard errors, before a rise that ended is preferred to one that lasts
 _WINDOWS: Final = 64
 _ABRUPT: Final = 3  # steps in which a jump is over
@@ -69,10 +73,11 @@ def agreed_before(evidence: Evidence, risen: Change) -> bool:
 
 
 def beginning(evidence: Evidence, risen: Change) -> int:
-    """First step of a rise: where rounding ends, if the gap was rounding before; else its most significant step."""
+    """First step of a rise: where rounding ends, if the gap was rounding before; else where K3 began to grow, or its most significant step."""
     earlier = (evidence.series.step < risen.step) & (evidence.series.k3 < ROUNDING)
     if evidence.scaled or not earlier.any():
-        return risen.step
+        grown = evidence.growth.since_step
+        return risen.step if grown is None or risen.until is not None else min(risen.step, grown)
     after = evidence.series.step > evidence.series.step[earlier].max()
     return int(evidence.series.step[after][0])
 
@@ -106,6 +111,9 @@ def shifted_since(series: Series, sign: float) -> int | None:
 
 def _split(steps: NDArray[np.int64], sums: Floats) -> Change | None:
     """The most significant rise that lasts to the end, or a window of steps that is much more so."""
+    if len(steps) >= _CLUSTERED:
+        n, x = sums[:, 0], sums[:, 1]
+        sums = np.stack([n, x, n * n, x * x, x * n, (n > 0).astype(np.float64)], axis=1)
     before = np.concatenate([np.zeros((1, sums.shape[1])), np.cumsum(sums, axis=0)])
     starts, ends = np.arange(1, len(steps)), np.full(max(len(steps) - 1, 0), len(steps))
     lasting = _best(steps, before, starts, ends)
@@ -124,7 +132,8 @@ def _best(
     with np.errstate(divide="ignore", invalid="ignore"):
         (high, high_error), (low, low_error) = _means(inside), _means(outside)
         z = (high - low) / np.hypot(high_error, low_error)
-    z[~np.isfinite(z) | (inside[:, 0] < _FEWEST) | (outside[:, 0] < _FEWEST)] = 0.0
+    few, side = (inside[:, 0] < _FEWEST) | (outside[:, 0] < _FEWEST), _SIDE if len(steps) >= _CLUSTERED else 1
+    z[~np.isfinite(z) | few | (ends - starts < side) | (len(steps) - (ends - starts) < side)] = 0.0
     if not len(z) or z.max() <= SIGNIFICANT:
         return None
     best = int(z.argmax())
@@ -174,7 +183,10 @@ def bend(series: Series) -> Bend | None:
     A ramp starts at a step and is linear until another, then flat; a jump is one that is over in a few steps. The better one is that with
     the smaller sum of squares.
     """
-    steps, y = _logs(series)
+    return _bend(*_logs(series))
+
+
+def _bend(steps: NDArray[np.int64], y: Floats) -> Bend | None:
     found = [(*_best_start(y, length), length) for length in _LENGTHS if len(y) - length > _QUIET + _AFTER]
     if not found:
         return None
@@ -186,6 +198,17 @@ def bend(series: Series) -> Bend | None:
     return Bend(int(steps[start]), math.exp(rise), z, lasted <= _ABRUPT)
 
 
+def stays_level(evidence: Evidence) -> bool:
+    """Whether K3 of tokens at lag 0 jumped once and has not moved since: what never arrives falls behind further with every update."""
+    steps, y = _own_logs(evidence)
+    found = _bend(steps, y)
+    if found is None or not found.abrupt:
+        return False
+    after = y[steps >= found.step]
+    half = len(after) // 2
+    return half >= _AFTER and _rise(after[:half], after[half:])[1] < SIGNIFICANT / 2
+
+
 def pace(evidence: Evidence) -> float | None:
     """Log-likelihood ratio of policies that drift apart over updates that do not arrive, by how K3 of tokens at lag 0 rises; None: too few steps.
 
@@ -193,12 +216,7 @@ def pace(evidence: Evidence) -> float | None:
     as a power of the updates missed, at most the second: log K3 rises ever more slowly. Residuals are taken as a first-order
     autoregression, whose memory is that of the run's first half.
     """
-    own = evidence.own
-    if own is None:
-        _, y = _logs(evidence.series)
-    else:
-        steps = np.unique(own.step[own.tokens > 0])
-        y = np.log(np.maximum(own.by_step(steps), ROUNDING / 100)) if len(steps) else np.zeros(0)
+    _, y = _own_logs(evidence)
     starts = np.arange(_QUIET, len(y) - _RISING, max(len(y) // _STARTS, 1))
     if not len(starts):
         return None
@@ -207,6 +225,15 @@ def pace(evidence: Evidence) -> float | None:
     memory = _memory(y[: max(len(y) // 2, _QUIET)])
     drift, powers = _misfit_of_drift(y, quiet, after, memory), _misfit_of_powers(y, quiet, after, memory)
     return len(y) / 2 * math.log(max(powers, 1e-12) / max(drift, 1e-12))
+
+
+def _own_logs(evidence: Evidence) -> tuple[NDArray[np.int64], Floats]:
+    """Steps and log K3 of tokens that are not known to be of older weights."""
+    own = evidence.own
+    if own is None:
+        return _logs(evidence.series)
+    steps = np.unique(own.step[own.tokens > 0])
+    return steps, np.log(np.maximum(own.by_step(steps), ROUNDING / 100)) if len(steps) else np.zeros(0)
 
 
 def _memory(y: Floats) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
 from logprobe.monitor.diagnosis.evidence.probes import Probes
+from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.siblings import on_grid
 from logprobe.monitor.diagnosis.evidence.strata import Strata
@@ -31,7 +32,9 @@ _LONG: Final = 120  # steps from which on there are
 _QUARTER: Final = 4
 _TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))  # tried where unknown
 _MOST: Final = 0.5
-HIDING: Final = frozenset({"misaligned_tokens", "unnormalized_logits"})  # causes that hide whatever else is wrong
+HIDING: Final = frozenset(
+    {"misaligned_tokens", "different_model", "unnormalized_logits"}
+)  # causes that hide whatever else is wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +261,8 @@ class Joins:
     other_ids: int = 0
     other_lengths: int = 0
     reduced: int = 0
+    ambiguous: int = 0
+    routed: int = 0
     conflicts: VersionConflicts | None = None
 
 
@@ -331,6 +336,7 @@ class Evidence:
         blurred: whether that was done without repeated contexts, by a mean at each r.
         explained: causes that have been taken out so far.
         probes: what the live probe recorded.
+        replay: routes of a mixture of experts, as they were sampled and as they were trained.
     """
 
     run: str
@@ -350,6 +356,7 @@ class Evidence:
     strata: Strata | None = None
     explained: frozenset[str] = frozenset()
     probes: Probes = field(default_factory=Probes)
+    replay: Replay = field(default_factory=Replay)
 
     @property
     def hidden(self) -> bool:
@@ -385,22 +392,23 @@ class Evidence:
     @cached_property
     def first(self) -> Strata:
         """The gap of the run's beginning."""
-        return self._strata.within(windows(self._measured)[0])
+        return self.all_steps.within(windows(self._measured)[0])
 
     @cached_property
     def now(self) -> Strata:
         """The gap of today: the end of the window."""
-        return self._strata.within(windows(self._measured)[1])
+        return self.all_steps.within(windows(self._measured)[1])
 
     @cached_property
-    def _strata(self) -> Strata:
+    def all_steps(self) -> Strata:
+        """The gap of all steps that were looked at."""
         return strata_of(self.whole) if self.strata is None else self.strata
 
     @cached_property
     def lately(self) -> Strata:
         """The gap since it began to grow; of today where it does not, or began later than that."""
         since = self.growth.since_step
-        return self.now if since is None else self._strata.where(self._strata.step >= since)
+        return self.now if since is None else self.all_steps.where(self.all_steps.step >= since)
 
     @cached_property
     def own(self) -> Strata | None:

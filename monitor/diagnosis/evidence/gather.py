@@ -23,6 +23,8 @@ from logprobe.monitor.diagnosis.evidence.evidence import (
     windows,
 )
 from logprobe.monitor.diagnosis.evidence.probes import Probed, Probes
+from logprobe.monitor.diagnosis.evidence.replay import Replay
+from logprobe.monitor.diagnosis.evidence.replay import from_rows as routes_from_rows
 from logprobe.monitor.diagnosis.evidence.setup import from_documents, parsed
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens, from_table
@@ -34,6 +36,8 @@ from logprobe.monitor.metrics.lag import WeightRecord as Label
 SAMPLE_TOKENS: Final = 200_000
 _READ_TOKENS: Final = 2_000_000  # raw tokens of the sampled steps, which are decoded to find the sample
 _FEWEST_STEPS: Final = 8
+_ROUTED_STEPS: Final = 4
+_ROUTED_SEQUENCES: Final = 16  # of each rank in a step
 _STRATA_STEPS: Final = 400  # that are looked at one by one, besides the beginning and today
 _STRATA: Final = {
     "sequences": "sequences",
@@ -62,14 +66,15 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
     weights = source.read("diagnosis_weights", run=run).to_pylist()
     configs = source.read("diagnosis_configs", run=run).to_pylist()
     history = series if steps[0] is None else _history(source, run, series)
+    joins = _joins(
+        source.read("diagnosis_joins", **window).to_pylist(), source.read("version_conflicts", **window).to_pylist()
+    )
     recorded = _sample(source, run, series, _versions(weights))
     return Evidence(
         run=run,
         series=series,
         slices=_slices(source.read("diagnosis_slices", **window, steps=None)),
-        joins=_joins(
-            source.read("diagnosis_joins", **window).to_pylist(), source.read("version_conflicts", **window).to_pylist()
-        ),
+        joins=joins,
         setup=from_documents(configs),
         weights=Weights(tuple(_weight_record(row) for row in weights)),
         readings=_readings(source, run),
@@ -80,6 +85,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
         history=history,
         strata=_strata(source, run, history),
         probes=_probes(source, **window),
+        replay=_replay(source, run, series) if joins.routed else Replay(),
     )
 
 
@@ -152,6 +158,8 @@ def _joins(rows: list[dict[str, Any]], stated: list[dict[str, Any]]) -> Joins:
         other_ids=count("sequences", token_match=False),
         other_lengths=count("sequences", length_match=False),
         reduced=count("reduced"),
+        ambiguous=count("ambiguous"),
+        routed=count("routed"),
         conflicts=VersionConflicts(**{f.name: stated[0][f.name] for f in fields(VersionConflicts)}) if stated else None,
     )
 
@@ -180,6 +188,12 @@ def _sample(source: Source, run: str, series: Series, versions: Versions) -> Tok
         return None
     table = source.read("diagnosis_tokens", run=run, steps=steps, parts=parts)
     return from_table(table, versions) if table.num_rows else None
+
+
+def _replay(source: Source, run: str, series: Series) -> Replay:
+    """The routes of some sequences of the newest steps."""
+    steps = series.step[-_ROUTED_STEPS:].tolist()
+    return routes_from_rows(source.read("diagnosis_routes", run=run, steps=steps, each=_ROUTED_SEQUENCES).to_pylist())
 
 
 def _plan(series: Series) -> tuple[list[int], int]:

@@ -109,6 +109,12 @@ class Setup:
         return None if self.trainer_dtype is None else self.trainer_dtype in FULL_DTYPES
 
     @property
+    def dropouts(self) -> Mapping[str, float]:
+        """The trainer's settings that leave parts out at random."""
+        settings = (self.trainer or {}).items()
+        return {n: float(v) for n, v in settings if "dropout" in n and isinstance(v, int | float) and v > 0}
+
+    @property
     def quantizations(self) -> Mapping[str, str]:
         """Quantised parts of the engine: settings whose value is not the model's own dtype."""
         found = {"quantization": [str(v) for v in self.engine("quantization")]}

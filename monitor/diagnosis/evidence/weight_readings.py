@@ -31,6 +31,7 @@ class Reading:
     layout: str | None
     unannounced: bool
     tensors: Mapping[str, int]
+    adapter: str | None = None  # LoRA; None: the weights below them
 
     @property
     def part(self) -> Part:
@@ -69,20 +70,37 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
+class Reuse:
+    """A version that names several different weights. `source`: who said so, "trainer" or "worker"; `versions`: how many there are."""
+
+    version: str
+    step: int | None
+    source: str
+    replica: str | None
+    adapter: str | None
+    different: int
+    versions: int
+
+
+@dataclass(frozen=True)
 class Readings:
-    """The fingerprints of a run, oldest first."""
+    """The fingerprints of a run, oldest first. Those of adapters are compared with each other alone."""
 
     rows: tuple[Reading, ...] = ()
 
     @cached_property
+    def _below(self) -> tuple[Reading, ...]:
+        return tuple(row for row in self.rows if row.adapter is None)
+
+    @cached_property
     def _trainer(self) -> dict[str, Mapping[str, int]]:
-        return {row.version: row.tensors for row in self.rows if row.source == "trainer" and row.version is not None}
+        return {row.version: row.tensors for row in self._below if row.source == "trainer" and row.version is not None}
 
     @cached_property
     def _engines(self) -> dict[str | None, dict[str | None, dict[str, Reading]]]:
         """Replica → worker → version → the last reading of it."""
         found: dict[str | None, dict[str | None, dict[str, Reading]]] = {}
-        for row in self.rows:
+        for row in self._below:
             if row.source == "worker" and row.version is not None:
                 of_worker = found.setdefault(row.replica, {}).setdefault(row.worker, {})
                 of_worker.pop(row.version, None)  # the newest last
@@ -115,6 +133,38 @@ class Readings:
                     return found
         return None
 
+    @cached_property
+    def reuse(self) -> Reuse | None:
+        """The newest version that one engine or trainer had for different weights.
+
+        Ranks of a trainer that each have a part of the model under the same names give several fingerprints of every version.
+        """
+        found: list[Reuse] = []
+        for rows in self._by_owner.values():
+            under: dict[str, list[Reading]] = {}
+            for row in rows:
+                under.setdefault(row.version or "", []).append(row)
+            counts = {version: len({row.fingerprint for row in each}) for version, each in under.items()}
+            alone = rows[0].source == "trainer" and len(counts) == 1
+            most = [version for version, count in counts.items() if count > self._usual(rows[0].source, counts)]
+            if most and not alone:
+                last = under[most[-1]][-1]
+                own = (last.source, last.replica, last.adapter)
+                found.append(Reuse(most[-1], last.step, *own, counts[most[-1]], len(most)))
+        return max(found, key=lambda reuse: (reuse.source == "worker", reuse.versions), default=None)
+
+    @cached_property
+    def _by_owner(self) -> dict[tuple[str | None, ...], list[Reading]]:
+        found: dict[tuple[str | None, ...], list[Reading]] = {}
+        for row in self.rows:
+            if row.version is not None:
+                found.setdefault((row.source, row.replica, row.adapter, *row.part), []).append(row)
+        return found
+
+    @staticmethod
+    def _usual(source: str, counts: Mapping[str, int]) -> int:
+        return min(counts.values()) if source == "trainer" else 1
+
     @property
     def unannounced(self) -> int:
         """Changes of weights that nobody announced."""
@@ -123,7 +173,7 @@ class Readings:
     @property
     def _newest_first(self) -> list[str]:
         order: dict[str, None] = {}
-        for row in reversed(self.rows):
+        for row in reversed(self._below):
             if row.source == "worker" and row.version is not None:
                 order.setdefault(row.version)
         return list(order)
@@ -228,6 +278,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]], layouts: Mapping[str, tuple[str
     for row in rows:
         keys, hashes = layouts.get(row["layout"], ()), row["tensor_hashes"] or ()
         tensors = dict(zip(keys, hashes, strict=True)) if len(keys) == len(hashes) else {}
-        own = {name: row[name] for name in ("source", "replica", "worker", "version", "step", "fingerprint", "layout")}
+        names = ("source", "replica", "worker", "version", "step", "fingerprint", "layout", "adapter")
+        own = {name: row[name] for name in names}
         found.append(Reading(**own, unannounced=row["reason"] == "unannounced", tensors=tensors))
     return Readings(tuple(found))

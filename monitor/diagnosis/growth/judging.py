@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from logprobe.monitor.diagnosis.evidence.setup import from_documents
 from logprobe.monitor.diagnosis.growth.onset import Tracker, judge
 from logprobe.monitor.diagnosis.growth.rule import RULE
+from logprobe.monitor.diagnosis.levels import band_of
 from logprobe.monitor.diagnosis.result import Growth, Verdict
 
 if TYPE_CHECKING:  # pages read growth, and load no database
@@ -120,10 +122,40 @@ def growth_of(
     known = [value if value is not None and math.isfinite(value) else None for value in values]
     begun = _begun(source, [run])[run]
     if begun.last == _NONE or not steps or begun.last > steps[-1]:
-        return judge(steps, known, config_changes=begun.changes)
+        return judge(steps, known, config_changes=begun.changes, band=begun.band)
     ahead = [at for at, step in enumerate(steps) if step > begun.last]
     begun.tracker.follow([steps[at] for at in ahead], [known[at] for at in ahead], begun.changes_ahead)
     return begun.tracker.verdict()
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """How a run's growth stands at its newest step, whether that is complete or not."""
+
+    step: int
+    revision: int  # of the run's newest summary
+    verdict: Verdict
+    changed_step: int  # since which the verdict has been this one; steps that were judged for good before count as one
+
+
+def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
+    """Goes on from what is kept to the newest step of each run, and keeps nothing: a step that is still arriving may change its K3."""
+    begun = _begun(source, runs)
+    found = {
+        run: Now(kept.last, kept.revision, kept.tracker.state_now(), kept.last)
+        for run, kept in begun.items()
+        if kept.last != _NONE
+    }
+    spans = {run: (kept.last + 1, -_NONE) for run, kept in begun.items()}
+    for row in source.read("growth_values", **columns(spans)).to_pylist():
+        kept, before = begun[row["run"]], found.get(row["run"])
+        while (ahead := kept.changes_ahead) and ahead[0] <= row["step"]:
+            kept.tracker.recalibrate()
+            kept.last = ahead[0]
+        verdict = kept.tracker.add(row["step"], row["value"]).verdict
+        since = before.changed_step if before is not None and before.verdict == verdict else row["step"]
+        found[row["run"]] = Now(row["step"], kept.revision, verdict, since)
+    return found
 
 
 @dataclass(slots=True)
@@ -137,6 +169,7 @@ class _Begun:
     last: int
     revision: int
     changes: Sequence[int]
+    band: float | None = None
 
     @property
     def changes_ahead(self) -> list[int]:
@@ -158,7 +191,18 @@ def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
             found[row["run"]] = _Begun(tracker, row["step"], row["newest"], changes)
         else:
             found[row["run"]] = _Begun(Tracker(RULE), _NONE, row["newest"], changes)
+    _know_set_ups(source, found, {row["run"]: row["configs"] for row in rows})
     return found
+
+
+def _know_set_ups(source: Source, begun: Mapping[str, _Begun], configs: Mapping[str, int]) -> None:
+    """Reads the configurations of runs that have others than were known."""
+    new = [run for run, each in begun.items() if each.tracker.configs != configs[run]]
+    rows = source.read("growth_setups", runs=new).to_pylist() if new else []
+    for run in new:
+        each = begun[run]
+        each.band = band_of(from_documents([row for row in rows if row["run"] == run]))
+        each.tracker.know(each.band, configs[run])
 
 
 def columns(spans: Mapping[str, tuple[int, int]]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Is K3 growing, since which step, and how fast? A rule over a run's own past, as pure functions of steps and values.
 
-The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration, frozen after them. Growth
-is a recent median that stays above multiples of it (see `GrowthRule`). All windows count measured steps; a step without a value fills
+The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration. Growth
+is a recent median that stays above multiples of it (see `GrowthRule`). The baseline follows a rise that is as slow as entropy's or a
+curriculum's; and within the band that the set-up is reported to have, only what doubles soon is growth. All windows count measured steps; a step without a value fills
 none. The rule only sees change: a run that is wrong from its first step on is healthy by its own standard, and what says so are the
 causes and the absolute bands of the diagnosis.
 """
@@ -19,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.growth.rule import RULE, GrowthRule, Threshold
-from logprobe.monitor.diagnosis.growth.trend import bend, theil_sen
+from logprobe.monitor.diagnosis.growth.trend import bend, ramp, theil_sen
 from logprobe.monitor.diagnosis.result import Growth, Verdict
 
 _HUNDRED: Final = 100
@@ -47,6 +48,7 @@ def judge(
     *,
     config_changes: Collection[int] = (),
     rule: GrowthRule = RULE,
+    band: float | None = None,
 ) -> Growth:
     """The verdict on K3 over a run.
 
@@ -55,8 +57,10 @@ def judge(
         values: K3 of each step; None or NaN where it was not measured.
         config_changes: steps from which on another configuration was declared; the baseline starts over there.
         rule: windows and thresholds.
+        band: K3 up to which the set-up is as others report it; None: not known.
     """
     tracker = Tracker(rule)
+    tracker.know(band)
     series = sorted(dict(zip(steps, values, strict=True)).items())
     tracker.follow([step for step, _ in series], [value for _, value in series], sorted(config_changes))
     return tracker.verdict()
@@ -89,6 +93,8 @@ class _Memory:
     growing: _Latch = field(default_factory=_Latch)
     critical: _Latch = field(default_factory=_Latch)
     since: int | None = None
+    band: float | None = None  # upper end, of the set-up
+    configs: int = 0  # that the band is of
 
 
 class Tracker:
@@ -113,11 +119,27 @@ class Tracker:
             "growing": [memory.growing.raised, memory.growing.streak],
             "critical": [memory.critical.raised, memory.critical.streak],
             "since": memory.since,
+            "band": memory.band,
+            "configs": memory.configs,
         }
+
+    @property
+    def configs(self) -> int:
+        """How many configurations the band is of."""
+        return self._memory.configs
+
+    def know(self, band: float | None, configs: int = 0) -> None:
+        """The K3 up to which the set-up is as others report it, of so many configurations; None: not known."""
+        self._memory.band = None if band is None else math.log(max(band, self._rule.floor))
+        self._memory.configs = configs
 
     def recalibrate(self) -> None:
         """The configuration was changed on purpose: from the next step on the run has a new normal."""
-        self._memory = _Memory(last=self._memory.last)
+        self._memory = self._anew()
+
+    def _anew(self, **kept: Any) -> _Memory:
+        memory = self._memory
+        return _Memory(last=memory.last, band=memory.band, configs=memory.configs, **kept)
 
     def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[int]) -> None:
         """Takes the next steps, ascending; `changes`: steps to come, ascending, from which on another configuration was declared."""
@@ -149,7 +171,7 @@ class Tracker:
 
     def verdict(self) -> Growth:
         """The verdict as of the last step, with the doubling time."""
-        state = self._state()
+        state = self.state_now()
         doubling, interval = self._doubling() if state in {"growing", "critical"} else (None, None)
         return Growth(
             verdict=state,
@@ -178,7 +200,7 @@ class Tracker:
             memory.unmeasured += 1
             if memory.unmeasured >= rule.blind:  # what is old must not be judged together with what comes
                 count = 0 if memory.baseline is None else memory.count
-                self._memory = _Memory(memory.last, count, memory.unmeasured, baseline=memory.baseline)
+                self._memory = self._anew(count=count, unmeasured=memory.unmeasured, baseline=memory.baseline)
             return
         memory.unmeasured = 0
         memory.count += 1
@@ -194,6 +216,8 @@ class Tracker:
         memory.blocks.append((of_block[0][0], median(value for _, value in of_block)))
         if memory.baseline is None:
             self._calibrate()
+        elif not (memory.growing.raised or memory.critical.raised):
+            self._follow()
         memory.blocks = memory.blocks[-max(_BLOCKS, rule.calibrate_to // rule.block) :]
 
     def _calibrate(self) -> None:
@@ -207,6 +231,14 @@ class Tracker:
             if not self._exceeds(rule.critical):
                 memory.baseline = None
 
+    def _follow(self) -> None:
+        """Moves the baseline up to what has been usual for as long as it was set by, no faster than healthy change is."""
+        memory, rule = self._memory, self._rule
+        as_many = (rule.calibrate_to - rule.calibrate_from) // rule.block
+        usual, step = memory.blocks[-as_many:], math.log(2) * rule.block / rule.follows
+        if memory.baseline is not None and len(usual) == as_many:
+            memory.baseline += min(max(median(value for _, value in usual) - memory.baseline, 0.0), step)
+
     def _quantile(self, values: Sequence[float]) -> float:
         return float(np.quantile(values, self._rule.quantile))
 
@@ -216,14 +248,24 @@ class Tracker:
         for threshold, latch in ((self._rule.growing, memory.growing), (self._rule.critical, memory.critical)):
             short = self._ratio(threshold.short)
             if short is not None:
-                latch.update(threshold, exceeded=self._exceeds(threshold), calm=short < threshold.clear_ratio)
+                calm = short < threshold.clear_ratio or self._as_others()
+                latch.update(threshold, exceeded=self._exceeds(threshold), calm=calm)
         after = memory.growing.raised or memory.critical.raised
         if before != after:
             memory.since = bend(memory.blocks) if after else None
 
     def _exceeds(self, threshold: Threshold) -> bool:
         short, long = self._ratio(threshold.short), self._ratio(threshold.long)
-        return (short or 0.0) > threshold.short_ratio and (long or 0.0) > threshold.long_ratio
+        above = (short or 0.0) > threshold.short_ratio and (long or 0.0) > threshold.long_ratio
+        return above and not self._as_others()
+
+    def _as_others(self) -> bool:
+        """Whether K3 is within the band of its set-up and does not double soon: higher than it was, and no more than others have."""
+        memory, rule = self._memory, self._rule
+        lately = [value for _, value in memory.recent[-rule.growing.short :]]
+        if memory.band is None or median(lately) > memory.band:
+            return False
+        return ramp([value for _, value in memory.blocks[-_TREND_BLOCKS:]]) < math.log(2) * rule.block / rule.fast
 
     def _ratio(self, window: int) -> float | None:
         """Median of the last `window` measured steps over the baseline; None without a baseline or so many steps."""
@@ -232,7 +274,8 @@ class Tracker:
             return None
         return math.exp(median(value for _, value in memory.recent[-window:]) - memory.baseline)
 
-    def _state(self) -> Verdict:
+    def state_now(self) -> Verdict:
+        """The verdict alone, which costs nothing."""
         memory = self._memory
         if memory.last is None or memory.unmeasured >= self._rule.blind:
             return "no_data"
@@ -250,7 +293,7 @@ class Tracker:
             baseline=_exp(self._memory.baseline),
             short_ratio=self._ratio(rule.short),
             long_ratio=self._ratio(rule.long),
-            verdict=self._state(),
+            verdict=self.state_now(),
             since_step=self._memory.since,
         )
 

@@ -34,6 +34,8 @@ class GrowthRule:
         quantile: of the block medians, that is the baseline.
         floor: K3 below it counts as this. 1e-5 is the lower end of what is reported as healthy for dense models; what moves below
             it is rounding.
+        follows: steps in which the baseline may double after it was set: entropy that falls, or longer answers, move K3 so slowly.
+        fast: steps in which K3 doubles, at most, for growth to count while it is within what the set-up is reported to have.
         blind: after so many steps in a row without a value there is no verdict.
         growing: when K3 is growing.
         critical: when it has grown so far that the run is in danger.
@@ -44,6 +46,8 @@ class GrowthRule:
     block: int = 5
     quantile: float = 0.9
     floor: float = 1e-5
+    follows: float = 700.0
+    fast: float = 100.0
     blind: int = 40
     growing: Threshold = Threshold(10, 2.0, 40, 1.5, confirm=3, clear_ratio=1.5, clear_steps=20)
     critical: Threshold = Threshold(10, 3.0, 30, 2.0, confirm=1, clear_ratio=2.0, clear_steps=40)

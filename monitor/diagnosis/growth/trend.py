@@ -9,9 +9,10 @@ from statistics import NormalDist
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 _FEWEST: Final = 3
+_CLEARLY: Final = 0.7  # of the sum of squares that another shape leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,31 @@ def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
     slope_B = centred_BB @ (values - values.mean()) / (centred_BB**2).sum(axis=1)
     gain_B = np.where(slope_B > 0, slope_B**2 * (centred_BB**2).sum(axis=1), 0.0)
     return int(steps[int(gain_B.argmax())]) if gain_B.any() else None
+
+
+def ramp(values: ArrayLike) -> float:
+    """Slope per point, at its end, of a series that was level and rises.
+
+    0 where a jump from one level to another fits about as well, and where the rise explains less than half of how the series varies.
+
+    Args:
+        values: equidistant, oldest first; shape [n].
+    """
+    y = np.asarray(values, np.float64)
+    if len(y) < 2 * _FEWEST:
+        return 0.0
+    place, y = np.arange(len(y)), y - y.mean()
+    starts = place[1 : 1 - _FEWEST]
+    rising_BN = np.maximum(place[None, :] - starts[:, None] + 1.0, 0.0)
+    slopes, of_ramp = _fitted(rising_BN, y)
+    _, of_jump = _fitted((rising_BN > 0).astype(np.float64), y)
+    best = int(of_ramp.argmin())
+    clearly = min(_CLEARLY * float(of_jump.min()), float(y @ y) / 2)
+    return float(slopes[best]) if of_ramp[best] < clearly else 0.0
+
+
+def _fitted(shapes_BN: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Least-squares factor of each shape, and the sum of squares that it leaves; `y` is centred."""
+    x = shapes_BN - shapes_BN.mean(axis=1, keepdims=True)
+    factor = x @ y / (x * x).sum(axis=1)
+    return factor, float(y @ y) - factor * (x @ y)

@@ -2,26 +2,32 @@
 
 Each side of the chain that departs is searched by itself: every setting alone, then greedily together until the gap is gone, then
 back from that set, one at a time. What remains is the smallest set that restores parity.
+
+An arm that makes a setting safe and closes the gap proves it. One that makes the reference faulty until it gives what was recorded
+proves nothing by coming closer: its set is named when all but noise is gone, or not at all.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
-from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, above, decide
+from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import Knob, Side
-from logprobe.monitor.proof.paired import Gap, Sums, gap, removed, sums
+from logprobe.monitor.proof.layers import jumps
+from logprobe.monitor.proof.paired import Gap, Sums, differences, gap, removed, restores, sums
+from logprobe.monitor.proof.patterns import Pattern
 from logprobe.monitor.proof.sample import Scores
 from logprobe.monitor.proof.scorers.place import each
 
-Verdict = Literal["this is it", "contributes", "innocent", "not testable here"]
+Verdict = Literal["this is it", "contributes", "unproven", "innocent", "not testable here"]
 _LEAST: Final = 0.05  # share of the gap below which an arm is called innocent
-_MOST: Final = 0.5  # and from which on it is what is at fault
+_AT_FAULT: Final[tuple[Verdict, ...]] = ("this is it", "contributes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class Bench:
         changes: what to try.
         measure: runs an arm.
         ruled_out: knobs that need no arm, with why.
+        reproduces: whether an arm is a faulty scoring that may give what was recorded, rather than the recorded side made safe.
     """
 
     side: Side
@@ -64,6 +71,7 @@ class Bench:
     changes: tuple[Change, ...]
     measure: Measure
     ruled_out: tuple[tuple[Knob, Verdict, str], ...] = ()
+    reproduces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,8 @@ class Bisection:
     smallest_set: tuple[str, ...]
     parity: bool
     tokens_per_s: float | None
+    residual: Mapping[Side, str] = field(default_factory=dict)
+    layers: tuple[tuple[str, float], ...] = ()
     not_measured: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -128,6 +138,9 @@ class Bisection:
             "arms": [arm.document() for arm in self.arms],
             "smallest_set": list(self.smallest_set),
             "parity": self.parity,
+            "residual": dict(self.residual),
+            "layers": [list(layer) for layer in self.layers],
+            "drifts_at": jumps(self.layers),
             "not_measured": list(self.not_measured),
         }
 
@@ -159,13 +172,25 @@ class Search:
         alone = self._arms((), self.bench.changes, base)
         found = self._greedy(base)
         smallest = self._back(found)
+        if self.bench.reproduces and (self._opposed(alone) or not self._restores(smallest, base)):
+            smallest = ()
         arms = [self._with_rest(change, arm, smallest, base) for change, arm in alone.items()]
+        if self.bench.reproduces:
+            arms = [_unproven(arm, smallest) for arm in arms]
         arms += [
             Arm(knob.name, knob.safe, self.bench.side, None, None, None, None, verdict, note, knob.cause)
             for knob, verdict, note in self.bench.ruled_out
         ]
         names = tuple(dict.fromkeys(change.knob.name for change in smallest))
         return arms, names, bool(smallest) and self._parity(smallest)
+
+    def left(self, names: Collection[str]) -> tuple[Scores, Scores]:
+        """The two scorings whose gap is what the named settings leave."""
+        changes = tuple(change for change in self.bench.changes if change.knob.name in names)
+        measured = next((self._kept[key] for key in self._kept if {name for name, _ in key} == {*names}), None)
+        if not changes or measured is None or measured.a is None or measured.b is None:
+            return self.bench.base
+        return measured.a, measured.b
 
     def _arms(self, found: tuple[Change, ...], rest: Sequence[Change], base: Sums) -> dict[Change, Arm]:
         """Each of the `rest` on top of what was `found`."""
@@ -180,7 +205,21 @@ class Search:
             note = f"not supported here: {measured.error or 'no token could be compared'}"
             return arm(None, None, None, None, "not testable here", note)
         share, interval = removed(base, of)
-        return arm(_k3(of), share, interval, measured.tokens_per_s, judged(share, interval))
+        alone = len(changes) == 1 and self._restores(changes, base)
+        return arm(_k3(of), share, interval, measured.tokens_per_s, judged(share, interval, alone=alone))
+
+    def _restores(self, changes: tuple[Change, ...], base: Sums) -> bool:
+        """Whether all but noise of the side's gap is gone with these changes."""
+        measured = self._measure(changes) if changes else Measured()
+        of = self._sums(measured)
+        if of is None or measured.a is None or measured.b is None:
+            return False
+        return restores(base, of, differences(*self.bench.base), differences(measured.a, measured.b), self.floor)
+
+    def _opposed(self, alone: Mapping[Change, Arm]) -> bool:
+        """Whether a setting and its opposite both seem to do it: then neither does."""
+        worked = [change for change, arm in alone.items() if arm.verdict in _AT_FAULT]
+        return any(_opposite(one, other) for one, other in itertools.combinations(worked, 2))
 
     def _greedy(self, base: Sums) -> tuple[Change, ...]:
         """Settings that each remove some of what the ones before them left, the best first."""
@@ -191,7 +230,7 @@ class Search:
             self.countdown.expect(len(rest) if found else 0)
             arms = self._arms(found, rest, left)
             best = max(arms, key=lambda change: _rank(arms[change]), default=None)
-            if best is None or arms[best].verdict not in ("this is it", "contributes"):
+            if best is None or arms[best].verdict not in _AT_FAULT:
                 break
             found = (*found, best)
             left = self._sums(self._measure(found)) or left
@@ -206,13 +245,13 @@ class Search:
             if whole is None or without is None:
                 continue
             share, interval = removed(without, whole)
-            if not self._above(without) or judged(share, interval) == "innocent":
+            if not self._above(without) or judged(share, interval, alone=False) == "innocent":
                 kept = fewer
         return kept
 
     def _with_rest(self, change: Change, alone: Arm, smallest: tuple[Change, ...], base: Sums) -> Arm:
         """A setting that only shows once others are fixed gets the share that it removes then."""
-        if change not in smallest or len(smallest) == 1 or alone.verdict in ("this is it", "contributes"):
+        if change not in smallest or len(smallest) == 1 or alone.verdict in _AT_FAULT:
             return alone
         others = tuple(other for other in smallest if other is not change)
         together = self._arm((*others, change), base)
@@ -242,15 +281,31 @@ class Search:
         return _k3(of) > self.floor or float(of.broken_S.sum()) > 0.01 * float((of.n_S + of.broken_S).sum())
 
 
-def judged(share: float, interval: tuple[float, float] | None) -> Verdict:
-    """What an arm that ran says of its setting.
+def judged(share: float, interval: tuple[float, float] | None, *, alone: bool) -> Verdict:
+    """What an arm that ran says of its setting; `alone`: with it, all but noise of the gap is gone.
 
-    >>> judged(0.9, (0.8, 1.0)), judged(0.2, (0.1, 0.3)), judged(0.2, (-0.1, 0.5)), judged(0.01, (0.005, 0.015))
-    ('this is it', 'contributes', 'innocent', 'innocent')
+    >>> [judged(0.99, (0.9, 1.0), alone=alone) for alone in (True, False)]
+    ['this is it', 'contributes']
+    >>> judged(0.2, (-0.1, 0.5), alone=False), judged(0.01, (0.005, 0.015), alone=False)
+    ('innocent', 'innocent')
     """
     if interval is None or interval[0] <= 0 or share < _LEAST:
         return "innocent"
-    return "this is it" if share >= _MOST else "contributes"
+    return "this is it" if alone else "contributes"
+
+
+def _opposite(one: Change, other: Change) -> bool:
+    """Whether the two set one knob to x and −x."""
+    if one.knob is not other.knob or not (isinstance(one.value, Mapping) and isinstance(other.value, Mapping)):
+        return False
+    return [*one.value.values()] == [-x if isinstance(x, int | float) else x for x in other.value.values()]
+
+
+def _unproven(arm: Arm, smallest: Sequence[Change]) -> Arm:
+    """A reproduction that comes closer than the reference but is not what is named."""
+    if arm.verdict not in _AT_FAULT or any((c.knob.name, c.setting) == (arm.knob, arm.setting) for c in smallest):
+        return arm
+    return replace(arm, verdict="unproven", note="comes closer; what it leaves is more than noise")
 
 
 def _rank(arm: Arm) -> float:
@@ -267,8 +322,10 @@ def search_all(
     legs: Mapping[Departs, Gap | None],
     whole: Gap | None,
     *,
+    look: Callable[[Scores, Scores], Pattern | None],
     noise_floor: float | None,
     floor: float = FLOOR,
+    unsure: str | None = None,
     deadline: float | None = None,
     countdown: Countdown | None = None,
     at_once: int = 1,
@@ -279,29 +336,40 @@ def search_all(
         benches: sides that can be searched.
         legs: gaps of the chain.
         whole: the gap between r and t.
+        look: what a gap looks like.
         noise_floor: K3 between two engines with the same configuration; None: not measured.
         floor: K3 that counts as agreement.
+        unsure: what of the engine's settings could not be repeated; None: nothing.
         deadline: on the monotonic clock; arms that have not started by then are not run.
         countdown: is told of each arm.
         at_once: arms that run at a time.
     """
     floor = max(floor, 2 * (noise_floor or 0.0))
     countdown = countdown or Countdown()
-    departing = [bench for bench in benches if above(legs.get(bench.side), floor)]
+    states = [look(*bench.base) for bench in benches if bench.side == "engine_state"]
+    judge = partial(decide, legs, whole, floor=floor, state=next(iter(states), None), unsure=unsure)
+    decision = judge()
+    departing = [bench for bench in benches if bench.side in decision.departs_all]
     countdown.expect(sum(len(bench.changes) for bench in departing))
-    decision = decide(legs, whole, floor=floor)
     arms: list[Arm] = []
     smallest: list[str] = []
     parities = []
+    reproduced: list[Departs] = []
+    residual: dict[Side, str] = {}
     for bench in sorted(departing, key=lambda bench: -_leg_size(legs, bench)):
         late = (lambda: False) if deadline is None else (lambda: time.monotonic() > deadline)
-        more, names, parity = Search(bench, floor, late, countdown, at_once).run()
+        search = Search(bench, floor, late, countdown, at_once)
+        more, names, parity = search.run()
         arms += more
         smallest += names
         parities.append(parity)
+        if bench.reproduces and names:
+            reproduced.append(bench.side)
+        if not parity:
+            residual[bench.side] = _in_words(look(*search.left(names)), named=bool(names))
     arms.sort(key=lambda arm: (arm.removed is None, -_rank(arm)))
     return Bisection(
-        decision=decision,
+        decision=judge(reproduced=reproduced),
         legs=legs,
         whole=whole,
         noise_floor=noise_floor,
@@ -309,7 +377,15 @@ def search_all(
         smallest_set=tuple(dict.fromkeys(smallest)),
         parity=all(parities) if parities else decision.departs == "none",
         tokens_per_s=None,
+        residual=residual,
     )
+
+
+def _in_words(seen: Pattern | None, *, named: bool) -> str:
+    """What no setting accounts for."""
+    begin = "more than these settings" if named else "not one of these settings"
+    words = () if seen is None else seen.words
+    return f"{begin}; {'; '.join(words) or 'what is left is alike in all sequences, places and tokens'}"
 
 
 def _leg_size(legs: Mapping[Departs, Gap | None], bench: Bench) -> float:

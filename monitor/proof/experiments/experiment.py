@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +14,11 @@ from logprobe.monitor.proof.experiments.bisecting import Bench, Bisection, Chang
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
 from logprobe.monitor.proof.paired import Gap
+from logprobe.monitor.proof.patterns import pattern
 from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence
 from logprobe.monitor.proof.scorers.place import Place
 from logprobe.monitor.proof.scorers.running import run_scorer
-from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup
+from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup, assumptions
 
 Against = Literal["reference", "trainer"]
 
@@ -56,21 +58,31 @@ def bisect(
     legs: dict[Departs, Gap | None] = {
         "engine_state": leg(lab.r, lab.fresh.decode, ("r", "r_fresh")),
         "engine": leg(lab.fresh.decode, lab.target, ("r_fresh", "t" if against == "trainer" else "q")),
-        "trainer": leg(lab.t, lab.q, ("t", "q")),
+        "trainer": leg(lab.q, lab.t, ("q", "t")),
         "policy_age": None if lab.q_rollout is lab.q else leg(lab.q_rollout, lab.q, ("q_rollout", "q")),
     }
     noise = leg(lab.fresh.decode, lab.again.decode, ("r_fresh", "r_fresh"))
+    unlike = lab.unlike()
     found = search_all(
         lab.benches(knobs),
         legs,
         leg(lab.r, lab.t, ("r", "t")),
+        look=partial(pattern, sequences=sequences),
         noise_floor=None if noise is None else noise.k3,
         floor=floor,
+        unsure=", ".join(unlike) or None,
         deadline=deadline,
         countdown=countdown,
         at_once=place.arms,
     )
-    return replace(found, tokens_per_s=lab.fresh.tokens_per_s, not_measured=tuple(lab.problems()))
+    layers = lab.layers() if "trainer" in found.residual else ()
+    lost = [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
+    return replace(
+        found,
+        tokens_per_s=lab.fresh.tokens_per_s,
+        layers=layers,
+        not_measured=(*lab.problems(), *lost, *assumptions(sequences)),
+    )
 
 
 class _Laboratory:
@@ -87,11 +99,15 @@ class _Laboratory:
         countdown: Countdown,
     ) -> None:
         self._sequences, self._setup, self._run, self._place = sequences, setup, run, place
+        self._countdown = countdown
         self._baselines = scorers = self._scorers()
         ages = any(one.rollout_version != one.trainer_version for one in sequences)
         countdown.expect(3 + ages + (setup.trainer is not None))
         with countdown.arm("baseline: engine"):
             self.fresh = scorers.engine({})
+        if self.fresh.error is not None and not setup.overrides.get("enforce_eager"):
+            self.fresh = self._eagerly()
+            scorers = self._baselines
         with countdown.arm("baseline: engine, once more"):
             self.again = scorers.engine({}, repeat=1) if self.fresh.error is None else self.fresh
         with countdown.arm("baseline: reference"):
@@ -108,9 +124,33 @@ class _Laboratory:
                 self.t = self._trainer({}, scorers)
         self.target = self.t if against == "trainer" else self.q_rollout
 
+    def _eagerly(self) -> Fresh:
+        """The baseline engine without compilation, which all arms then do without; the failed one if that does not start either."""
+        setup = replace(self._setup, overrides={**self._setup.overrides, "enforce_eager": True})
+        scorers = Scorers(self._sequences, setup, self._run)
+        with self._countdown.arm("baseline: engine, eagerly"):
+            fresh = scorers.engine({})
+        if fresh.error is not None:
+            return self.fresh
+        self._setup = setup
+        scorers.problems += [f"{why}; started with enforce_eager" for why in self._baselines.problems]
+        self._baselines = scorers
+        return fresh
+
     def problems(self) -> list[str]:
         """What could not be measured of the baselines; of arms, the arms say it."""
         return list(dict.fromkeys(self._baselines.problems))
+
+    def layers(self) -> tuple[tuple[str, float], ...]:
+        """Relative error of the trainer's hidden states by layer, where its function is known."""
+        if self._setup.trainer is None:
+            return ()
+        with self._countdown.arm("hidden states by layer"):
+            return self._baselines.layers()
+
+    def unlike(self) -> tuple[str, ...]:
+        """Settings of the recorded engine that the baseline does not have."""
+        return self._setup.unlike(self._baselines.settings)
 
     def _scorers(self) -> Scorers:
         """Those of one arm: arms may run in several threads."""
@@ -165,7 +205,7 @@ class _Laboratory:
             if name not in tried
         ]
         base = (self.r, self.fresh.decode)
-        return Bench("engine_state", base, tuple(changes), self._measure_state, tuple(ruled_out))
+        return Bench("engine_state", base, tuple(changes), self._measure_state, tuple(ruled_out), reproduces=True)
 
     def _states(self, others: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Name of the knob, the state in words, and what it takes: another model, or arguments of `Scorers.replayed`."""
@@ -206,7 +246,9 @@ class _Laboratory:
                 ruled_out.append((knob, "innocent", "safe already"))
             else:
                 changes.append(Change(knob, knob.safe, {name: safe}))
-        return Bench("trainer", (self.t, self.q), tuple(changes), self._measure_trainer, tuple(ruled_out))
+        reproduces = self._setup.trainer is None
+        base = (self.q, self.t)  # from the reference: the other direction explodes where the trainer is far too low
+        return Bench("trainer", base, tuple(changes), self._measure_trainer, tuple(ruled_out), reproduces)
 
     def _measure_trainer(self, changes: tuple[Change, ...]) -> Measured:
         settings: dict[str, Any] = {}
@@ -215,10 +257,10 @@ class _Laboratory:
         scorers = self._scorers()
         if self._setup.trainer is None:
             values = scorers.reference(lambda one: one.trainer_version, **settings)
-            pair = (self.t, values)
+            pair = (values, self.t)
         else:
             values = self._trainer(settings, scorers)
-            pair = (values, self.q)
+            pair = (self.q, values)
         if all(value is None for value in values):
             return Measured(error="; ".join(scorers.problems) or "no answer")
         return Measured(*pair)

@@ -25,7 +25,6 @@ class Knob:
         side: whose it is.
         safe: the value that parity is expected with, in words.
         cause: the diagnosis cause that it proves; None: none has its name.
-        price: what the safe value usually costs.
         engine: fields of vLLM's `EngineArgs` for the safe value.
         environment: variables of the engine's process.
         sampling: sampling params; the value is the neutral one.
@@ -38,7 +37,6 @@ class Knob:
     side: Side
     safe: str
     cause: str | None
-    price: str
     engine: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -47,69 +45,65 @@ class Knob:
     hardware: Hardware = "any"
 
 
-def _engine(name: str, value: Any, cause: str | None, price: str, hardware: Hardware = "any") -> Knob:
-    return Knob(name, "engine", str(value), cause, price, engine={name: value}, hardware=hardware)
+def _engine(name: str, value: Any, cause: str | None, hardware: Hardware = "any") -> Knob:
+    return Knob(name, "engine", str(value), cause, engine={name: value}, hardware=hardware)
 
 
 def _sampling(name: str, neutral: float, cause: str | None) -> Knob:
-    return Knob(name, "engine", str(neutral), cause, "changes what is sampled", sampling={name: neutral})
+    return Knob(name, "engine", str(neutral), cause, sampling={name: neutral})
 
 
-def _trainer(name: str, safe: Any, faulty: tuple[Any, ...], cause: str | None, price: str) -> Knob:
-    return Knob(f"trainer.{name}", "trainer", str(safe), cause, price, trainer={name: safe}, faulty=faulty)
+def _trainer(name: str, safe: Any, faulty: tuple[Any, ...], cause: str | None) -> Knob:
+    return Knob(f"trainer.{name}", "trainer", str(safe), cause, trainer={name: safe}, faulty=faulty)
 
 
 KNOBS: Final[tuple[Knob, ...]] = (
-    _engine("logprobs_mode", "processed_logprobs", "raw_logprobs", "none"),
+    _engine("logprobs_mode", "processed_logprobs", "raw_logprobs"),
     _sampling("top_p", 1.0, "truncated_support"),
     _sampling("top_k", 0, "truncated_support"),
     _sampling("min_p", 0.0, "truncated_support"),
     _sampling("repetition_penalty", 1.0, None),
     _sampling("presence_penalty", 0.0, None),
     _sampling("frequency_penalty", 0.0, None),
-    _engine("dtype", "float32", "low_precision", "half the speed, twice the memory"),
+    _engine("dtype", "float32", "low_precision"),
     Knob(
         "head_dtype",
         "engine",
         "float32",
         "lm_head_precision",
-        "a few percent",
         engine={"hf_overrides": {"head_dtype": "float32"}},
     ),
-    _engine("kv_cache_dtype", "auto", "quantized_rollout", "twice the KV cache"),
-    _engine("quantization", None, "quantized_rollout", "two to four times the memory of weights"),
-    _engine("enforce_eager", True, None, "10–30 % of the speed"),
-    _engine("enable_prefix_caching", False, None, "prompts are computed again"),
-    _engine("enable_chunked_prefill", False, "batch_variance", "latency of long prompts"),
-    _engine("async_scheduling", False, None, "a few percent"),
-    _engine("max_num_seqs", 1, "batch_variance", "most of the speed; for experiments only"),
-    _engine("tensor_parallel_size", 1, "batch_variance", "needs the model on one device"),
-    _engine("enable_expert_parallel", False, "moe_routing", "memory of experts"),
-    _engine("disable_cascade_attn", True, "batch_variance", "long shared prefixes", "cuda"),
-    _engine("attention_backend", "FLASH_ATTN", "batch_variance", "depends on the model", "cuda"),
-    _engine("moe_backend", "triton", "moe_routing", "depends on the model", "cuda"),
+    _engine("kv_cache_dtype", "auto", "quantized_rollout"),
+    _engine("quantization", None, "quantized_rollout"),
+    _engine("enforce_eager", True, None),
+    _engine("enable_prefix_caching", False, None),
+    _engine("enable_chunked_prefill", False, "batch_variance"),
+    _engine("async_scheduling", False, None),
+    _engine("max_num_seqs", 1, "batch_variance"),
+    _engine("tensor_parallel_size", 1, "batch_variance"),
+    _engine("enable_expert_parallel", False, "moe_routing"),
+    _engine("disable_cascade_attn", True, "batch_variance", "cuda"),
+    _engine("attention_backend", "FLASH_ATTN", "batch_variance", "cuda"),
+    _engine("moe_backend", "triton", "moe_routing", "cuda"),
     Knob(
         "VLLM_BATCH_INVARIANT",
         "engine",
         "1",
         "batch_variance",
-        "20–50 % of the speed",
         environment={"VLLM_BATCH_INVARIANT": "1"},
         hardware="cuda",
     ),
-    Knob("weights", "engine_state", "the stated version", "missed_weight_sync", "none"),
-    Knob(
-        "enable_prefix_caching", "engine_state", "cleared at updates", "stale_prefix_cache", "prompts once per update"
-    ),
-    Knob("in_flight", "engine_state", "cleared or aborted at updates", "inflight_stale_kv", "unfinished responses"),
-    _trainer("dtype", "float32", ("bfloat16", "float16"), "low_precision", "half the speed, twice the memory"),
-    _trainer("head_dtype", "float32", ("bfloat16",), "lm_head_precision", "a few percent"),
-    _trainer("attn_implementation", "eager", ("sdpa",), None, "speed and memory of attention"),
-    _trainer("temperature", None, (1.0,), "temperature_mismatch", "none"),
-    _trainer("shift", 0, (1, -1), "misaligned_tokens", "none"),
-    _trainer("mask_shift", 0, (1, -1), "misaligned_tokens", "none"),
-    _trainer("packing", False, (True,), None, "padding"),
-    _trainer("dropout", 0.0, (), None, "none"),
+    Knob("weights", "engine_state", "the stated version", "missed_weight_sync"),
+    Knob("enable_prefix_caching", "engine_state", "cleared at updates", "stale_prefix_cache"),
+    Knob("in_flight", "engine_state", "cleared or aborted at updates", "inflight_stale_kv"),
+    _trainer("dtype", "float32", ("bfloat16", "float16"), "low_precision"),
+    _trainer("head_dtype", "float32", ("bfloat16",), "lm_head_precision"),
+    _trainer("attn_implementation", "eager", ("sdpa",), None),
+    _trainer("temperature", None, (1.0,), "temperature_mismatch"),
+    _trainer("shift", 0, (1, -1), "misaligned_tokens"),
+    _trainer("mask_shift", 0, (1, -1), "misaligned_tokens"),
+    _trainer("packing", False, (True,), None),
+    _trainer("dropout", 0.0, (), None),
 )
 
 

@@ -14,6 +14,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,9 @@ class Scorer:
         """The engine's effective settings, as the plugin records them."""
         from logprobe.collectors.vllm.config import engine_document  # noqa: PLC0415
 
-        summary: dict[str, Any] = engine_document(self._engine.vllm_config, injected=False)["summary"]
-        return summary
+        chosen = self._engine.collective_rpc("logprobe_effective")[0]
+        document = engine_document(self._engine.vllm_config, injected=False, effective=chosen)
+        return {**document["summary"], "vllm": document["versions"]["vllm"]}
 
     def decode(self, replay: Mapping[str, Any] | None) -> list[list[float | None]]:
         """Log-probs by decode kernels: the tokens are forced one after the other."""
@@ -237,12 +239,12 @@ def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
 
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="--engine-args", exit_on_error=False))
     made = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *shlex.split(arguments)]))
-    for name, value in overrides.items():
-        if name == "hf_overrides":
-            value = {**(made.hf_overrides or {}), **value}  # noqa: PLW2901
+    for name in overrides:
         if not hasattr(made, name):
             raise ValueError(f"this vLLM has no engine argument {name!r}")
-        setattr(made, name, value)
+    if "hf_overrides" in overrides:
+        overrides = {**overrides, "hf_overrides": {**(made.hf_overrides or {}), **overrides["hf_overrides"]}}
+    made = replace(made, **overrides)  # makes configurations of dictionaries, as the command line does
     made.worker_extension_cls = _WORKER
     made.disable_log_stats = True
     made.skip_tokenizer_init = True  # token ids in, token ids out: many a trainer's checkpoint has no tokenizer

@@ -17,6 +17,8 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
+from logprobe.collectors.vllm.effective import effective
+
 FORCED: Final = "logprobe_forced"  # in `SamplingParams.extra_args`: the token ids to repeat
 KEY: Final = "logprobe_key"  # and the name of the sequence in the file of readings
 READINGS: Final = "LOGPROBE_PROOF_READINGS"  # environment: path of that file
@@ -100,9 +102,14 @@ def _write(key: str, readings: list[float]) -> None:
 
 
 class PromptTemperature:
-    """Mixed into vLLM's workers: prompts are scored at a temperature, which vLLM itself never applies to them."""
+    """Mixed into vLLM's workers: prompts are scored at a temperature, which vLLM itself never applies to them; and what was chosen."""
 
     model_runner: Any  # the worker's
+    vllm_config: Any
+
+    def logprobe_effective(self) -> dict[str, Any]:
+        """What the worker runs with where its configuration leaves that open, as the plugin records it."""
+        return effective(self, self.vllm_config)
 
     def logprobe_prompt_temperature(self, temperature: float) -> None:
         """From now on `compute_logprobs` divides by `temperature`; call it while only prompts are scored."""

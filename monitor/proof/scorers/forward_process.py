@@ -22,7 +22,7 @@ from logprobe.monitor.proof.scorers.child import answer_job
 def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
     """Calls the function and checks what it returns."""
     sys.path.insert(0, job.get("folder", "."))  # a module beside the user's script
-    function = _function(job["function"])
+    function = function_of(job["function"])
     unknown = sorted(set(job["settings"]) - set(_keywords(function, job["settings"])))
     if unknown:
         raise TypeError(f"{job['function']} takes no setting {', '.join(map(repr, unknown))}")
@@ -38,7 +38,8 @@ def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
     }
 
 
-def _function(name: str) -> Callable[..., Sequence[Any]]:
+def function_of(name: str) -> Callable[..., Sequence[Any]]:
+    """The function that ``module:function`` names."""
     module, _, attribute = name.partition(":")
     function: Callable[..., Sequence[Any]] = getattr(importlib.import_module(module), attribute)
     return function

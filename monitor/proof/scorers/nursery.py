@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from logprobe.monitor.proof.scorers.place import Place
-from logprobe.monitor.proof.scorers.running import ENGINE, Outcome, afresh, end, run_scorer, variables
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, afresh, end, run_scorer, variables
 
 _PROCESS: Final = "logprobe.monitor.proof.scorers.nursery_process"
 _GRACE: Final = 5.0  # seconds in which it ends its arm and itself
@@ -83,7 +83,7 @@ class Nursery:
 
 def _may_share(module: str, job: Mapping[str, Any]) -> bool:
     """Whether imports may come first. A trainer's own module may want to set something before it imports torch."""
-    return module == ENGINE or str(job["function"]).startswith("logprobe.")
+    return module == ENGINE or (module == FORWARD and str(job["function"]).startswith("logprobe."))
 
 
 def _asked(process: subprocess.Popen[bytes], folder: Path, seconds: float) -> bytes:

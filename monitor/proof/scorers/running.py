@@ -19,6 +19,7 @@ from logprobe.collectors.errors import StoreError
 
 ENGINE: Final = "logprobe.monitor.proof.scorers.engine_process"
 FORWARD: Final = "logprobe.monitor.proof.scorers.forward_process"
+LAYERS: Final = "logprobe.monitor.proof.scorers.layers_process"
 JOB: Final = "job.json"  # in a folder of its own
 ANSWER: Final = "answer.json"
 LOG: Final = "log"

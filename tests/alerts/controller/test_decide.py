@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from logprobe.alerts.controller import decide
+from logprobe.alerts.controller.fallbacks import candidates
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.refusals import refusal
-from logprobe.alerts.controller.situation import Acknowledgement, Control, KnownFinding, Phase, Preview, Situation
+from logprobe.alerts.controller.situation import (
+    Acknowledgement,
+    Control,
+    KnownFinding,
+    Phase,
+    Preview,
+    Situation,
+    Trial,
+)
 from logprobe.collectors.correction import CorrectionConfig
 
 POLICY = Policy(mode=Mode.ARMED)
@@ -19,7 +28,14 @@ PREVIEW = Preview(
     steps=(96, 100), tokens=5000, masked_tokens=0.03, masked_sequences=0.0, masked_advantage=0.04, weight_ess=0.9
 )
 STALE = KnownFinding("staleness", "objective", 0.9)
-CRITICAL = Situation(step=100, verdict="critical", findings=(STALE,), coverage=1.0, preview=PREVIEW)
+CRITICAL = Situation(
+    step=100,
+    verdict="critical",
+    advice="enable",
+    findings=(STALE,),
+    coverage=1.0,
+    trials=(Trial(POLICY.correction, PREVIEW),),
+)
 RAW = KnownFinding("raw_logprobs", "semantic", 1.0, "log-probs are taken before the temperature")
 
 
@@ -31,6 +47,11 @@ def on(step: int = 100) -> Control:
 
 def acknowledged(*steps: int, masked: float | None = 0.03) -> tuple[Acknowledgement, ...]:
     return tuple(Acknowledgement(step, POLICY.correction.fingerprint(), masked) for step in steps)
+
+
+def tried(config: CorrectionConfig = POLICY.correction, **changed: float | None) -> dict[str, tuple[Trial, ...]]:
+    """One correction, and what it would do other than `PREVIEW`."""
+    return {"trials": (Trial(config, replace(PREVIEW, **changed)),)}
 
 
 def names(actions) -> list[str]:
@@ -106,26 +127,31 @@ def test_nothing_happens_without_a_reason(verdict: str) -> None:
 @pytest.mark.parametrize("findings", [(), (replace(STALE, confidence=0.3),)])
 def test_growth_that_is_not_yet_critical_waits_and_the_page_says_for_what(findings: tuple[KnownFinding, ...]) -> None:
     control, actions = decide.advance(Control(), replace(CRITICAL, verdict="growing", findings=findings), POLICY)
-    assert (control, actions) == (replace(Control(), waiting=control.waiting), ())
+    assert (control, actions) == (replace(Control(), waiting=control.waiting, objection="not_yet"), ())
     assert "once it is critical" in (control.waiting or "")
 
 
+PRODUCT = CorrectionConfig(is_level="sequence", is_mode="mask", is_upper=2.0)
 REFUSALS = [
     ("stopped", {"stopped": True}, {}, {}),
     ("fix_engine_first", {"findings": (STALE, RAW)}, {}, {}),
     ("fix_engine_first", {"findings": (replace(RAW, layer="inference_path", cause="missed_weight_sync", confidence=0.5, vetoes=True),)}, {}, {}),
     ("coverage_unknown", {"coverage": None}, {}, {}),
     ("low_coverage", {"coverage": 0.989}, {}, {}),
-    ("no_preview", {"preview": None}, {}, {}),
-    ("no_preview", {"preview": replace(PREVIEW, tokens=0)}, {}, {}),
-    ("masks_too_much", {"preview": replace(PREVIEW, masked_tokens=0.21)}, {}, {}),
-    ("masks_too_much", {"preview": replace(PREVIEW, masked_sequences=0.21)}, {}, {}),
-    ("masks_too_much", {"preview": replace(PREVIEW, masked_advantage=0.21)}, {}, {}),
+    ("no_preview", {"trials": ()}, {}, {}),
+    ("no_preview", {"trials": (Trial(POLICY.correction, None),)}, {}, {}),
+    ("not_ruled_out", {"advice": "do_not_enable"}, {}, {}),
+    ("not_ruled_out", {"advice": None}, {}, {}),
+    ("impossible", {}, {"impossible": tuple(each.fingerprint() for each in candidates(POLICY.correction))}, {}),
+    ("no_preview", tried(tokens=0), {}, {}),
+    ("masks_too_much", tried(masked_tokens=0.21), {}, {}),
+    ("masks_too_much", tried(masked_sequences=0.21), {}, {}),
+    ("masks_too_much", tried(masked_advantage=0.21), {}, {}),
     (
         "weights_degenerate",
-        {"preview": replace(PREVIEW, weight_ess=0.09)},
+        tried(PRODUCT, weight_ess=0.09),
         {},
-        {"correction": CorrectionConfig(is_level="sequence", is_mode="mask", is_upper=2.0)},
+        {"correction": PRODUCT},
     ),
     ("diagnosis_old", {"step": 301, "diagnosed_step": 100}, {}, {}),
     ("cool_down", {}, {"last_switch": 1}, {}),
@@ -151,8 +177,8 @@ def test_it_refuses_and_says_why(reason: str, situation: dict, control: dict, po
         {"coverage": 0.99},
         {"step": 300, "diagnosed_step": 100},
         {"findings": (replace(RAW, confidence=0.49),)},
-        {"preview": replace(PREVIEW, masked_tokens=0.2, masked_sequences=0.2, masked_advantage=None)},
-        {"preview": replace(PREVIEW, weight_ess=0.0)},  # token level: no products
+        tried(masked_tokens=0.2, masked_sequences=0.2, masked_advantage=None),
+        tried(weight_ess=0.0),  # token level: no products
     ],
 )
 def test_what_keeps_within_the_limits_is_not_refused(situation: dict) -> None:
@@ -183,13 +209,13 @@ def test_a_bad_verdict_without_a_directive_always_has_a_reason_and_says_it_once(
     assert names(actions) == [expected]
     assert not decided.on
     assert decided.waiting
-    again = replace(bad, **{"preview": PREVIEW if policy.get("mode") is None else None, **situation})
+    again = replace(bad, **{"trials": CRITICAL.trials if policy.get("mode") is None else (), **situation})
     assert decide.advance(decided, again, rules) == (decided, ())
 
 
 def test_what_was_suggested_stands_without_a_preview_and_gives_way_to_a_fault() -> None:
     control, _ = decide.advance(Control(), CRITICAL, Policy())
-    unseen = replace(CRITICAL, preview=None)  # tokens are not read again for what was suggested
+    unseen = replace(CRITICAL, trials=())  # tokens are not read again for what was suggested
     assert decide.advance(control, unseen, Policy()) == (control, ())
     _, actions = decide.advance(control, replace(unseen, findings=(RAW,)), Policy())
     assert names(actions) == ["refused/fix_engine_first"]
@@ -305,18 +331,19 @@ def test_more_masking_than_previewed_is_taken_back(measured: float, action: list
         (0.15, 0.14, []),  # the gap has grown, and the trainer does what the records say
         (0.15, 0.05, ["rolled_back/masked_share"]),
         (0.15, None, []),  # nothing to count in: raw tokens are not kept, or the engine's records are on their way
-        (0.25, None, ["rolled_back/masked_share"]),
-        (0.25, 0.24, ["rolled_back/masks_too_much"]),
+        (0.25, None, ["kept/not_recomputed"]),
+        (0.25, 0.24, ["kept/outgrown"]),
     ],
 )
 def test_growth_alone_is_no_ground_to_take_it_back(measured: float, recount: float | None, action: list[str]) -> None:
     applied = replace(on(), phase=Phase.APPLIED)
     acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
-    situation = replace(CRITICAL, step=112, acknowledgements=acks, recount=recount)
+    situation = replace(CRITICAL, step=112, acknowledgements=acks, recount=recount, trials=())
     assert decide.wants_recount(applied, situation, POLICY)
     assert decide.recount_step(applied, situation) == 109
     control, actions = decide.advance(applied, situation, POLICY)
     assert names(actions) == action
+    assert control.on is (action != ["rolled_back/masked_share"])
     if not action:
         assert control.previewed == (applied.previewed if recount is None else recount)
         assert decide.wants_recount(control, situation, POLICY) is (recount is None)
@@ -326,12 +353,12 @@ def test_what_is_masked_now_is_not_lost_among_all_that_went_well() -> None:
     applied = replace(on(), phase=Phase.APPLIED)
     acks = (*acknowledged(*range(105, 145)), *acknowledged(*range(145, 150), masked=0.3))
     _, actions = decide.advance(applied, replace(CRITICAL, step=152, acknowledgements=acks), POLICY)
-    assert names(actions) == ["rolled_back/masked_share"]
+    assert names(actions) == ["kept/not_recomputed"]
 
 
-@pytest.mark.parametrize(("measured", "action"), [(0.2, []), (0.21, ["rolled_back/masked_share"])])
+@pytest.mark.parametrize(("measured", "action"), [(0.2, []), (0.21, ["kept/not_recomputed"])])
 def test_what_was_forced_without_a_preview_keeps_to_the_limit(measured: float, action: list[str]) -> None:
-    unseen = replace(CRITICAL, preview=None)
+    unseen = replace(CRITICAL, trials=())
     control, _ = decide.switch_on(Control(), unseen, POLICY, by="ann", force=True)
     acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
     situation = replace(unseen, step=112, acknowledgements=acks)
@@ -352,20 +379,23 @@ def test_after_it_was_taken_back_it_rests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("judgement", "worse", "severity"),
+    ("judgement", "growth", "severity"),
     [
-        ("still_growing", [], "critical"),
-        ("halted", [], "info"),
-        ("steady", [], "info"),
-        ("halted", ["reward"], "warning"),
+        ("helped", "halted", "info"),
+        ("helped", "still_growing", "warning"),
+        ("no_effect_shown", "still_growing", "warning"),
+        ("no_effect_shown", "steady", "info"),
+        ("harmed", "steady", "critical"),
     ],
 )
-def test_the_effect_is_judged_once(judgement: str, worse: list[str], severity: str) -> None:
-    applied = replace(on(), phase=Phase.APPLIED)
-    effect = {"judgement": judgement, "words": "as measured", "worse": worse}
-    due = replace(CRITICAL, step=155, acknowledgements=acknowledged(105), effect=effect)
-    early = decide.advance(applied, replace(due, step=154), POLICY)
+def test_the_effect_is_judged_once(judgement: str, growth: str, severity: str) -> None:
+    applied = replace(on(), phase=Phase.APPLIED, applied_from=109)  # four steps after the directive
+    effect = {"judgement": judgement, "words": "as measured", "growth": growth}
+    due = replace(CRITICAL, step=159, acknowledgements=acknowledged(109), effect=effect)
+    early = decide.advance(applied, replace(due, step=158), POLICY)
     assert early == (applied, ())
+    late = decide.advance(applied, replace(due, effect={**effect, "judgement": "too_early"}), POLICY)
+    assert late == (applied, ())
     control, (action,) = decide.advance(applied, due, POLICY)
     assert (action.name, action.reason, action.severity, action.details) == ("effect", judgement, severity, effect)
     assert decide.advance(control, due, POLICY) == (control, ())
@@ -434,7 +464,7 @@ def test_raw_tokens_are_read_only_when_it_depends_on_them(
     control: dict, situation: dict, policy: dict, wanted: bool
 ) -> None:
     known = replace(Control(), **control), replace(CRITICAL, **situation), replace(POLICY, **policy)
-    assert decide.wants_preview(*known) is wanted
+    assert bool(decide.wanted_trials(*known)) is wanted
 
 
 def test_switching_off_what_is_not_on_begins_no_rest() -> None:

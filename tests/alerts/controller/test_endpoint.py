@@ -104,7 +104,7 @@ def test_over_tls_the_receiver_answers_also_without_a_service(
             eventually(lambda: switch.current(1000) == config, "it is released")
 
             tokens.save(files.tokens, tokens.load(files.tokens).revoke("team"))
-            eventually(lambda: "not valid any more" in str(switch.health["last_error"]), "the token was revoked")
+            eventually(lambda: "no longer valid" in str(switch.health["last_error"]), "the token was revoked")
             assert switch.current(1000) == config  # the last good one
             kill_switch.stop("ann")
             token(home, "team", (RUN,))  # in the same file

@@ -19,8 +19,9 @@ from logprobe.alerts.controller.job import POLICY, Controller, controller_part, 
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import CorrectionConfig, correct
+from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
@@ -83,12 +84,15 @@ def trainer(home: Path, store: Store) -> Iterator[Trainer]:
 
 def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
     """What the diagnosis job would have written last."""
-    document = json.dumps({"verdict": verdict, "findings": findings})
+    advice = "not_needed" if verdict == "healthy" else "do_not_enable" if RAW in findings else "enable"
+    correction = {"advice": advice, "why": "as the diagnosis has it"}
+    document = json.dumps({"verdict": verdict, "findings": findings, "correction": correction})
     (row,) = store.query("SELECT max(step) AS step, max(revision) AS revision FROM step_summaries").to_pylist()
     with store.transaction() as cursor:
         store.execute(
             cursor, "diagnosis_write", run=RUN, verdict=verdict, layer="objective", since_step=0,
-            causes=[finding["cause"] for finding in findings], document=document, diagnosed_at=datetime.now(UTC), **row,
+            causes=[finding["cause"] for finding in findings], document=document, diagnosed_at=datetime.now(UTC),
+            cause=findings[0]["cause"] if findings else None, share=None, urgency=None, advice=advice, **row,
         )  # fmt: skip
 
 
@@ -99,6 +103,10 @@ def switched_on(store: Store, trainer: Trainer, steps: int = 15, **how: float) -
     diagnosed(store, "critical", STALE)
     controller.run_once()
     return controller
+
+
+def rows_of(store: Store) -> list[dict[str, object]]:
+    return store.read("controller_actions", run=RUN).to_pylist()
 
 
 def audit(store: Store) -> list[str]:
@@ -113,22 +121,25 @@ def test_from_growth_to_the_effect(home: Path, store: Store, trainer: Trainer) -
     controller = Controller(store, lambda _: ARMED)
     trainer.train(15)
     diagnosed(store, "healthy")
-    assert controller.run_once() == {"runs": 1, "actions": 0}
-    assert controller.run_once() == {"runs": 0, "actions": 0}  # nothing is new
+    assert controller.run_once() == {"runs": 1, "actions": 0, "waiting": 0}
+    assert controller.run_once() == {"runs": 0, "waiting": 0}  # nothing is new
     diagnosed(store, "critical", STALE)
-    assert controller.run_once() == {"runs": 1, "actions": 1}
+    assert controller.run_once() == {"runs": 1, "actions": 1, "waiting": 0}
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
         assert [switch.current(step) is None for step in (16, 17, 99)] == [True, False, False]  # 14 was the newest step
         trainer.train(4, switch=switch)
         controller.run_once()
         trainer.train(15, switch=switch)
         controller.run_once()
-    assert audit(store) == ["switched_on/critical_growth", "acknowledged/applied", "effect/steady"]
+    assert audit(store) == ["switched_on/critical_growth", "acknowledged/applied", "effect/no_effect_shown"]
     assert told(store) == ["switched_on", "acknowledged", "effect"]
     effect = json.loads(store.read("controller_actions", run=RUN).to_pylist()[-1]["details"])
-    assert effect["before"]["steps"] == effect["after"]["steps"] == 12
-    assert effect["after"]["reward"] == 0.5
-    assert effect["after"]["grad_norm"] == 1.0
+    figures = {each["name"]: each for each in effect["figures"]}
+    assert [figures["reward"][side]["steps"] for side in ("before", "after")] == [12, 12]
+    assert figures["reward"]["after"]["value"] == 0.5
+    assert figures["grad_norm"]["after"]["value"] == pytest.approx(1.0)
+    assert figures["masked"]["before"] is None  # no corrected step is on this side
+    assert (effect["growth"], effect["steps"]) == ("steady", 12)
     assert effect["masked"] == pytest.approx(0.0, abs=0.01)  # spread 0.1 stays within 0.5 … 5
     values = store.query(
         "SELECT step, value FROM step_metrics WHERE metric = 'is_weight_mean' AND value IS NOT NULL ORDER BY step"
@@ -152,20 +163,68 @@ def test_the_preview_is_what_the_trainer_then_measures(home: Path, store: Store,
     assert "rolled_back/masked_share" not in audit(store)
 
 
-@pytest.mark.parametrize(
-    ("grown", "reason"), [({"spread": 2.0}, "masks_too_much"), ({"applied_spread": 2.0}, "masked_share")]
-)
-def test_a_trainer_that_masks_far_more_is_taken_off(
-    home: Path, store: Store, trainer: Trainer, grown: dict[str, float], reason: str
+def test_a_trainer_whose_numbers_are_not_those_of_the_records_is_taken_off(
+    home: Path, store: Store, trainer: Trainer
 ) -> None:
     controller = switched_on(store, trainer)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
-        trainer.train(12, switch=switch, **grown)
+        trainer.train(12, switch=switch, applied_spread=2.0)
         controller.run_once()
-        assert audit(store)[-1] == f"rolled_back/{reason}"
+        assert audit(store)[-1] == "rolled_back/masked_share"
         off = trainer.step - 1 + ARMED.notice_steps
         eventually(lambda: switch.current(off) is None)
         assert switch.current(off - 1) is not None
+
+
+def test_a_correction_that_is_outgrown_gives_way_to_truncation_and_is_never_off(
+    home: Path, store: Store, trainer: Trainer
+) -> None:
+    controller = switched_on(store, trainer)
+    with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
+        trainer.train(12, switch=switch, spread=2.0)
+        controller.run_once()
+        assert audit(store)[-1] == "switched_on/outgrown"
+        changed = trainer.step - 1 + ARMED.notice_steps
+        truncated = preset("tis")
+        eventually(lambda: switch.current(changed) == truncated)
+        assert all(switch.current(step) is not None for step in range(17, 99))
+        for steps in (8, 12):
+            trainer.train(steps, switch=switch, spread=2.0)
+            controller.run_once()
+    assert audit(store)[-2:] == ["acknowledged/applied", "effect/no_effect_shown"]
+    (effect,) = [json.loads(row["details"]) for row in rows_of(store) if row["name"] == "effect"]
+    assert {each["name"]: each["before"] for each in effect["figures"]}[
+        "masked"
+    ] is None  # equal windows, none masked before
+    tried = json.loads(rows_of(store)[-3]["details"])["tried"]
+    assert [each["preview"]["masked_tokens"] for each in tried] == [0.0]
+
+
+def test_above_the_limit_truncation_is_switched_on_at_the_same_look(home: Path, store: Store, trainer: Trainer) -> None:
+    switched_on(store, trainer, spread=2.0)
+    (action,) = rows_of(store)
+    tried = json.loads(action["details"])["tried"]
+    assert [each["preview"]["masked_tokens"] > ARMED.max_masked_share for each in tried] == [True, False]
+    assert DirectiveFile(home, RUN).read(None).at(20).config == preset("tis")
+    assert "was passed over: it would mask" in action["words"]
+
+
+def test_what_the_trainer_cannot_apply_counts_as_not_applied(home: Path, store: Store, trainer: Trainer) -> None:
+    controller = switched_on(store, trainer)
+    first = DirectiveFile(home, RUN).read(None).at(20).config
+    words = "a correction is on, but the framework applies none"
+    trainer.recorder.report(
+        "correction_impossible", words, severity="warning", component="trl", step=16
+    )  # of an earlier one
+    trainer.train(3)
+    controller.run_once()
+    assert audit(store) == ["switched_on/critical_growth"]
+    trainer.recorder.report("correction_impossible", words, severity="error", component="trl", step=18)
+    trainer.train(3)
+    controller.run_once()
+    assert audit(store)[-1] == "switched_on/impossible"
+    assert words in rows_of(store)[-1]["words"]
+    assert DirectiveFile(home, RUN).read(None).at(99).config != first
 
 
 def test_a_gap_that_grows_on_does_not_take_it_off(home: Path, store: Store, trainer: Trainer) -> None:
@@ -194,9 +253,14 @@ def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: T
     assert store.read("controller_coverage", runs=[RUN], first=[0], last=[20])["coverage"][0].as_py() == 0.0
 
 
-def test_a_trainer_that_does_not_answer_is_noted(store: Store, trainer: Trainer) -> None:
+def test_a_trainer_that_does_not_answer_is_noted_once_it_can_have_heard(store: Store, trainer: Trainer) -> None:
     controller = switched_on(store, trainer)
     trainer.train(6)
+    controller.run_once()
+    assert audit(store) == ["switched_on/critical_growth"]  # made within the second in which it was told
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE controller_actions SET time = time - INTERVAL 6 SECOND")
+    trainer.train(1)
     controller.run_once()
     assert audit(store)[-1] == "not_acknowledged/no_record"
     assert told(store) == ["switched_on"]  # the alert rule of that name sends the message
@@ -236,8 +300,7 @@ def test_one_run_that_fails_keeps_no_other_waiting(home: Path, store: Store, tra
         store.execute(cursor, "controller_save", **state)
     controller = Controller(store, lambda _: ARMED)
     for _ in range(2):
-        with pytest.raises(StoreError, match="a run"):
-            controller.run_once()
+        assert "a run: controller fails (StoreError: the controller's state" in controller.run_once()["problem"]
     assert audit(store) == ["switched_on/critical_growth"]
     assert DirectiveFile(home, RUN).read(None).version == 1
 
@@ -255,20 +318,23 @@ def test_after_a_return_to_a_checkpoint_it_counts_where_the_run_is_now(
     assert file.read(None).at(11 + ARMED.notice_steps).config is None
 
 
-def test_a_correction_that_needs_advantages_is_refused_without(store: Store, trainer: Trainer) -> None:
+def test_a_correction_that_needs_advantages_is_passed_over_without(store: Store, trainer: Trainer) -> None:
     needy = CorrectionConfig(is_level="token", sequence_mask_delta=0.1)
     trainer.train(15, advantages=False)
     diagnosed(store, "critical", STALE)
     Controller(store, lambda _: replace(ARMED, correction=needy)).run_once()
-    assert audit(store) == ["refused/no_preview"]
+    assert audit(store) == ["switched_on/critical_growth"]
+    (action,) = rows_of(store)
+    assert [each["preview"] is None for each in json.loads(action["details"])["tried"]] == [True, False]
+    assert "was passed over: the effect cannot be previewed" in action["words"]
 
 
 def test_previews_in_batches_are_previews(store: Store, trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.train(15, spread=0.6)
     config = CorrectionConfig(is_level="sequence", is_mode="mask", is_lower=0.5, is_upper=5.0, normalize=True)
-    whole = gather.preview(store, RUN, 14, config)
+    (whole,) = (trial.preview for trial in gather.trials(store, RUN, 14, [config]))
     monkeypatch.setattr(gather, "_MOST_CELLS", 120)
-    parts = gather.preview(store, RUN, 14, config)
+    (parts,) = (trial.preview for trial in gather.trials(store, RUN, 14, [config]))
     assert whole is not None
     assert whole == replace(parts, weight_ess=whole.weight_ess)
     assert whole.weight_ess == pytest.approx(parts.weight_ess)
@@ -300,7 +366,7 @@ def test_a_run_that_ended_long_ago_is_left_alone(store: Store, trainer: Trainer)
     trainer.train(15)
     diagnosed(store, "critical", STALE)
     later = Controller(store, lambda _: ARMED, clock=lambda: datetime.now(UTC) + timedelta(days=2))
-    assert later.run_once() == {"runs": 0, "actions": 0}
+    assert later.run_once() == {"runs": 0, "waiting": 0}
 
 
 def test_people_command_without_a_service(home: Path, store: Store, trainer: Trainer) -> None:
@@ -324,9 +390,11 @@ def test_people_command_without_a_service(home: Path, store: Store, trainer: Tra
     assert command("suggest") == ["mode/suggest"]
     assert command("on") == ["refused/cool_down"]
     assert command("on", force=True) == ["switched_on/manual"]
-    with store.home.lock(), pytest.raises(LogprobeError):
-        command("stop")
-    assert file.read(None).at(20) is None  # whoever could not be asked
+    with store.home.lock():
+        assert command("stop") == ["stopped/kill_switch"], "whoever could not be asked: trainers go by its file"
+        with pytest.raises(LogprobeError):
+            command("on")
+    assert file.read(None).at(20) is None
     for request in ({"run": RUN, "command": "of"}, {"run": "other", "command": "on"}):
         with pytest.raises(ConfigurationError):
             perform(Home(home), request)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from logprobe.alerts.rules import backtest, rule_file
+from logprobe.alerts.rules.editing.wording import fires_when
 from logprobe.alerts.rules.judging.mutes import AlertStatus, muted_by
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.judging.states import Phase
@@ -79,3 +80,14 @@ def test_an_engine_that_confirms_itself_again_is_told_as_well() -> None:
 
 def _on_steps() -> list[Rule]:
     return [rule for rule in RULES if not isinstance(rule.when, PresentCondition)]
+
+
+def test_every_rule_says_in_words_when_it_fires() -> None:
+    said = {rule.name: fires_when(rule) for rule in RULES}
+    assert said["gap-large"] == "K3 above 0.1, median of 20 steps, for 5 steps"
+    assert said["wrong-distribution"].endswith(
+        "is off 1 by more than 0.05, chance and K3 allow, over 20 steps, for 10 steps"
+    )
+    assert said["verdict-critical"] == "the verdict is critical, for 3 steps"
+    assert len(set(said.values())) == len(said)
+    assert not [words for words in said.values() if "_" in words or not words]

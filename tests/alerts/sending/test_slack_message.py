@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from alert_notes import NOTE
@@ -76,6 +78,21 @@ def test_mentions_and_links_of_others_are_text() -> None:
     assert "<http" not in content
     assert "javascript" not in content
     assert "a &lt; b &amp; c &gt; d" in content
+
+
+def test_names_that_look_like_addresses_or_channels_stay_names() -> None:
+    note = replace(NOTE, run="evil.example.com #general", labels={"run": "evil.example.com"})
+    marked = [part for part in _parts(slack_message.message(note)) if part.get("type") == "mrkdwn"]
+    assert marked
+    assert all(part["verbatim"] is True for part in marked)
+
+
+def _parts(content: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a message."""
+    if isinstance(content, dict):
+        yield content
+    for part in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
+        yield from _parts(part)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_retention_says_its_limits_and_why_tokens_are_gone() -> None:
     progress = {"raw_files": 1, "raw_bytes": 2048, "removed_files": 2, "removed_bytes": 4096, "missing_files": 0, "merged_files": 0, "merged_into": 0, "max_bytes": 4096, "max_run_bytes": None, "max_age_seconds": 86400.0}  # fmt: skip
     blocks = data.kept_blocks(STORED, {"jobs": {"retention": {"progress": progress}}})
     said = facts(blocks)
-    assert said["limits"] == "4 KiB for the home, no older than 1 d; the oldest go first"
+    assert said["limits"] == "4 KiB for the home, no older than 1 d; oldest removed first"
     assert said["kept now"] == "2 KiB in 1 file, 50% of the home's limit"
     (line,) = rows(blocks, "kept")
     assert line["cells"][1] == "5 of 20 sequences; 4 recorded as statistics only, 11 removed by the limits"

@@ -238,7 +238,7 @@ def test_a_tile_never_makes_something_up() -> None:
 def test_a_tile_says_that_engine_records_are_on_their_way() -> None:
     series = run_of(3, backend__k3_kl=[1e-4, 1e-4, np.nan], backend__coverage=[1, 1, 0])
     waiting, missing = (tiles_of(RunView(series, awaited=awaited), OVERVIEW, LIGHT)[0] for awaited in (True, False))
-    assert (waiting["value"], waiting["note"]) == ("1.00e-4", "step 2: engine records on their way")
+    assert (waiting["value"], waiting["note"]) == ("1.00e-4", "step 2: waiting for engine records")
     assert missing["note"] == "0 % of tokens measured"
     notes = [chart_of(RunView(series, awaited=awaited), OVERVIEW, LIGHT)["note"] for awaited in (True, False)]
     assert notes == ["", "backend: incomplete at 1 step"]

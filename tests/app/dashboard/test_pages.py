@@ -29,8 +29,9 @@ LOST: dict[str, Any] = {
 }  # fmt: skip
 CONTROL: dict[str, Any] = {
     "run": "r", "mode": "suggest", "phase": "idle", "waiting": None, "stopped": False, "from_step": None, "config": {"is_upper": 5.0}, "actions": [],
-    "problem": None,
+    "problem": None, "effect": None,
 }  # fmt: skip
+HELPED = {"judgement": "helped", "words": "helped: the reward rises", "step": 65}
 
 
 def table(blocks: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -138,11 +139,17 @@ def test_a_preview_says_what_speaks_against_it() -> None:
         "masked_advantage": None,
         "weight_ess": 0.9,
     }
-    foreseen = {"step": 5, "preview": preview, "refusal": {"reason": "upstream", "words": "fix raw_logprobs first"}}
+    foreseen = {
+        "step": 5,
+        "preview": preview,
+        "refusal": {"reason": "upstream", "words": "fix raw_logprobs first"},
+        "instead": {"is_level": "token"},
+    }
     shown = str(actions_blocks(CONTROL, foreseen, blocked=""))
     assert "['tokens masked', '8.3%']" in shown
     assert "['share of |advantage| masked', '–']" in shown
     assert "fix raw_logprobs first" in shown
+    assert "Switched on instead: is_level=token, is_upper=2.0" in shown
 
 
 def state_of(**channel: Any) -> tuple[str, str]:
@@ -242,7 +249,9 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
         figure(name="masked", before=None),
         figure(after=None),
     ]
-    rows = table(outcome_blocks(CONTROL | {"from_step": 15, "figures": shown, "effect_steps": 50}), "effect")
+    rows = table(
+        outcome_blocks(CONTROL | {"from_step": 15, "effect": HELPED, "figures": shown, "effect_steps": 50}), "effect"
+    )
     assert [row["cells"][1:] for row in rows] == [
         ["0.5 (0.4 to 0.6)", "0.5 (0.4 to 0.6)", "−0.1 (−0.2 to +0.05): no significant change"],
         ["0.5 (0.4 to 0.6)", "0.5 (0.4 to 0.6)", "×3 (×2 to ×4.5)"],
@@ -252,12 +261,15 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("since", "words"),
-    [(15, "As of step 65: it still doubles"), (60, "As of step 65: it still doubles"), (70, "Not evaluated yet: needs 50 steps after step 70.")],
-)  # fmt: skip
-def test_the_effect_says_as_of_which_step_and_is_of_the_correction_that_is_on(since: int, words: str) -> None:
-    effect = {**DECIDED[0], "name": "effect", "step": 65, "words": "it still doubles", "severity": "critical"}
-    control = CONTROL | {"from_step": since, "actions": [*DECIDED, effect], "figures": [], "effect_steps": 50}
+    ("effect", "words"),
+    [
+        (HELPED, "Helped: the reward rises, as of step 65"),
+        ({"judgement": "too_early", "words": "too early: 7 of 50 steps", "step": None}, "Too early: 7 of 50 steps"),
+        (None, "No correction was switched on."),
+    ],
+)
+def test_the_effect_is_one_word_first(effect: dict[str, Any] | None, words: str) -> None:
+    control = CONTROL | {"from_step": 15, "effect": effect, "actions": DECIDED, "figures": [], "effect_steps": 50}
     assert words in [block.get("text") for block in outcome_blocks(control)]
 
 
@@ -267,6 +279,13 @@ def test_a_correction_is_on_from_the_step_announced_until_it_is_taken_back() -> 
         {"phase": "on", "first": 15, "last": 40},
         {"phase": "announced", "first": 60, "last": 65},
         {"phase": "on", "first": 65, "last": 100},
+    ]
+    over = {**DECIDED[3], "step": 20, "details": {"from_step": 25}}
+    assert spans_of([DECIDED[0], over], 25, 100) == [  # one takes over from another
+        {"phase": "announced", "first": 10, "last": 15},
+        {"phase": "on", "first": 15, "last": 25},
+        {"phase": "announced", "first": 20, "last": 25},
+        {"phase": "on", "first": 25, "last": 100},
     ]
     assert spans_of([], None, 100) == []
 

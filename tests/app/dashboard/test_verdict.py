@@ -21,15 +21,17 @@ from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis, read_latest_d
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import Feed, RunView
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.elements.verdict import VERDICTS, banner, links
+from logprobe.app.dashboard.elements.verdict import banner, links
 from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.theme import LIGHT
-from logprobe.app.text.diagnosis import extent
+from logprobe.app.text.diagnosis import extent, qualities
+from logprobe.app.text.judgement import VERDICTS
 from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.job import DiagnosisJob
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.diagnosis.result import GROWS, Growth, Verdict
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import Firing, Judgement
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.store.store import Store
 
@@ -43,8 +45,12 @@ def judged(verdict: str, *, since: int | None = None, doubling: float | None = N
         "run": "r", "verdict": verdict, "since_step": since, "doubling_steps": doubling, "layer": "objective",
         "findings": [], "not_measured": [], "correction": {"advice": "not_needed", "why": ""}, **parts,
     }  # fmt: skip
-    diagnosis = LatestDiagnosis(document, 399, datetime.now(UTC), judge(steps.tolist(), k3.tolist()), ("gap-growing",))
-    return RunView(series, marks=(Event("alert", 320, "alert gap-growing"),), diagnosis=diagnosis, news="1")
+    diagnosis = LatestDiagnosis(document, 399, datetime.now(UTC), judge(steps.tolist(), k3.tolist()))
+    firing = (Firing("gap-growing", "warning", started_step=320),) if verdict in GROWS else ()
+    judgement = Judgement(cast("Verdict", verdict), since, step=399, newest=399, alerts=firing)
+    return RunView(
+        series, marks=(Event("alert", 320, "alert gap-growing"),), diagnosis=diagnosis, news="1", judgement=judgement
+    )
 
 
 def test_the_banner_answers_in_order() -> None:
@@ -60,6 +66,21 @@ def test_the_banner_answers_in_order() -> None:
         ["late growth", "Lower the learning rate."],
         ["correction", "switch one on: the policies differ"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("as expected", "normal for this set-up"),
+        ("unknown set-up", "no set-up recorded to compare with"),
+        ("not measured", "not known whether normal"),
+    ],
+)
+def test_noise_is_called_normal_only_for_a_recorded_set_up(status: str, words: str) -> None:
+    view = judged("healthy", findings=[{**ROUNDING, "share": part(0.5)}], level={"k3": None, "status": status})
+    assert dict(banner(view)["facts"])[words] == "low precision"
+    assert view.diagnosis is not None
+    assert words in qualities(ROUNDING | {"share": part(0.5)}, view.diagnosis.document)
 
 
 def test_what_is_unknown_is_not_healthy() -> None:
@@ -107,6 +128,7 @@ LAG = finding("staleness", "objective", since_step=310, share=part(1.0))
 MOST, SOME = {**LAG, "share": part(0.7)}, {**LAG, "share": part(0.2)}
 OWN = {**GREW, "share": part(0.3)}
 ENABLE = {"advice": "enable", "why": "the policies differ"}
+AS_EXPECTED = {"k3": None, "status": "as expected"}
 NOT_NEEDED = {"advice": "not_needed", "why": "within what is expected"}
 
 
@@ -134,7 +156,7 @@ BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, s
     ("critical", "objective", [GREW, MOST], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth"}),
     ("growing", "objective", [OWN, MOST], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (70% of K3)"}),
     ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (20% of K3)"}),
-    ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this set-up": "staleness"}),
+    ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "switch one on"), {"needs no action": "staleness"}),
     ("critical", "semantic", [RAW, SHAPE, LAG], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth (0% of K3), staleness (100% of K3)"}),
     ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"normal for this set-up": "low precision"}),
     ("calibrating", "semantic", [RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {}),
@@ -148,7 +170,7 @@ def test_the_banner_never_contradicts_itself(
     verdict: str, layer: str, findings: list[dict[str, Any]], correction: dict[str, str], expected: tuple[str, str, str],
     beside: dict[str, str],
 ) -> None:  # fmt: skip
-    shown = banner(judged(verdict, layer=layer, findings=findings, correction=correction))
+    shown = banner(judged(verdict, layer=layer, findings=findings, correction=correction, level=AS_EXPECTED))
     facts, remedies = dict(shown["facts"]), dict(shown["do"])
     assert shown["tone"] == verdict  # what is informational or accepted colours nothing
     cause = next((name for name in remedies if name != "correction"), "")
@@ -156,7 +178,9 @@ def test_the_banner_never_contradicts_itself(
     assert remedies.get("correction", "").startswith(expected[2])
     assert bool(remedies.get("correction")) == bool(expected[2])
     assert {
-        name: facts[name] for name in ("normal for this set-up", "accepted", "also found") if name in facts
+        name: facts[name]
+        for name in ("normal for this set-up", "needs no action", "accepted", "also found")
+        if name in facts
     } == beside
     if "do not switch one on: fix" in remedies.get("correction", "") and cause:
         assert f"fix {cause.replace(' ', '_')} first" in remedies["correction"]  # advice and remedy are of one finding
@@ -177,14 +201,11 @@ def with_correction(view: RunView, standing: Standing) -> RunView:
 
 
 def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> None:
-    effect = {"judgement": "still_growing", "after": {"steps": 50, "doubling_steps": 21.8}, "worse": ["reward"]}
+    effect = {"judgement": "harmed", "words": "harmed: the reward is below where it was"}
     on = Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}, effect=effect, judged_at=398)
     view = with_correction(judged("critical", findings=[SHAPE, LAG], correction=ENABLE), on)
     (_, remedy), (_, said) = banner(view)["do"]
-    assert said == (
-        "on since step 351 (MIS); after 50 steps, as of step 398, K3 still doubled every 22 steps; reward got worse: "
-        "bound the weight lag, lower the learning rate, or return to a checkpoint from before the onset"
-    )
+    assert said == ("on since step 351 (MIS); as of step 398: harmed: the reward is below where it was")
     assert remedy.startswith("Bound the lag")
     page = json.dumps(diagnosis_blocks(view))
     (objective,) = [block for block in diagnosis_blocks(view) if block.get("name") == "objective"]
@@ -295,3 +316,47 @@ def test_growth_is_that_of_the_diagnosis_and_judged_for_an_older_one(diagnosed: 
     older = read_latest_diagnosis(cast("Reader", Older(diagnosed)), diagnosed.series)
     assert older is not None
     assert older.growth.document() == stored.document()
+
+
+BROKEN = finding(
+    "nonfinite_logprobs", "semantic", vetoes=True, share=part(0.0), evidence={"share": 0.5},
+    explanation="900 tokens have a log-prob that is NaN, infinite or a placeholder (−9999), most of them from the engine; they are in no mean.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("verdict", ["no_data", "critical", "calibrating"])
+def test_broken_tokens_are_the_headline(verdict: str) -> None:
+    view = judged(verdict, findings=[BROKEN], correction=first("nonfinite_logprobs"))
+    shown = banner(view)
+    assert "900 tokens have a log-prob that is NaN" in shown["words"]
+    assert "nothing to compare" not in shown["words"].lower()
+    assert "endangers training" not in shown["words"]
+    assert dict(shown["facts"])["cause"] == "nonfinite logprobs, 50% of the tokens"
+
+
+def test_no_data_under_a_critical_alert_is_critical() -> None:
+    view = judged("no_data", findings=[BROKEN])
+    fires = replace(view.judgement, alerts=(Firing("coverage-low", "critical", started_step=3),))
+    shown = banner(replace(view, judgement=fires))
+    assert (shown["word"], shown["tone"]) == ("Critical", "critical")
+    assert "900 tokens" in shown["words"]
+
+
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [
+        (None, "Ended after 30 of 200 steps: no trend."),
+        (("as expected", 6e-4, 2e-3), "Ended after 30 of 200 steps: no trend. Level normal for bf16: 6.00e-4, at most 0.002."),
+        (("far above", 0.03, 2e-3), "Ended after 30 of 200 steps: no trend. Level far above normal for bf16: 0.03, at most 0.002."),
+        (("unknown set-up", 0.03, None), "Ended after 30 of 200 steps: no trend. K3 was 0.03; no setup was recorded to compare it with."),
+    ],
+)  # fmt: skip
+def test_a_run_that_ended_calibrates_no_more(level: tuple[str, float, float | None] | None, words: str) -> None:
+    parts: dict[str, Any] = {}
+    if level is not None:
+        status, k3, high = level
+        parts["level"] = {"status": status, "k3": k3, "expected": {"low": None, "high": high}, "setup": {"engine_dtype": "bfloat16"}}  # fmt: skip
+    view = judged("calibrating", **parts)
+    shown = banner(replace(view, judgement=replace(view.judgement, ended_after=30)))
+    assert (shown["word"], shown["words"]) == ("Too short", words)
+    assert banner(view)["word"] == "Calibrating"  # while it goes on

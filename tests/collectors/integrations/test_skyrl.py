@@ -88,12 +88,30 @@ def test_what_cannot_be_recorded_is_said(home: Path, watch: Watch) -> None:
     assert not rows(home, "training")
     events = health_events(home)
     assert "nothing can be compared" in events["no_logprobs"][0]["message"]
-    assert "has no loss_mask" in events["unknown_layout"][0]["message"]
+    assert "has no loss_mask" in events["missing_key"][0]["message"]
+    assert events["missing_key"][0]["sequences"] == len(unknown["sequences"])
 
 
-def test_without_a_home_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_callbacks_of_one_trainer_record_it_once(home: Path, watch: Watch) -> None:
+    """One that a script adds, and one of `logprobe run`."""
+    watched, second = trainer(), Watch()
+    for each in (watch, second):
+        each.step_ended(watched, event(1, batch=stored(1)))
+        each.logged(event(1, logs={"x": 1.0}))
+    watch.process.recorder.close()
+    assert second.process.recorder is None
+    assert len(rows(home, "step")) == 1
+    assert len({row["sample_id"] for row in rows(home, "training")}) == len(rows(home, "training"))
+
+
+def test_without_a_home_nothing_is_recorded_and_that_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     idle = Watch()
+    idle.step_ended(trainer(), event(2, batch=stored(1)))
     idle.step_ended(trainer(), event(1, batch=stored(1)))
     idle.logged(event(1, logs={"x": 1.0}))
     idle.ended()
     assert idle.process.recorder is None
+    (warning,) = caplog.messages
+    assert warning.startswith("logprobe: skyrl: nothing is recorded: no home")

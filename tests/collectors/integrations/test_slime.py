@@ -17,6 +17,7 @@ import torch
 from spool_contents import by_sample, health_events, rows
 
 from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.integrations import miles, slime
 
@@ -146,7 +147,7 @@ def test_tis_passes_the_loss_through_until_the_controller_switches(
     assert slime.tis(ARGS, **named) == (named["pg_loss"], named["loss_masks"], {})
     config = CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.5, is_upper=2.0)
     DirectiveFile(home, "run").write(Directives("run").issue(4, config, "a test"), None)
-    adapter._switch = None
+    adapter._corrector = None
     slime.train(ARGS, 4, train_data())
     loss, masks, _ = slime.tis(ARGS, **named)
     adapter._process.recorder.close()
@@ -156,6 +157,26 @@ def test_tis_passes_the_loss_through_until_the_controller_switches(
     assert masks is named["loss_masks"]
     (row,) = [row for row in rows(home, "step") if row["correction"]]
     assert row["step"] == 4
+
+
+def test_a_correction_that_slimes_divisor_does_not_allow_is_refused(
+    home: Path, adapter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slime divides by tokens that it has counted before over all micro-batches: the loss would be that of `keep`."""
+    monkeypatch.setattr("logprobe.collectors.switch._FIRST_SECONDS", 90.0)
+    DirectiveFile(home, "run").write(Directives("run").issue(3, preset("mis"), "a test"), None)
+    data = train_data()
+    slime.train(ARGS, 3, data)
+    named = {
+        "pg_loss": torch.ones(sum(len(row) for row in data["log_probs"])),
+        "train_log_probs": data["log_probs"],
+        "rollout_log_probs": data["rollout_log_probs"],
+        "loss_masks": data["loss_masks"],
+    }
+    assert slime.tis(ARGS, **named) == (named["pg_loss"], named["loss_masks"], {})
+    adapter._process.recorder.close()
+    assert "denominator=renormalize" in health_events(home)["correction_impossible"][0]["message"]
+    assert not [row for row in rows(home, "step") if row["correction"]]
 
 
 def test_miles_logs_what_is_recorded(home: Path, adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:

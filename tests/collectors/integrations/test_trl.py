@@ -211,3 +211,91 @@ def test_a_trainer_of_another_shape_is_left_alone(home: Path) -> None:
 def test_a_run_is_named_after_the_trainer_where_nobody_names_it(home: Path) -> None:
     with trl.watch(StandIn(), home=home) as recorder:
         assert recorder.run == "stand-in"
+
+
+def test_without_a_home_training_goes_on_and_one_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("LOGPROBE_HOME", raising=False)
+    trainer = StandIn()
+    recorder = trl.watch(trainer, correction=True)
+    assert trl.watch(trainer) is recorder
+    trainer.step()
+    assert not recorder.step(1, loss=0.5)
+    assert recorder.config({}) == ""
+    assert recorder.flush()
+    with recorder:
+        assert recorder.health["problems"]
+    (warning,) = caplog.messages
+    assert warning.startswith("logprobe: trl.watch: nothing is recorded: no home")
+
+
+def test_a_home_that_is_a_file_does_not_end_a_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    trl.watch(StandIn(), home=tmp_path / "file").training()
+    assert "is a file" in caplog.text
+
+
+def test_watching_twice_is_watching_once(home: Path) -> None:
+    trainer = StandIn()
+    recorder = trl.watch(trainer, home=home, run="run")
+    assert trl.watch(trainer, home=home, run="run") is recorder
+    batch = trainer.step()
+    recorder.close()
+    assert len(rows(home, "training")) == len(rows(home, "rollout")) == len(batch["logprobe_names"])
+    assert len(rows(home, "step")) == 1
+
+
+class Subclass(StandIn):
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        super().log(*args, **kwargs)
+
+
+def test_a_subclass_that_passes_on_whatever_comes_is_recorded(home: Path) -> None:
+    trainer = Subclass()
+    recorder = trl.watch(trainer, home=home, run="run")
+    batch = trainer.step()
+    recorder.close()
+    assert len(rows(home, "training")) == len(batch["logprobe_names"])
+    assert dict(rows(home, "step")[0]["scalars"]) == {"loss": 0.5, "entropy": 3.0}
+
+
+class Renamed(StandIn):
+    """A later TRL, in which a key has another name."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+        self.args.use_vllm = self.args.vllm_importance_sampling_correction = True
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        batch = super()._generate_and_score_completions(inputs)
+        batch["new_name"] = batch.pop(self.key)
+        return batch
+
+
+@pytest.mark.parametrize("key", ["completion_mask", "completion_ids", "old_per_token_logps"])
+def test_a_renamed_key_is_named_and_what_is_lost_is_counted(home: Path, key: str) -> None:
+    """Current log-probs must not pass for old ones."""
+    trainer = Renamed(key)
+    recorder = trl.watch(trainer, home=home, run="run")
+    batch = trainer._generate_and_score_completions([{}] * 4)
+    trainer._compute_loss(trainer.model, {"completion_ids": None, **batch})
+    recorder.close()
+    assert not rows(home, "training")
+    (report,) = health_events(home)["missing_key"]
+    assert f"the batch has no {key}," in report["message"]
+    assert (report["severity"], report["sequences"]) == ("warning", 4)
+
+
+@pytest.mark.parametrize("key", ["sampling_per_token_logps", "advantages"])
+def test_a_renamed_key_that_is_not_needed_costs_itself_only(home: Path, key: str) -> None:
+    trainer = Renamed(key)
+    recorder = trl.watch(trainer, home=home, run="run")
+    batch = trainer._generate_and_score_completions([{}] * 4)
+    trainer._compute_loss(trainer.model, batch)
+    recorder.close()
+    assert len(rows(home, "training")) == 4
+    assert all(row["trainer_logprobs"] for row in rows(home, "training"))
+    (report,) = health_events(home)["missing_key"]
+    assert f"the batch has no {key}," in report["message"]

@@ -18,6 +18,9 @@ import pytest
 import torch
 from spool_contents import by_sample, health_events, rows
 
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.correction.presets import preset
+from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.integrations import verl
 
 FOLDER = Path(__file__).parent
@@ -210,3 +213,40 @@ def test_the_engine_of_a_changed_verl_is_left_alone(home: Path, monkeypatch: pyt
     assert dict(vars(module.RayPPOTrainer)) == before
     (report,) = health_events(home)["self_test"]
     assert "RayPPOTrainer has no method _compute_old_log_prob" in report["message"]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "actor", "config", "words"),
+    [
+        ("v0", {}, preset("mis"), None),
+        ("v0", {}, preset("prime-rl/dppo"), None),
+        ("v0", {"loss_agg_mode": "seq-mean-token-sum"}, preset("mis"), "denominator=renormalize"),
+        ("v0", {"policy_loss": Config(loss_mode="geo_mean")}, preset("tis"), "geo_mean"),
+        ("v0", {}, CorrectionConfig(sequence_mask_delta=0.1), "sequence_mask_delta"),
+        ("v1", {}, preset("mis"), "denominator=renormalize"),
+    ],
+)
+def test_a_correction_is_applied_as_stated_or_refused(
+    home: Path, watched: Any, monkeypatch: pytest.MonkeyPatch, trainer: str, actor: Any, config: Any, words: str | None
+) -> None:
+    monkeypatch.setenv("LOGPROBE_CORRECTION", "1")
+    monkeypatch.setattr("logprobe.collectors.switch._FIRST_SECONDS", 90.0)
+    run = CONFIG["trainer"]["experiment_name"]
+    DirectiveFile(home, run).write(Directives(run).issue(1, config, "a test"), None)
+    rollout = Config(CONFIG["actor_rollout_ref"], actor=Config(actor))
+    if trainer == "v0":
+        begun = watched.v0(Config(CONFIG, actor_rollout_ref=rollout))
+        begun.fit()
+        assert ("rollout_is_weights" in begun.updated) == (words is None)
+    else:
+        labels = stored("v1")[1]
+        batch = SimpleNamespace(keys=labels["keys"], tags=labels["tags"], partition_id="train")
+        watched.queue.kv_batch_put = pytest.fail
+        begun = watched.v1()
+        begun._setup()
+        begun._compute_advantage(batch, {})
+    finish()
+    acknowledged = [row for row in rows(home, "step") if row["correction"]]
+    assert bool(acknowledged) == (words is None)
+    if words is not None:
+        assert words in health_events(home)["correction_impossible"][0]["message"]

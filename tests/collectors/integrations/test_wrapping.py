@@ -11,7 +11,7 @@ from spool_contents import health_events
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.integrations import ms_swift
-from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods
+from logprobe.collectors.integrations.wrapping import WATCHED, Wrapper, missing_keys, unknown_methods
 
 
 class Host:
@@ -66,8 +66,10 @@ def test_ms_swifts_other_layouts_are_left_alone_and_said(home: Path, template: A
         log=lambda logs, start_time=None: None,
     )
     before = dict(vars(trainer))
-    ms_swift.watch(trainer, home=home).close()
-    assert vars(trainer) == before
+    recorder = ms_swift.watch(trainer, home=home)
+    recorder.close()
+    assert vars(trainer) == before | {WATCHED: recorder}
+    assert ms_swift.watch(trainer, home=home) is recorder
     (report,) = health_events(home)["self_test"]
     assert words in report["message"]
 
@@ -76,3 +78,27 @@ def test_an_unknown_signature_is_named() -> None:
     assert unknown_methods(Host(), {"double": ("number",)}) == []
     assert unknown_methods(Host(), {"double": ("batch",)}) == ["Host.double has no parameter batch"]
     assert unknown_methods(Host(), {"halve": ()}) == ["Host has no method halve"]
+
+
+class Passing(Host):
+    """A subclass that passes on whatever comes, as people write them."""
+
+    def double(self, *args: Any, **kwargs: Any) -> int:
+        return super().double(*args, **kwargs)
+
+
+def test_a_subclass_that_passes_on_whatever_comes_is_known_by_what_it_overrides(home: Path) -> None:
+    host, seen = Passing(), []
+    assert unknown_methods(host, {"double": ("number", "times")}) == []
+    assert unknown_methods(Passing, {"double": ("number",)}) == []
+    assert unknown_methods(SimpleNamespace(log=lambda *args, **kwargs: None), {"log": ("logs",)}) == []
+    with Recorder(home, "run") as recorder:
+        Wrapper(recorder, "host").around(host, "double", lambda number: (number + 1,), lambda r, n: seen.append((r, n)))
+        assert host.double(number=3) == 8
+        assert recorder.health["dropped"] == {}
+    assert seen == [(8, 4)]
+
+
+def test_missing_keys_of_mappings_and_objects() -> None:
+    assert missing_keys({"a": 1}, ("a", "b")) == ["b"]
+    assert missing_keys(SimpleNamespace(a=None), ("a", "b")) == ["b"]

@@ -29,8 +29,8 @@ from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.result import LAYERS, Finding, Growth
 
 ISSUE = """raw_logprobs temperature_mismatch truncated_support unnormalized_logits structured_output_mask vocab_padding synthetic_eos
-misaligned_tokens retokenization nonfinite_logprobs missing_logprobs miscalibrated_logprobs stale_prefix_cache inflight_stale_kv engine_state missed_weight_sync
-partial_weight_sync version_conflict replica_divergence low_precision lm_head_precision quantized_rollout moe_routing batch_variance staleness late_growth
+misaligned_tokens different_model retokenization nonfinite_logprobs missing_logprobs miscalibrated_logprobs stale_prefix_cache inflight_stale_kv engine_state missed_weight_sync
+partial_weight_sync version_conflict version_reused unannounced_weights replay_broken replay_off replica_divergence trainer_not_deterministic low_precision lm_head_precision quantized_rollout moe_routing batch_variance staleness late_growth
 step_jump""".split()  # noqa: SIM905
 
 PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
@@ -100,6 +100,16 @@ def test_a_forgotten_temperature(temperature: float) -> None:
     assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
     known = configured(PROCESSED, {**PLAIN, "temperature": temperature}, temperature=1.0)
     assert first(Simulation(sampled=tempered(temperature), setup=known)).confidence == CERTAIN
+
+
+@pytest.mark.parametrize("temperature", [0.8, 1.25])
+def test_a_temperature_from_a_step_on_is_estimated_there_and_dated(temperature: float) -> None:
+    """Pooled over both parts of the run it would come out between 1 and the true one."""
+    late = Simulation(steps=60, prompts=4, sampled=tempered(temperature), trained=log_softmax, first_trained=35)
+    found = first(late)
+    assert found.cause == "temperature_mismatch"
+    assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
+    assert found.since_step == 35
 
 
 def test_penalties_that_the_trainer_does_not_apply() -> None:

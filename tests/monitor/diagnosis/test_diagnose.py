@@ -180,6 +180,7 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "unexplained",
         "level",
         "growth",
+        "why_it_grew",
     ]
     assert list(document["findings"][0]) == [
         "cause",

@@ -13,10 +13,9 @@ from segments import Clock
 from store_contents import same
 
 from logprobe.collectors.errors import QueryError
-from logprobe.monitor.diagnosis import job as diagnosis_job
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.evidence.gather import gather
-from logprobe.monitor.diagnosis.job import DiagnosisJob, essence
+from logprobe.monitor.diagnosis.job import PACES, DiagnosisJob, essence
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
@@ -55,8 +54,8 @@ def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> 
     with Store.open(Home(beginning)) as store:
         job = DiagnosisJob(store, clock=Clock())
         first, again = job.run_once(), job.run_once()
-    assert (first.runs, first.changes) == (1, 1)
-    assert (again.runs, again.changes, again.waiting) == (0, 0, 0)  # nothing new
+    assert (first["runs"], first["changes"]) == (1, 1)
+    assert (again["runs"], again["waiting"]) == (0, 0)  # nothing new
 
     ingest_recorded(beginning, "v0-reference", from_step=30)
     with Store.open(Home(beginning)) as store:
@@ -68,8 +67,8 @@ def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> 
         history = store.query("SELECT * FROM diagnosis_changes ORDER BY diagnosed_at").to_pylist()
         # Of nine digits the last one may differ.
         assert same(json.loads(latest["document"]), diagnose(store, "v0-reference").document(), rel=1e-7)
-    assert (second.runs, second.changes) == (1, 1)
-    assert (third.runs, third.changes) == (1, 0)
+    assert (second["runs"], second["changes"]) == (1, 1)
+    assert (third["runs"], third["changes"]) == (1, 0)
     assert [(row["step"], row["verdict"]) for row in history] == [(29, "calibrating"), (299, "healthy")]
     assert (latest["run"], latest["step"], latest["verdict"], latest["layer"]) == (
         "v0-reference",
@@ -96,95 +95,55 @@ def test_another_engine_configuration_gives_the_run_a_new_normal(beginning: Path
         assert gather(store, "v0-reference").growth.reasons == ("18 of the 200 measured steps that set the baseline",)
 
 
-def test_a_run_is_left_alone_for_a_multiple_of_what_its_diagnosis_took(beginning: Path) -> None:
+def test_growth_that_is_judged_otherwise_since_makes_a_diagnosis_due_at_once(beginning: Path) -> None:
+    """A verdict from before must not stand beside growth, or an alert, that contradicts it."""
     with Moved.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=store.clock, now=store.now)
-        assert job.run_once().runs == 1
-        recompute(store)
-        store.clock.seconds += 19
-        assert job.run_once().waiting == 1
-        store.clock.seconds += 2
-        assert job.run_once().runs == 1
-        recompute(store)
-        store.clock.seconds += 39  # the diagnosis was the same as before
-        assert job.run_once().waiting == 1
-        store.clock.seconds += 2
-        assert job.run_once().runs == 1
-
-
-def test_an_alert_that_began_since_lets_no_run_wait(beginning: Path) -> None:
-    """A verdict from before must not stand beside an alert that contradicts it."""
-    with Moved.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=store.clock, now=store.now)
+        job = DiagnosisJob(store, clock=store.clock, processor=store.clock, now=store.now, paces=PACES)
         job.run_once()
+        recompute(store)
+        assert job.run_once()["waiting"] == 1  # it rests
+        with store.transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO growth_now VALUES ('v0-reference', 29, 1, 'growing', 29, now())",
+            )
+        assert job.run_once()["waiting"] == 1  # the diagnosis has seen that step
+        with store.transaction() as cursor:
+            cursor.execute("UPDATE diagnoses SET step = 28")
+        assert job.run_once()["runs"] == 1
         recompute(store)
         with store.transaction() as cursor:
             columns = "run, rule, slice, fingerprint, phase, reason, severity, told, step, started_step, document"
             row = ["v0-reference", "gap-growing", "", "f", "firing", "value", "warning", True, 30, 30, "{}"]
             cursor.execute(f"INSERT INTO alert_states ({columns}) VALUES ({', '.join('?' * len(row))})", row)
-        assert job.run_once().waiting == 1  # of a step that has not been computed
+        assert job.run_once()["waiting"] == 1  # of a step that has not been computed
         with store.transaction() as cursor:
             cursor.execute("UPDATE alert_states SET started_step = 29")
             cursor.execute("UPDATE diagnoses SET step = 28")
-        assert job.run_once().runs == 1
+        assert job.run_once()["runs"] == 1
         recompute(store)
-        assert job.run_once().waiting == 1
+        assert job.run_once()["waiting"] == 1
 
 
-def test_runs_share_the_time_of_the_job_and_take_turns(beginning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis_job, "BURST", 1.0)
-    ingest_recorded(beginning, "v1-fixed", before_step=30)
+def test_armed_runs_come_first_and_an_ended_one_is_diagnosed_once(beginning: Path) -> None:
+    for name in ("v1-fixed", "v1-initial"):
+        ingest_recorded(beginning, name, before_step=30)
     with Moved.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=store.clock, now=store.now, share=0.1)
-
-        def ticks(seconds: float) -> tuple[int, int]:
-            store.clock.seconds += seconds
-            done = job.run_once()
-            return done.runs, done.waiting
-
-        def newest() -> str:
-            return max(store.read("diagnosis_latest", run=None).to_pylist(), key=lambda row: row["diagnosed_at"])["run"]
-
-        assert ticks(0) == (1, 1)  # takes 2 seconds, of which one comes first
-        first = newest()
-        assert ticks(7) == (0, 1)  # a tenth of 9 seconds is not the second one
-        assert ticks(2) == (1, 0)
-        assert newest() != first
-        for run in ("v1-fixed", "v0-reference"):
-            recompute(store, run)
-        assert ticks(30) == (1, 1)  # both have news and have rested: it is the first one's turn
-        assert newest() == first
-
-
-@pytest.mark.parametrize(("firing", "early", "late"), [(False, 24, 26), (True, 7, 9)])
-def test_a_silent_run_and_one_with_an_alert_overdraw_the_share_within_bounds(
-    beginning: Path, monkeypatch: pytest.MonkeyPatch, firing: bool, early: float, late: float
-) -> None:
-    """A diagnosis takes 2 seconds; a run with steps of 5 seconds is silent after 25, one with an alert rests for 6 instead of 20."""
-    monkeypatch.setattr(diagnosis_job, "BURST", 1.0)
-    with Moved.open(Home(beginning)) as store:
-        monkeypatch.setattr(store, "clock", Clock())
+        ended = "v1-initial"
         with store.transaction() as cursor:
-            cursor.execute(
-                "UPDATE step_summaries SET time = TIMESTAMPTZ '2026-01-01 00:00:00+00' + step * INTERVAL 5 SECOND"
-            )
-            if firing:
-                columns = "run, rule, slice, fingerprint, phase, reason, severity, told, step, started_step, document"
-                row = ["v0-reference", "gap-growing", "", "f", "firing", "value", "warning", True, 9, 9, "{}"]
-                cursor.execute(f"INSERT INTO alert_states ({columns}) VALUES ({', '.join('?' * len(row))})", row)
-        if not firing:
-            (known,) = store.query("SELECT max(computed_at) AS at FROM step_summaries").to_pylist()
-            store.began = known["at"]
-        job = DiagnosisJob(store, clock=store.clock, now=store.now, share=0.01)
-        assert job.run_once().runs == 1  # and used up the share of the next 100 seconds
-        recompute(store)
-        store.clock.seconds = early
-        assert job.run_once().waiting == 1
-        store.clock.seconds = late
-        assert job.run_once().runs == 1
-        recompute(store)
-        store.clock.seconds += 10
-        assert job.run_once().waiting == 1  # overdrawn: 300 seconds of share
+            cursor.execute("UPDATE step_summaries SET time = NULL")
+            cursor.execute("UPDATE step_summaries SET computed_at = '2025-12-31' WHERE run = ?", [ended])
+        # The store's clock begins before the steps of the others were computed: these are live.
+        job = DiagnosisJob(store, clock=store.clock, processor=store.clock, now=store.now, armed="v1-fixed".__eq__)
+
+        def diagnosed() -> list[str]:
+            job.run_once()
+            rows = store.read("diagnosis_latest", run=None).to_pylist()
+            return [row["run"] for row in sorted(rows, key=lambda row: row["diagnosed_at"])]
+
+        assert diagnosed() == ["v1-fixed", "v0-reference", ended]
+        for name in ("v0-reference", "v1-fixed"):
+            recompute(store, name)
+        assert diagnosed() == [ended, "v1-fixed", "v0-reference"]
 
 
 def test_a_run_that_cannot_be_diagnosed_keeps_no_other_waiting(beginning: Path) -> None:
@@ -192,25 +151,26 @@ def test_a_run_that_cannot_be_diagnosed_keeps_no_other_waiting(beginning: Path) 
     with Moved.open(Home(beginning)) as store:
         store.broken = "v1-fixed"  # the newer one, which comes first
         job = DiagnosisJob(store, clock=store.clock, now=store.now)
-        with pytest.raises(QueryError):
-            job.run_once()
-        assert job.run_once().runs == 1
+        done = job.run_once()
+        assert done["runs"] == 1
+        assert done["problem"] == "v1-fixed: diagnosis fails (QueryError: no such file)"
         assert store.read("diagnosis_latest", run=None)["run"].to_pylist() == ["v0-reference"]
-        assert job.run_once().waiting == 1
+        assert job.run_once()["waiting"] == 1
         store.clock.seconds += 61
         store.broken = None
-        assert job.run_once().runs == 1
+        assert job.run_once()["runs"] == 1
+        assert "problem" not in job.run_once()
 
 
 def test_a_service_that_stops_waits_for_no_diagnosis(beginning: Path) -> None:
     stopping = threading.Event()
     stopping.set()
     with Store.open(Home(beginning)) as store:
-        assert DiagnosisJob(store, stopping).run_once().runs == 0
+        assert DiagnosisJob(store, stopping).run_once()["runs"] == 0
 
 
 def test_a_home_without_steps_costs_a_query(store: Store) -> None:
-    assert DiagnosisJob(store).run_once().runs == 0
+    assert DiagnosisJob(store).run_once()["runs"] == 0
 
 
 def test_numbers_and_possible_causes_make_no_other_diagnosis() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -237,3 +238,66 @@ def test_a_verdict_comes_back_from_json_as_it_was() -> None:
         document = json.loads(json.dumps(found.document()))
         assert Growth.of(document) == replace(found, baseline=document["baseline"], ratio=document["ratio"])
         assert document["baseline"] == pytest.approx(found.baseline)
+
+
+# --- What moves K3 of a healthy run ---
+
+BF16 = 2e-3  # K3 up to which dense bf16 is as others report it
+
+
+def along(values: np.ndarray, band: float | None) -> list[Point]:
+    tracker = Tracker()
+    tracker.know(band)
+    return [tracker.add(step, value) for step, value in enumerate(values.tolist())]
+
+
+def changes_of(found: list[Point]) -> int:
+    verdicts = [point.verdict for point in found if point.verdict != "calibrating"]
+    return sum(a != b for a, b in pairwise(verdicts))
+
+
+@pytest.mark.parametrize("band", [None, BF16])
+@pytest.mark.parametrize(("memory", "spread"), [(0.0, 0.2), (0.5, 0.3), (0.9, 0.2)])
+def test_entropy_that_falls_over_3000_steps_is_no_growth(memory: float, spread: float, band: float | None) -> None:
+    """From 5e-5 to 1.7e-4, as where a policy sharpens in bf16; the baseline follows."""
+    for seed in range(4):
+        falling = Trend(level=5e-5, memory=memory, spread=spread, drift=float(np.log(3.4)))
+        assert {point.verdict for point in along(series(falling, seed, 3000), band)} <= {"calibrating", "healthy"}
+
+
+@pytest.mark.parametrize("at", [230, 400, 700])
+def test_a_curriculum_that_moves_k3_within_the_band_is_no_growth(at: int) -> None:
+    for seed in range(4):
+        values = series(Trend(level=6e-5, memory=0.5, spread=0.2), seed, 1000)
+        values[at:] *= 4.3
+        assert not [point for point in along(values, BF16) if point.verdict == "critical"]
+        assert along(values, BF16)[-1].verdict == "healthy"
+        assert "critical" in {
+            point.verdict for point in along(values, None)
+        }  # of an unknown set-up nobody can say that
+
+
+def test_what_doubles_soon_is_growth_within_the_band_too() -> None:
+    for seed in range(6):
+        values = series(Trend(level=2e-4, memory=0.5, spread=0.2, onset=400, doubling=30), seed, 600)
+        plain, within = (detected(along(values, band), "growing", "critical") for band in (None, BF16))
+        assert plain is not None
+        assert within is not None
+        assert within.step - plain.step <= 30
+
+
+def test_what_leaves_the_band_is_growth_however_slow() -> None:
+    values = series(Trend(level=1e-3, memory=0.5, spread=0.2, onset=300, doubling=150), 1, 1200)
+    found = detected(along(values, BF16), "critical")
+    assert found is not None
+    assert float(found.value or 0) > 0.5 * BF16
+
+
+def test_long_healthy_runs_do_not_flap() -> None:
+    """Eleven kinds, 3,000 steps each."""
+    flapping = {
+        name: changes_of(along(series(trend, 7, 3000), BF16))
+        for name, trend in HEALTHY.items()
+        if name != "mixture of experts"
+    }
+    assert not {name: count for name, count in flapping.items() if count}

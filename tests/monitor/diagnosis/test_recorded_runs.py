@@ -50,7 +50,7 @@ def test_the_semantic_fault_comes_first_and_the_cache_behind_it_second(
 
 def test_late_growth_is_off_policyness_since_its_onset(recorded: Reader) -> None:
     diagnosis = diagnose(recorded, "late-growth")
-    assert set(causes(diagnosis)) == {"late_growth", "staleness"}
+    assert causes(diagnosis) == ["staleness"]  # that it grew says nothing that the lag does not
     assert (diagnosis.layer, diagnosis.correction.advice) == ("objective", "enable")
     assert diagnosis.verdict in {"growing", "critical"}
     assert diagnosis.since_step == pytest.approx(ONSET, abs=60)
@@ -71,7 +71,7 @@ def test_an_ordinary_run_in_bfloat16_is_healthy_until_it_grows(recorded: Reader)
 @pytest.mark.parametrize("run", ["late-growth", "late-growth-mis"])
 def test_tokens_that_are_all_old_are_no_numerical_fault(recorded: Reader, run: str) -> None:
     """The second has log-probs that correlate below 0.5: as little as those of other tokens could, and more than their neighbours."""
-    assert set(causes(diagnose(recorded, run, steps=(700, None)))) == {"late_growth", "staleness"}
+    assert set(causes(diagnose(recorded, run, steps=(700, None)))) == {"staleness"}
 
 
 @pytest.mark.parametrize("steps", [(None, None), (None, 755)])

@@ -80,6 +80,22 @@ def test_nemo_rl(tmp_path, capsys):
     ]
 
 
+def test_nemo_rl_with_dynamic_sampling_has_the_rewards_of_what_is_trained_on(tmp_path, capsys):
+    """`rewards` are of all samples that were drawn, and of others than those of these lines."""
+    line = nemo_row(0) | {"rewards": [0.0], "filtered_rewards": [0.25]}
+    write_lines(tmp_path / "train_data_step1.jsonl", [line])
+    import_(tmp_path / "home", "nemo-rl", tmp_path, capsys)
+    assert rows(tmp_path / "home", "SELECT reward FROM training_sequences") == [{"reward": 0.25}]
+
+
+def test_w_and_b_history_of_a_trainer_has_the_steps_that_it_states(tmp_path, capsys):
+    lines = [{"_step": 9 * step, "train/global_step": step, "train/loss": 0.5} for step in (1, 2, 3)]
+    write_lines(tmp_path / "history.jsonl", lines)
+    import_(tmp_path / "home", "scalars", tmp_path, capsys)
+    found = rows(tmp_path / "home", "SELECT step, name FROM scalars ORDER BY step")
+    assert found == [{"step": step, "name": "train/loss"} for step in (1, 2, 3)]
+
+
 def test_prime_rl(tmp_path, capsys):
     for step in (0, 1):
         write_lines(tmp_path / f"token_exports/step_{step}/rank_0.jsonl", [prime_row(step, i) for i in range(2)])

@@ -26,9 +26,9 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("real")
     processes = [
         subprocess.Popen([sys.executable, "-W", "ignore", str(PROGRAM), kind, str(folder / kind), str(STEPS)])
-        for kind in KINDS
+        for kind in (*KINDS, "trainer_wandb")
     ]
-    assert [process.wait(180) for process in processes] == [0, 0, 0]
+    assert [process.wait(180) for process in processes] == [0, 0, 0, 0]
     return folder
 
 
@@ -55,6 +55,14 @@ def test_every_step_once_also_after_a_kill_in_the_middle(written, tmp_path, caps
     other = {"wandb": "inner.k3", "tensorboard": "tensor", "scalars": None}[kind]
     if other:
         assert scalars(home, other) == [(step, 0.5) for step in range(1, STEPS + 1)]
+
+
+def test_a_run_of_a_trainer_has_the_steps_that_it_states(written, tmp_path, capsys):
+    """W&B's own step counts calls of `log`, of which a trainer makes several per step."""
+    import_(tmp_path / "home", "wandb", written / "trainer_wandb", capsys)
+    assert scalars(tmp_path / "home", "train/loss") == [(step, loss(step)) for step in range(1, STEPS + 1)]
+    assert scalars(tmp_path / "home", "profiling/time") == [(step, 0.5) for step in range(1, STEPS + 1)]
+    assert scalars(tmp_path / "home", "train/global_step") == []
 
 
 def wandb_file(written):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -14,7 +15,7 @@ from object_server import KINDS, ObjectServer, serving
 from segments import at, records, sampled, trained
 from store_contents import raw_paths, rows, value
 
-from logprobe.collectors.errors import ConfigurationError, QueryError
+from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, QueryError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.analysis.step_job import StepJob
@@ -27,10 +28,13 @@ from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.objects import amazon
 from logprobe.monitor.objects import store as object_store
 from logprobe.monitor.objects.moving import Mover, MovingReport
+from logprobe.monitor.objects.settings import load
+from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.store import raw_files
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
+CORRUPTED = 100  # uploads
 STEPS = 6
 TOKENS = 40  # of a sequence
 LONG = 200_000  # of one that weighs more than footers and what DuckDB reads ahead
@@ -136,6 +140,43 @@ def test_the_same_tokens_from_the_object_store(home_with_steps: Store, server: O
     assert means_after.pop("distance") is means_before.pop("distance") is None, "no sequence has a switch"
     assert means_after == pytest.approx(means_before, rel=1e-9)
     assert after == before
+
+
+def test_an_object_that_differs_in_one_byte_is_never_taken_for_the_file(
+    home: Path, server: ObjectServer, tmp_path: Path
+) -> None:
+    server.settings(Home(home).create().path)
+    objects, random = ObjectStore(load(Home(home))), np.random.default_rng(0)
+    content = random.integers(0, 256, 4000, np.uint8).tobytes()
+    file = tmp_path / "tokens.parquet"
+    file.write_bytes(content)
+    accepted = 0
+    for number, at_byte in enumerate(random.integers(0, len(content) - 16, CORRUPTED)):
+        was = content[at_byte : at_byte + 16]
+        server.proxy.changed = (was, was[:8] + bytes([was[8] ^ 1]) + was[9:])
+        with contextlib.suppress(ObjectStoreError):
+            objects.put(file, f"{server.url}/run/training/{number}.parquet")
+            accepted += 1
+    assert accepted == 0
+    server.proxy.changed = None
+    objects.put(file, f"{server.url}/run/training/0.parquet")
+    assert objects.read(f"{server.url}/run/training/0.parquet", 0, len(content)) == content
+
+
+def test_credentials_that_may_not_delete_still_upload(home_with_steps: Store, server: ObjectServer, ask: Ask) -> None:
+    store = home_with_steps
+    before = ask(ALL)
+    server.settings(store.home.path)
+    with store.transaction() as cursor:
+        store.execute(cursor, "doom_object", url=f"{server.url}/run/training/interrupted.parquet")
+    server.proxy.changed = (b"DELETE /", b"DELETX /")
+    report = move(store)
+    assert report.problem is not None
+    assert (report.moved_files, report.waiting_files, report.to_remove) == (2, 0, 1)
+    assert raw_paths(store) == []
+    assert ask(ALL) == before
+    server.proxy.changed = None
+    assert (move(store).to_remove, ask(ALL)) == (0, before)
 
 
 def test_steps_on_the_disk_and_in_the_object_store_are_one_run(
@@ -293,10 +334,10 @@ def test_a_copy_that_a_killed_service_left_on_the_disk_counts_once(
     store = home_with_steps
     server.settings(store.home.path)
     Retention(store).merge(Retention(store).files())
-    store.retire = lambda paths: None  # type: ignore[method-assign]  # killed between commit and removal
+    store.retire = lambda *_, **__: None  # type: ignore[method-assign]  # killed between commit and removal
     assert move(store).moved_files == len(raw_paths(store)) == 2
     assert len(ask(ALL)) == STEPS * TOKENS, "a token that lies in both places counts once"
-    Ingester(store)
+    Ingester(store).run_once()
     assert raw_paths(store) == []
 
 
@@ -340,7 +381,7 @@ def test_a_deleted_run_leaves_no_object_even_if_the_server_is_away_or_an_upload_
     server.settings(store.home.path)
     move(store)
     server.kill()
-    objects = delete({"run": "run", "author": "ada"})["objects"]
+    objects = delete({"run": "run", "author": "ada", "force": True})["objects"]
     assert (objects["removed"], objects["waiting"]) == (0, 2)
     assert "does not answer" in objects["problem"]
     server.start()
@@ -352,7 +393,7 @@ def test_a_deleted_run_leaves_no_object_even_if_the_server_is_away_or_an_upload_
 
     def put(path: Path, url: str) -> None:
         upload(path, url)
-        assert delete({"run": "run", "author": "ada"})["rows"]["raw_files"] == 2
+        assert delete({"run": "run", "author": "ada", "force": True})["rows"]["raw_files"] == 2
 
     with monkeypatch.context() as patch:
         patch.setattr(store.objects, "put", put)
@@ -363,7 +404,7 @@ def test_a_deleted_run_leaves_no_object_even_if_the_server_is_away_or_an_upload_
     delete_released(store)
     write(store, 20, 21)
     assert move(store).stored_files == 2
-    objects = delete({"run": "run", "author": "ada"})["objects"]
+    objects = delete({"run": "run", "author": "ada", "force": True})["objects"]
     assert (objects, server.objects()) == ({"removed": 2, "waiting": 0, "problem": None}, [])
 
 

@@ -93,7 +93,7 @@ def test_out_of_time_no_arm_starts_and_the_rest_is_kept():
 
 
 def test_an_arm_that_makes_it_worse_is_innocent():
-    assert judged(-0.5, (-0.9, -0.1)) == "innocent"
+    assert judged(-0.5, (-0.9, -0.1), alone=False) == "innocent"
 
 
 def test_arms_that_run_at_once_give_what_they_give_in_turn():

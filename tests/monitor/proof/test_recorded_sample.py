@@ -16,6 +16,7 @@ from logprobe.collectors.weights import mark
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
+from logprobe.monitor.proof.scoring import Setup
 from logprobe.monitor.store.store import Store
 
 SPANS = [{"start": 0, "end": 2, "version": "6"}, {"start": 2, "end": 4, "version": "7"}]
@@ -27,6 +28,7 @@ SUMMARY = {
     "seed": 3,
 }
 ENVIRONMENT = {"VLLM_BATCH_INVARIANT": "1", "VLLM_HOST_IP": "10.0.0.1"}
+ENGINE_DOCUMENT = {"document": {"summary": SUMMARY, "environment": ENVIRONMENT}}
 
 
 def _feed(
@@ -34,7 +36,7 @@ def _feed(
 ) -> None:
     writer = SpoolWriter(store.home.path, RUN, "w")
     documents = [
-        ("engine", "engine_config", {"summary": SUMMARY, "environment": ENVIRONMENT}),
+        ("engine", "engine_config", ENGINE_DOCUMENT["document"]),
         ("warm", "sampling_params", {"temperature": 0.7, "top_p": 0.9, "top_k": -1}),
     ]
     rows = [{"fingerprint": name, "kind": kind, "document": json.dumps(text)} for name, kind, text in documents]
@@ -115,3 +117,43 @@ def test_a_trainer_may_name_the_checkpoint_of_a_version(store: Store, tmp_path: 
         mark(10, checkpoint=tmp_path / "first", recorder=recorder, home=store.home.path, run=RUN)
     Ingester(store).run_once()
     assert recorded_checkpoints(store, RUN) == {"7": tmp_path / "second", "10": tmp_path / "first"}
+
+
+def test_recorded_arguments_are_repeated_whole_and_those_that_cannot_be_are_listed(store: Store, monkeypatch):
+    given = {
+        "model": "org/name",
+        "port": 8000,
+        "hf_overrides": {"rope_parameters": {"rope_theta": 500.0}},
+        "compilation_config": {"mode": 3},
+        "attention_config": "attentionconfig(backend=none)",
+        "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
+        "async_scheduling": True,
+    }
+    whole = {"summary": SUMMARY, "environment": ENVIRONMENT, "arguments": given, "versions": {"vllm": "0.30.0"}}
+    monkeypatch.setitem(ENGINE_DOCUMENT, "document", whole)
+    _feed(store, prompt=[11, 12])
+    found = recorded_sample(store, RUN, versions={"7"}, most=10)
+    assert found.overrides == {
+        "dtype": "bfloat16",
+        "logprobs_mode": "raw_logprobs",
+        "hf_overrides": {"rope_parameters": {"rope_theta": 500.0}, "head_dtype": "float32"},
+        "compilation_config": {"mode": 3},
+        "async_scheduling": True,
+    }
+    assert found.not_repeated == ("attention_config", "speculative_config")
+    setup = Setup({"": Path("model")}).recorded_as(found)
+    fresh = {**SUMMARY, "seed": 9, "logprobs_mode": "processed_logprobs", "vllm": "0.32.0"}
+    assert setup.unlike(fresh) == (
+        "attention_config",
+        "speculative_config",
+        "logprobs_mode (raw_logprobs, here processed_logprobs)",
+        "vllm (0.30.0, here 0.32.0)",
+    )
+    by_hand = Setup({"": Path("model")}, arguments="--no-async-scheduling --logprobs-mode=processed_logprobs")
+    assert set(by_hand.recorded_as(found).overrides) == {"dtype", "hf_overrides", "compilation_config"}
+
+
+def test_an_engine_whose_arguments_were_not_recorded_is_not_surely_repeated(store: Store):
+    _feed(store, prompt=[11, 12])
+    found = recorded_sample(store, RUN, versions={"7"}, most=10)
+    assert found.not_repeated == ("the engine's arguments, which were not recorded",)

@@ -75,3 +75,93 @@ def test_a_file_that_is_no_sample_gives_one_clear_line(tmp_path):
             read_sample(tmp_path / name)
     with pytest.raises(ConfigurationError, match=r"e\.jsonl"):
         read_sample(tmp_path / "e.jsonl")
+
+
+# --- Rows of other programs: three prompt tokens and two of a response, however they are written ---
+
+PROMPT, RESPONSE, ROLLOUT, TRAINER = [5, 6, 7], [8, 9], [-0.5, -1.5], [-0.25, -1.25]
+MASK = [0, 0, 0, 1, 1]
+FOREIGN = {
+    "TRL": {
+        "prompt_ids": [0, *PROMPT], "prompt_mask": [0, 1, 1, 1], "completion_ids": [*RESPONSE, 0], "completion_mask": [1, 1, 0],
+        "sampling_per_token_logps": [*ROLLOUT, 0.0], "old_per_token_logps": [*TRAINER, 0.0], "advantages": 0.5,
+    },
+    "prime-rl": {
+        "step": 1, "token_ids": [*PROMPT, *RESPONSE], "loss_mask": [bool(flag) for flag in MASK], "temperatures": [0.7] * 5,
+        "inference_logprobs": [0, 0, 0, *ROLLOUT], "trainer_logprobs": [-1, -1, -1, *TRAINER], "export_sequence_idx": 4,
+    },
+    "NeMo-RL": {
+        "token_ids": [[*PROMPT, *RESPONSE, 0, 0]], "input_lengths": [5], "token_loss_mask": [[*MASK, 0, 0]],
+        "generation_logprobs": [[0, 0, 0, *ROLLOUT, 0, 0]], "prev_logprobs": [[0, 0, 0, *TRAINER, 0, 0]], "idx": 4,
+    },
+    "slime": {
+        "tokens": [*PROMPT, *RESPONSE], "response_length": 2, "loss_mask": [1, 1], "rollout_log_probs": ROLLOUT,
+        "log_probs": TRAINER, "index": 4,
+    },
+    "verl, a DataProto's row": {
+        "prompts": [0, 0, *PROMPT], "responses": [*RESPONSE, 0], "response_mask": [1, 1, 0],
+        "attention_mask": [0, 0, 1, 1, 1, 1, 1, 0], "rollout_log_probs": [*ROLLOUT, 0.0], "old_log_probs": [*TRAINER, 0.0], "uid": "4",
+    },
+    "verl, v1": {
+        "input_ids": [0, *PROMPT, *RESPONSE], "attention_mask": [0, 1, 1, 1, 1, 1], "response_mask": [0, *MASK], "rollout_log_probs": ROLLOUT, "old_log_probs": TRAINER, "uid": "4",
+    },
+    "open-instruct": {
+        "step": 1, "sample_idx": 4, "prompt_tokens": PROMPT, "response_tokens": RESPONSE, "logprobs": ROLLOUT,
+    },
+    "vLLM, completions": {
+        "id": "cmpl-4", "prompt_token_ids": PROMPT,
+        "choices": [{"token_ids": RESPONSE, "logprobs": {"token_logprobs": ROLLOUT, "tokens": ["a", "b"]}}],
+    },
+    "vLLM, chat": {
+        "id": "chatcmpl-4", "prompt_token_ids": PROMPT,
+        "choices": [{"token_ids": RESPONSE, "logprobs": {"content": [{"token": "a", "logprob": value} for value in ROLLOUT]}}],
+    },
+    "vLLM, LLM.generate": {
+        "request_id": "4", "prompt_token_ids": PROMPT,
+        "outputs": [{"token_ids": RESPONSE, "logprobs": [{"8": {"logprob": -0.5}}, {"9": {"logprob": -1.5}, "3": {"logprob": -9}}]}],
+    },
+    "logprobe, training rows": {
+        "step": 1, "sample_id": "4", "token_ids": [*PROMPT, *RESPONSE], "mask": MASK, "rollout_logprobs": [None, None, None, *ROLLOUT],
+        "trainer_logprobs": [None, None, None, *TRAINER], "weight_version": "12",
+    },
+    "logprobe, without a name": {"prompt_ids": PROMPT, "response_ids": RESPONSE, "rollout_logprobs": ROLLOUT},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", FOREIGN)
+def test_rows_of_other_programs_are_read(tmp_path, program):
+    row = FOREIGN[program]
+    (found,) = read_sample(_written(tmp_path, row))
+    assert (found.prompt_ids, found.response_ids) == (tuple(PROMPT), tuple(RESPONSE))
+    np.testing.assert_allclose(found.rollout, ROLLOUT)
+    if any("old" in name or "prev" in name or "trainer" in name or name == "log_probs" for name in row):
+        np.testing.assert_allclose(found.trainer, TRAINER)
+    assert ("temperature" in found.assumed) == ("temperatures" not in row)
+
+
+def test_what_a_tool_wrote_within_a_response_has_no_logprob(tmp_path):
+    row = {"token_ids": [5, 6, 7, 8, 9], "loss_mask": [0, 1, 0, 1, 0], "inference_logprobs": [0, -1, 0, -2, 0]}
+    (found,) = read_sample(_written(tmp_path, row))
+    assert (found.prompt_ids, found.response_ids) == ((5,), (6, 7, 8))
+    np.testing.assert_array_equal(found.rollout, [-1, np.nan, -2])
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"input": "a question", "output": "an answer"}, "a text is not enough"),
+        ({"token_ids": [1, 2], "mask": [1, 1]}, "the prompt's token ids are missing"),
+        ({"choices": [{"text": "an answer"}]}, "return_token_ids"),
+    ],
+)
+def test_a_row_without_token_ids_says_what_is_missing(tmp_path, row, words):
+    with pytest.raises(ConfigurationError, match=words):
+        read_sample(_written(tmp_path, row))
+
+
+def test_a_dump_of_slime_is_read(tmp_path):
+    import torch
+
+    torch.save({"rollout_id": 1, "samples": [FOREIGN["slime"] | {"prompt": "p"}]}, tmp_path / "rollout_1.pt")
+    (found,) = read_sample(tmp_path / "rollout_1.pt")
+    assert (found.sample_id, found.prompt_ids, found.response_ids) == ("4", tuple(PROMPT), tuple(RESPONSE))

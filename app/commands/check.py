@@ -1,0 +1,28 @@
+"""`logprobe check`: compares the store with its raw files; changes nothing. Exit code 2 when something is wrong.
+
+The JSON form: ``{"tables", "raw_files", "problems": [sentence]}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.text import tables
+from logprobe.monitor.home import Home
+from logprobe.monitor.recovery.checking import check
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Checks, also while the service runs."""
+    found = check(Home(home_path(arguments)))
+    tables.show(found, lambda: "".join(f"{tables.harmless(line)}\n" for line in _words(found)), as_json=arguments.json)
+    return 2 if found["problems"] else 0
+
+
+def _words(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"checked  {found['tables']:,} tables, {found['raw_files']:,} raw files"
+    yield from (f"problem  {problem}" for problem in found["problems"])
+    yield "no problems" if not found["problems"] else "what to do: docs/operating.md"

@@ -1,0 +1,145 @@
+"""`logprobe tokens RUN [--step N]`: the tokens of a step's worst sequence, coloured by their ratio, and which of them are worst.
+
+The JSON form: ``{"run", "step", "pair", "sequences": [{"sample_id", "share"}], "sample_id", "tokens": [{"position", "id", "text", "state", "behaviour",
+"policy", "ratio", "k3"}]}``; `text` is null without a tokenizer, numbers are null where they cannot be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.app.dashboard.data.tokenizers import vocabulary
+from logprobe.app.dashboard.data.tokens import StepTokens, read_step, read_steps
+from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.text import tables
+from logprobe.app.text.numbers import number
+from logprobe.app.text.terminal import painted
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.kernel.pairs import Pair
+from logprobe.monitor.analysis.token_view import FIRST_BROKEN, SIDES, STATES, pair_tokens, read_tokens
+from logprobe.monitor.reader import Reader, open_reader
+
+_WORST: Final = 10
+_BELOW, _ABOVE, _BROKEN, _MASKED = 39, 208, 160, 244  # of the 256 colours of terminals: blue, orange, red, grey
+_NOTICEABLE: Final = 0.05  # |ρ − 1| from which a token has a colour
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the strip, and the worst tokens below it."""
+    home = Path(home_path(arguments))
+    with open_reader(home) as reader:
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        document = describe(
+            reader, home, arguments.name, step=arguments.step, pair=arguments.pair, sample=arguments.sequence
+        )
+    if arguments.json:
+        print(tables.dump(document))
+    else:
+        _show(document)
+    return 0
+
+
+def describe(
+    reader: Reader, home: Path, run: str, *, step: int | None, pair: Pair = "backend", sample: str | None = None
+) -> dict[str, Any]:
+    """Everything the command says. `step`: None for the worst recent one. Raises `ConfigurationError` where there are no such tokens."""
+    steps = read_steps(reader, run, pair)
+    number_of = steps.suggested() if step is None else step
+    if number_of is None or number_of not in steps.step:
+        known = f"steps {steps.step[0]} to {steps.step[-1]} are recorded" if len(steps.step) else "none is recorded"
+        raise ConfigurationError(f"run {run!r} has no step {number_of}; {known}")
+    found = read_step(reader, run, number_of, pair, sample)
+    chosen = found.chosen
+    if chosen is None or found.asked is not None:
+        what = "sequences" if found.asked is None else f"sequence {found.asked!r}"
+        raise ConfigurationError(
+            f"step {number_of} of {run!r} has no {what}; `logprobe tokens {run}` shows the worst step"
+        )
+    return {
+        "run": run,
+        "step": number_of,
+        "pair": pair,
+        "sequences": [{"sample_id": each["sample_id"], "share": each.get("share")} for each in found.sequences],
+        "sample_id": chosen["sample_id"],
+        "tokens": _tokens(reader, home, run, found, chosen),
+    }
+
+
+def _tokens(reader: Reader, home: Path, run: str, step: StepTokens, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    tokens = read_tokens(reader, run, step.step, segment=chosen["segment_id"], row=chosen["row"])
+    if tokens is None:
+        raise ConfigurationError(
+            f"the raw tokens of step {step.step} are not kept any more; docs/raw-tokens.md says for how long they are"
+        )
+    known = vocabulary(home, run)
+    texts = {} if known is None else known.texts(set(tokens.token_id_N.tolist()))
+    pair = pair_tokens(tokens, step.pair)
+    behaviour, policy = (tokens.sides[name].values_N for name in SIDES[step.pair])
+    return [
+        {
+            "position": at,
+            "id": token,
+            "text": texts.get(token),
+            "state": STATES[pair.state_N[at]],
+            "behaviour": float(behaviour[at]),
+            "policy": float(policy[at]),
+            "ratio": float(pair.ratio_N[at]),
+            "k3": float(pair.k3_N[at]),
+        }
+        for at, token in enumerate(tokens.token_id_N.tolist())
+    ]
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    shares = [
+        f"{each['sample_id']} ({each['share']:.0%})" for each in document["sequences"] if each["share"] is not None
+    ]
+    sides = SIDES[document["pair"]]
+    print(tables.harmless(f"run       {document['run']}, step {document['step']}"))
+    print(
+        tables.harmless(
+            f"sequence  {document['sample_id']}; worst of the step, by share of K3: {', '.join(shares) or 'unknown'}"
+        )
+    )
+    print(
+        f"colour    blue: less likely in the {sides[1]} (ρ < 1); orange: more likely; red: broken; grey: not trained on\n"
+    )
+    painted(_pieces(document["tokens"]))
+    worst = sorted(document["tokens"], key=_rank)[:_WORST]
+    head = ("position", "token", "state", sides[0], sides[1], "ρ", "K3")
+    print("\n" + tables.aligned(head, [_cells(each) for each in worst]))
+
+
+def _rank(token: Mapping[str, Any]) -> tuple[bool, float]:
+    k3 = token["k3"]
+    return STATES.index(token["state"]) < FIRST_BROKEN, -k3 if k3 == k3 else 1.0  # noqa: PLR0124 - NaN comes last
+
+
+def _cells(token: Mapping[str, Any]) -> list[Any]:
+    values = [number(token[name]) for name in ("behaviour", "policy", "ratio", "k3")]
+    return [token["position"], _text(token).strip("\n"), token["state"].replace("_", " "), *values]
+
+
+def _pieces(tokens: list[dict[str, Any]]) -> Iterator[tuple[str, int | None]]:
+    for token in tokens:
+        yield _text(token), _colour(token)
+
+
+def _text(token: Mapping[str, Any]) -> str:
+    """Its text, its id where there is none; a byte that is no character is written as Python writes it."""
+    if token["text"] is None:
+        return f"{token['id']} "
+    return str(token["text"]).encode(errors="backslashreplace").decode()
+
+
+def _colour(token: Mapping[str, Any]) -> int | None:
+    state = STATES.index(token["state"])
+    if state >= FIRST_BROKEN:
+        return _BROKEN
+    if state:
+        return _MASKED
+    off = token["ratio"] - 1
+    return None if abs(off) < _NOTICEABLE else _BELOW if off < 0 else _ABOVE

@@ -1,0 +1,94 @@
+"""The Runs page: all runs of the home, the worst first. Pure; what of them is shown is in the address."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from logprobe.app.dashboard.elements.links import link
+from logprobe.app.runs import Run
+from logprobe.app.text.judgement import headline, lateness
+from logprobe.app.text.numbers import number
+from logprobe.app.text.runs import Glance, line, matching, prefix, worst_first
+from logprobe.monitor.judgement import SEVERITIES
+
+MOST: Final = 50  # rows of a screen; the search finds the others
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups, and how many rows."""
+
+    words: str = ""
+    severity: str = ""
+    state: str = ""
+    grouped: bool = False
+    most: int = MOST
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The runs that fit, in their order, of all there are."""
+
+    runs: Sequence[Run]
+    of: int
+    asked: Asked
+
+    @property
+    def shown(self) -> Sequence[Run]:
+        """Those with a row."""
+        return self.runs[: self.asked.most]
+
+
+def listed(runs: Sequence[Run], asked: Asked) -> Listed:
+    """The runs that are asked for, the worst first; grouped: the group with the worst run first."""
+    found = worst_first(matching(runs, asked.words, asked.severity, asked.state))
+    if asked.grouped:
+        first = {name: at for at, name in reversed(list(enumerate(prefix(run.name) for run in found)))}
+        found.sort(key=lambda run: first[prefix(run.name)])
+    return Listed(found, len(runs), asked)
+
+
+def table_of(found: Listed, glances: Mapping[str, Glance]) -> dict[str, Any]:
+    """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown."""
+    counts = Counter(run.judgement.severity for run in found.runs)
+    groups = Counter(prefix(run.name) for run in found.runs) if found.asked.grouped else Counter[str]()
+    parts = groupby(found.shown, key=lambda run: prefix(run.name) if found.asked.grouped else "")
+    return {
+        "asked": {name: getattr(found.asked, name) for name in ("words", "severity", "state", "grouped")},
+        "severities": list(SEVERITIES),
+        "summary": ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]),
+        "found": len(found.runs),
+        "of": found.of,
+        "more": max(0, len(found.runs) - len(found.shown)),
+        "next": found.asked.most + MOST,
+        "groups": [
+            {"name": name, "runs": groups[name], "rows": [_row(run, glances.get(run.name)) for run in part]}
+            for name, part in parts
+        ],
+    }
+
+
+def _row(run: Run, glance: Glance | None) -> dict[str, Any]:
+    known, shown = line(run, glance), headline(run.judgement)
+    return {
+        "run": run.name,
+        "href": link("", run),
+        "severity": known["severity"],
+        "word": shown.word,
+        "words": " ".join(part for part in (shown.words, lateness(run.judgement)) if part),
+        "since": "–" if known["since"] is None else f"{known['since']:,}",
+        "cause": (known["cause"] or "") + (f"; {late.lower()}" if (late := lateness(run.judgement)) else ""),
+        "alerts": ", ".join(known["alerts"]),
+        "acknowledged": known["acknowledged_by"],
+        "k3": number(known["k3"]),
+        "line": list((glance or {}).get("k3") or []),
+        "lag": number(known["lag"]),
+        "correction": known["correction"],
+        "state": known["state"],
+        "reason": run.liveness.reason,
+        "step": "–" if known["last_step"] is None else f"{known['last_step']:,}",
+    }

@@ -1,0 +1,100 @@
+"""A judgement in words: the same headline on pages, in tables and on the command line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from logprobe.monitor.diagnosis.growth.rule import RULE
+from logprobe.monitor.judgement import Judgement, Severity
+
+VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "healthy": ("✓", "Healthy", "Engine and trainer agree to within what this setup allows."),
+    "growing": ("▲", "Growing", "Engine and trainer are drifting apart."),
+    "critical": ("✕", "Critical", "The mismatch endangers training."),
+    "calibrating": ("…", "Calibrating", "Too few steps for a baseline."),
+    "no_data": ("?", "No data", "There is nothing to compare."),
+}
+WAITING: Final = ("…", "Not diagnosed yet", "The first diagnosis follows shortly.")
+SIGNS: Final[Mapping[Severity, tuple[str, str]]] = {
+    "critical": ("✕", "Critical"),
+    "warning": ("▲", "Warning"),
+    "unknown": ("?", "Unknown"),
+    "ok": ("✓", "Healthy"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What people read first; `tone` colours it."""
+
+    icon: str
+    word: str
+    words: str
+    tone: str
+
+
+def headline(judgement: Judgement) -> Headline:
+    """Severity and verdict as one statement: never greener, and never redder, than `Judgement.severity`."""
+    if judgement.by_alert:
+        icon, word = SIGNS[judgement.severity]
+        return Headline(icon, word, _by_alert(judgement), judgement.severity)
+    if judgement.verdict is None:
+        return Headline(*WAITING, "unknown")
+    if judgement.verdict == "calibrating" and judgement.ended_after is not None:
+        seen = f"Ended after {judgement.ended_after:,} of {RULE.calibrate_to:,} steps"
+        return Headline(SIGNS["unknown"][0], "Too short", f"{seen}: no trend.", "unknown")
+    icon, word, words = VERDICTS[judgement.verdict]
+    if judgement.verdict == "healthy" and judgement.severity != "ok":
+        since = (
+            f"The verdict was healthy as of step {judgement.step:,}" if judgement.step is not None else "It was healthy"
+        )
+        reason = "newer steps wait for a diagnosis" if judgement.overdue else "an alert has begun to fire since"
+        return Headline(SIGNS["unknown"][0], "Not judged", f"{since}; {reason}.", "unknown")
+    return Headline(icon, word, words, judgement.verdict)
+
+
+def _by_alert(judgement: Judgement) -> str:
+    rules = [alert.rule for alert in judgement.alerts if alert.counts and alert.severity == judgement.worst]
+    others = "" if len(rules) == 1 else f" and {len(rules) - 1} more"
+    fires = f"The alert {rules[0]}{others} fires"
+    if judgement.verdict is None:
+        return f"{fires}; the run has not been diagnosed yet."
+    before = f"the diagnosis as of step {judgement.step:,}" if judgement.step is not None else "the diagnosis"
+    verdict = VERDICTS[judgement.verdict][1].lower()
+    return f"{fires}; {before}{', before that,' if judgement.outdated else ''} says: {verdict}."
+
+
+def word(judgement: Judgement) -> str:
+    """The headline's word alone.
+
+    >>> word(Judgement(verdict="healthy", step=3, newest=3))
+    'Healthy'
+    """
+    return headline(judgement).word
+
+
+def line(judgement: Judgement) -> str:
+    """The judgement in one line, for terminals and messages."""
+    shown = headline(judgement)
+    parts = [shown.word]
+    if judgement.since is not None:
+        parts.append(f"since step {judgement.since}")
+    if why := cause(judgement):
+        parts.append(why)
+    return f"{', '.join(parts)}. {shown.words}{f' {late}.' if (late := lateness(judgement)) else ''}"
+
+
+def cause(judgement: Judgement) -> str:
+    """Why, in a few words: the finding that leads, or the alert that fires; "": nothing is wrong, or nothing explains it."""
+    if judgement.severity not in {"critical", "warning"}:
+        return ""
+    if judgement.cause is not None:
+        return judgement.cause.replace("_", " ")
+    return next((alert.rule for alert in judgement.alerts if alert.counts), "")
+
+
+def lateness(judgement: Judgement) -> str:
+    """That the verdict is overdue; "": it is in time."""
+    return f"Not judged since step {judgement.step:,}" if judgement.overdue and judgement.step is not None else ""

@@ -1,0 +1,92 @@
+"""The table of runs: what `logprobe runs` prints and the Runs page shows, the worst first. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from logprobe.app.runs import Run
+from logprobe.app.text.judgement import cause, lateness, word
+from logprobe.monitor.judgement import SEVERITIES, Judgement
+
+_CORRECTIONS: Final = {"suggested": "suggested", "issued": "issued", "applied": "on", "withdrawn": "withdrawn"}
+_DIGITS: Final = re.compile(r"(\d+)")
+_MEMBER: Final = re.compile(r"[-_./][^-_./]*$")
+Glance = Mapping[str, Any]  # a row of `app_runs_glance`
+
+
+def worst_first(runs: Iterable[Run]) -> list[Run]:
+    """The most severe first; among equals those that still run, then the newest, then by name with its numbers as numbers."""
+    return sorted(runs, key=_rank)
+
+
+def _rank(run: Run) -> tuple[int, bool, float, list[tuple[bool, int, str]]]:
+    newest = 0.0 if run.last_record is None else run.last_record.timestamp()
+    return SEVERITIES.index(run.judgement.severity), run.liveness.state.over, -newest, natural(run.name)
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """A key that sorts numbers within names as numbers.
+
+    >>> sorted(["seed10", "seed9", "seed"], key=natural)
+    ['seed', 'seed9', 'seed10']
+    """
+    parts = [part for part in _DIGITS.split(name) if part]
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
+def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: str = "") -> list[Run]:
+    """Runs whose name or cause has all of `words`, of a severity and in a state where these are given."""
+    sought = words.lower().split()
+    return [
+        run
+        for run in runs
+        if (not severity or run.judgement.severity == severity)
+        and (not state or run.liveness.state.over == (state == "ended"))
+        and all(part in _text(run) for part in sought)
+    ]
+
+
+def _text(run: Run) -> str:
+    rules = " ".join(alert.rule for alert in run.judgement.alerts)
+    return f"{run.name} {cause(run.judgement)} {rules}".lower()
+
+
+def prefix(name: str) -> str:
+    """What the names of a group of runs begin with: a name without its last part.
+
+    >>> prefix("sweep-lr/seed-3"), prefix("baseline")
+    ('sweep-lr/seed', 'baseline')
+    """
+    return _MEMBER.sub("", name) or name
+
+
+def line(run: Run, glance: Glance | None) -> dict[str, Any]:
+    """One run as a row of the table; times and numbers as they are."""
+    judgement, known = run.judgement, glance or {}
+    return {
+        "run": run.name,
+        "severity": judgement.severity,
+        "verdict": word(judgement),
+        "since": judgement.since,
+        "cause": cause(judgement) or None,
+        "not_judged_since": judgement.step if lateness(judgement) else None,
+        "alerts": [alert.rule for alert in judgement.alerts],
+        "acknowledged_by": acknowledged_by(judgement),
+        "k3": next(iter(reversed(known.get("k3") or [])), None),
+        "lag": known.get("lag"),
+        "correction": _CORRECTIONS.get(known.get("correction") or "", "off"),
+        "state": run.liveness.state.value,
+        "steps": run.steps,
+        "last_step": run.last_step,
+        "sequences": run.sequences,
+        "tokens": run.tokens,
+        "last_record_at": run.last_record,
+    }
+
+
+def acknowledged_by(judgement: Judgement) -> str | None:
+    """Who takes care of the alerts that fire; None: none fires, or nobody does of one of them."""
+    names: Sequence[str | None] = [alert.acknowledged_by for alert in judgement.alerts if alert.counts]
+    return ", ".join(sorted({str(name) for name in names})) if names and all(names) else None

@@ -1,0 +1,95 @@
+"""A correction inside a framework's own loss: applied as its configuration states it, or refused and never acknowledged."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final, Literal
+
+from logprobe.collectors.correction import Correction, CorrectionConfig
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.switch import CorrectionSwitch
+
+CORRECTION: Final = "LOGPROBE_CORRECTION"
+
+# Whose tokens divide the sum in a framework's loss: each sequence's own, those of the batch at hand, or those of all micro-batches of an
+# update; None: no number of tokens does.
+Divisor = Literal["sequence", "batch", "update"] | None
+
+
+class Corrector:
+    """Asks which correction is on, and says what was done about it."""
+
+    def __init__(self, recorder: Recorder, component: str) -> None:
+        self._recorder = recorder
+        self._component = component
+        self._switch = CorrectionSwitch(recorder.home, recorder.run, recorder=recorder)
+
+    def wanted(self, step: int) -> CorrectionConfig | None:
+        """What the controller wants in `step`; None: no correction."""
+        return self._switch.current(step)
+
+    def refuse(self, step: int, reason: str) -> None:
+        """A correction is on and the framework continues without it."""
+        words = f"a correction is on and is not applied: {reason}"
+        self._recorder.report("correction_impossible", words, severity="warning", component=self._component, step=step)
+
+    def acknowledge(self, step: int, correction: Correction) -> None:
+        """The loss of `step` uses it."""
+        self._recorder.step(step, correction=correction)
+
+
+def corrector_if_wanted(recorder: Recorder, component: str) -> Corrector | None:
+    """One where ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks that are configured by options."""
+    return Corrector(recorder, component) if os.environ.get(CORRECTION) == "1" else None
+
+
+def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages: bool = True) -> str | None:
+    """What of `config` a framework's loss cannot do; None: it can do all of it.
+
+    Args:
+        config: what is wanted.
+        divisor: of the loss.
+        parts: in how many micro-batches and ranks the batch of one update is; 1: it is at hand as a whole.
+        advantages: whether they are known before the loss.
+    """
+    if config.sequence_mask_delta is not None:
+        return "sequence_mask_delta needs log-probs of the policy of now, which are not known before the loss"
+    if config.needs_advantages and not advantages:
+        return "rs_by_advantage=True needs advantages, which are not known here"
+    if config.normalize and parts > 1:
+        return (
+            f"normalize=True divides by a mean over the batch, and here it is in {parts} parts: ranks and micro-batches"
+        )
+    if config.denominator == "renormalize" and divisor is None:
+        return "denominator=renormalize divides by the tokens that are left, and this loss does not divide by tokens of its own; use keep"
+    return None
+
+
+def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left: Any = None) -> Any:
+    """[batch, time] torch tensor to multiply token losses by, in a loss that divides by the tokens of `mask`.
+
+    Under ``renormalize`` the weights carry what the framework's divisor has too many: tokens before over tokens left. So the policy's
+    loss is divided by what is left, and nothing else of the framework's loss and of its logged numbers changes. A mean over sequences
+    keeps counting every sequence.
+
+    Args:
+        correction: of this micro-batch, padded.
+        mask: as it was given to `correct`.
+        divisor: of the loss; ``update`` takes `share_left`.
+        share_left: 0-d tensor, the share of the tokens of all micro-batches of the update that are left.
+    """
+    weights = correction.weights
+    if correction.config.denominator == "keep":
+        return weights
+    if divisor == "update":
+        return weights / share_left
+    axes = {"dim": -1, "keepdim": True} if divisor == "sequence" else {}
+    before, left = (part.bool().sum(**axes) for part in (mask, correction.mask))
+    return weights * before / left.clamp(min=1)
+
+
+def share_left(corrections: list[Correction], masks: list[Any]) -> Any:
+    """0-d tensor: the share of the tokens under `masks` that `corrections` leave; where none is left, all weights are 0 anyway."""
+    before = sum(mask.bool().sum() for mask in masks)
+    left = sum(correction.mask.bool().sum() for correction in corrections)
+    return left.clamp(min=1) / before

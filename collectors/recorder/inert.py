@@ -1,0 +1,74 @@
+"""A recorder for where none can be made: the training goes on, and nothing is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.health import LOGGER, Guard, Health
+from logprobe.collectors.recorder.recorder import Recorder
+
+
+class InertRecorder(Recorder):
+    """Takes every call of a `Recorder` and keeps nothing; `health` counts what was not recorded."""
+
+    def __init__(self) -> None:
+        self._health = Health()
+
+    def _nothing(self, *_: Any, **__: Any) -> bool:
+        self._health.drop("inert", "nothing is recorded", calls=1)
+        return False
+
+    training = rollout = step = weights = report = state = _nothing
+
+    def config(self, *_: Any, **__: Any) -> str:
+        """Nothing was recorded that could be found by this."""
+        return ""
+
+    def flush(self, timeout: float = 30.0) -> bool:  # noqa: ARG002
+        """Nothing waits."""
+        return True
+
+    close = flush
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """Counts of calls that were not recorded."""
+        return self._health.counts()
+
+    @property
+    def writer_id(self) -> str:
+        """It has no name in a spool."""
+        return ""
+
+    @property
+    def home(self) -> str:
+        """It has none."""
+        return ""
+
+    @property
+    def run(self) -> str:
+        """It has none."""
+        return ""
+
+    def guard(self, what: str) -> Guard:
+        """As of a `Recorder`; nothing is written."""
+        return Guard(self._health, what)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InertRecorder, ()
+
+    def __repr__(self) -> str:
+        return "InertRecorder()"
+
+
+def recorder_or_inert(name: str, *arguments: Any, **named: Any) -> Recorder:
+    """A `Recorder` of these arguments; where there can be none, one that is inert, and the log says why, in the name of the adapter."""
+    try:
+        return Recorder(*arguments, **named)
+    except ConfigurationError as error:
+        LOGGER.warning("%s: nothing is recorded: %s", name, error)
+        return InertRecorder()

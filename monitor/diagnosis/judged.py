@@ -1,0 +1,84 @@
+"""How far a run is judged, and whether that is in time: what must be known wherever a verdict is shown or acted on.
+
+The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Growth is judged at every
+step; the judgement stands for the whole diagnosis as long as that knows growth's verdict. When it does not, the run is judged as of the
+diagnosis, which is next in turn (`monitor.service.turns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+STEPS: Final = 10
+SECONDS: Final = 2.0
+
+
+def is_in_time(steps: int, seconds: float) -> bool:
+    """Whether a judgement with `steps` computed after it, the first of them `seconds` ago, still speaks for its run.
+
+    Promised is that of live runs only; a run that is not live and behind is not judged either.
+    """
+    return steps <= STEPS or seconds <= SECONDS
+
+
+class Source(Protocol):
+    """A `Reader` or a `Store`."""
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        """Rows of a stored query."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedAsOf:
+    """How far one run is judged.
+
+    Attributes:
+        run: which one.
+        live: whether its steps are still coming.
+        newest_step: of which there are records.
+        judged_step: newest step that the judgement of the run stands for; None: it is not judged yet.
+        diagnosed_step: newest step that the full diagnosis has seen; None: there is none yet.
+        steps_behind: computed steps after `judged_step`.
+        seconds_behind: for how long the first of these has been computed; 0: there is none.
+    """
+
+    run: str
+    live: bool
+    newest_step: int
+    judged_step: int | None
+    diagnosed_step: int | None
+    steps_behind: int
+    seconds_behind: float
+
+    @property
+    def in_time(self) -> bool:
+        """See `is_in_time`."""
+        return is_in_time(self.steps_behind, self.seconds_behind)
+
+    @property
+    def sentence(self) -> str | None:
+        """What to say wherever the run's verdict is shown; None: it is judged in time."""
+        if self.in_time:
+            return None
+        since = "not judged yet" if self.judged_step is None else f"not judged since step {self.judged_step}"
+        return f"{since}: {self.steps_behind:,} steps and {self.seconds_behind:,.0f} s behind step {self.newest_step}"
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {**asdict(self), "in_time": self.in_time, "sentence": self.sentence}
+
+
+def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> JudgedAsOf | None:
+    """How far `run` is judged; None: it has no computed step. `now`: None: by the service's clock. Raises `QueryError`."""
+    return judged_runs(source, run, now=now).get(run)
+
+
+def judged_runs(source: Source, run: str | None = None, *, now: datetime | None = None) -> Mapping[str, JudgedAsOf]:
+    """The same of all runs, or of `run`, by name. Raises `QueryError`."""
+    rows = source.read("judged_as_of", run=run, now=None if now is None else now.isoformat()).to_pylist()
+    return {row["run"]: JudgedAsOf(**row) for row in rows}

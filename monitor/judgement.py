@@ -1,0 +1,173 @@
+"""One judgement of a run: what the diagnosis says, which alerts fire, and how severe the two are together. Pure, but for `read`.
+
+Whatever shows, sends or counts a severity takes it from here.
+
+| verdict | worst alert that fires | verdict as of | severity |
+|---|---|---|---|
+| any | critical | any step | critical |
+| critical | any, or none | any step | critical |
+| any | warning | any step | warning |
+| growing | info, or none | any step | warning |
+| healthy | info, or none | a step before that alert, or overdue | unknown |
+| healthy | info, or none | in time | ok |
+| calibrating, no data, or none yet | info, or none | any step | unknown |
+
+A silence or an acknowledgement makes nothing better, so such an alert counts; what people have accepted does not. A verdict is overdue
+as `logprobe.monitor.diagnosis.judged` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, Self
+
+import pyarrow as pa
+
+from logprobe.monitor.diagnosis.judged import is_in_time
+from logprobe.monitor.diagnosis.result import Advice, Urgency, Verdict
+
+Severity = Literal["critical", "warning", "unknown", "ok"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "unknown", "ok")  # the worst first
+ACCEPTED: Final = "accepted: "  # how the reason begins why an alert is muted whose cause people have accepted
+
+
+class Source(Protocol):
+    """A `Reader` or a `Store`."""
+
+    def read(self, name: str, /, **params: object) -> pa.Table:
+        """Rows of a stored query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """An alert that fires.
+
+    Attributes:
+        rule: name of the rule.
+        severity: of the rule: critical, warning or info.
+        slice: part of the tokens that it is about; None: all.
+        started_step: where it began; None: it is about no step.
+        started_at: when it began.
+        acknowledged_by: who takes care; None: nobody.
+        muted: why nobody was notified; None: somebody was.
+    """
+
+    rule: str
+    severity: str
+    slice: str | None = None
+    started_step: int | None = None
+    started_at: datetime | None = None
+    acknowledged_by: str | None = None
+    muted: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is not lived with."""
+        return not (self.muted or "").startswith(ACCEPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a run stands.
+
+    Attributes:
+        verdict: of the newest diagnosis; None: there is none.
+        since_step: where the trouble began, as the diagnosis has it.
+        cause: of the finding that people read first; None: none alarms.
+        share: of K3 that it explains.
+        urgency: of that finding.
+        advice: whether to switch a correction on.
+        step: newest one that the diagnosis has seen.
+        diagnosed_at: when that was.
+        newest: newest step of the run.
+        behind: computed steps that are newer than what is judged.
+        waiting: seconds for which the first of them has waited; None: none waits.
+        alerts: those that fire, the worst first.
+        ended_after: how many steps it had when it ended; None: it goes on.
+    """
+
+    verdict: Verdict | None = None
+    since_step: int | None = None
+    cause: str | None = None
+    share: float | None = None
+    urgency: Urgency | None = None
+    advice: Advice | None = None
+    step: int | None = None
+    diagnosed_at: datetime | None = None
+    newest: int | None = None
+    behind: int = 0
+    waiting: float | None = field(default=None, compare=False)  # grows while nothing happens
+    alerts: tuple[Firing, ...] = ()
+    ended_after: int | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any] | None, now: datetime, *, ended_after: int | None = None) -> Self:
+        """A row of the view ``judgements``; None: nothing is known of the run."""
+        if row is None:
+            return cls(ended_after=ended_after)
+        same = {name: row[name] for name in _SAME}
+        waiting = None if row["unjudged_at"] is None else max(0.0, (now - row["unjudged_at"]).total_seconds())
+        alerts = tuple(Firing(**alert) for alert in row["alerts"] or ())
+        steps = {"step": row["judged_step"], "newest": row["newest_step"], "behind": row["steps_behind"] or 0}
+        return cls(**same, **steps, ended_after=ended_after, waiting=waiting, alerts=alerts)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the verdict is older than it should be."""
+        return not is_in_time(self.behind, self.waiting or 0.0)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the verdict is overdue, or knows nothing of an alert that fires."""
+        return self.overdue or any(self._precedes(alert) for alert in self.alerts if alert.counts)
+
+    def _precedes(self, alert: Firing) -> bool:
+        if alert.started_step is not None:
+            return self.step is None or self.step < alert.started_step
+        return alert.started_at is not None and self.diagnosed_at is not None and self.diagnosed_at < alert.started_at
+
+    @property
+    def worst(self) -> str | None:
+        """The severity of the worst alert that fires and is not lived with; None: none does."""
+        found = {alert.severity for alert in self.alerts if alert.counts}
+        return next((severity for severity in ("critical", "warning", "info") if severity in found), None)
+
+    @property
+    def severity(self) -> Severity:
+        """As the table of this module has it."""
+        if "critical" in {self.worst, self.verdict}:
+            return "critical"
+        if self.worst == "warning" or self.verdict == "growing":
+            return "warning"
+        return "ok" if self.verdict == "healthy" and not self.outdated else "unknown"
+
+    @property
+    def by_alert(self) -> bool:
+        """Whether an alert makes it more severe than the verdict alone would."""
+        own = {"critical": "critical", "growing": "warning"}.get(self.verdict or "")
+        return self.severity in {"critical", "warning"} and own != self.severity
+
+    @property
+    def since(self) -> int | None:
+        """First step of what makes it this severe; None: nothing is wrong, or the step is not known."""
+        if self.severity not in {"critical", "warning"}:
+            return None
+        if not self.by_alert:
+            return self.since_step
+        steps = [a.started_step for a in self.alerts if a.severity == self.worst and a.counts]
+        return min((step for step in steps if step is not None), default=None)
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form, but for times."""
+        return {"severity": self.severity, "since": self.since, "overdue": self.overdue, **asdict(self)}
+
+
+_SAME: Final = ("verdict", "since_step", "cause", "share", "urgency", "advice", "diagnosed_at")
+
+
+def read(source: Source, runs: Sequence[str], now: datetime) -> dict[str, Judgement]:
+    """The judgements of `runs`. Raises `QueryError` as the source does."""
+    rows = {row["run"]: row for row in source.read("judgements", runs=list(runs)).to_pylist()}
+    return {run: Judgement.of(rows.get(run), now) for run in runs}

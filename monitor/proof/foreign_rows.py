@@ -1,0 +1,148 @@
+"""Rows of other programs' files → the columns of a sample. Pure.
+
+Frameworks keep a sequence in one of two ways: prompt and response apart, perhaps padded, or all tokens with a mask over those that were
+sampled. Names are those of TRL, verl, prime-rl, NeMo-RL, open-instruct, slime, vLLM's responses, and logprobe's own training rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from logprobe.collectors.errors import ConfigurationError
+
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "sample_id": ("sample_id", "request_id", "id", "uid", "index", "sample_idx", "export_sequence_idx", "idx"),
+    "prompt_ids": ("prompt_ids", "prompt_token_ids", "prompt_tokens", "prompts"),
+    "response_ids": ("response_ids", "completion_ids", "response_token_ids", "response_tokens", "responses"),
+    "token_ids": ("token_ids", "tokens", "input_ids"),
+    "mask": ("mask", "loss_mask", "token_loss_mask", "response_mask", "completion_mask"),
+    "prompt_mask": ("prompt_mask", "attention_mask"),
+    "rollout_logprobs": (
+        "rollout_logprobs",
+        "rollout_log_probs",
+        "generation_logprobs",
+        "inference_logprobs",
+        "sampling_per_token_logps",
+        "logprobs",
+    ),
+    "trainer_logprobs": (
+        "trainer_logprobs",
+        "old_log_probs",
+        "old_logprobs",
+        "prev_logprobs",
+        "old_per_token_logps",
+        "log_probs",
+    ),
+    "temperature": ("temperature", "temperatures"),
+    "rollout_version": ("rollout_version", "weight_versions"),
+    "trainer_version": ("trainer_version", "weight_version"),
+}
+_LOGPROBS: Final = ("rollout_logprobs", "trainer_logprobs")
+
+
+def columns(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
+    """The sequences of a row, in the columns of a sample; a response of vLLM has one per choice. Raises `ConfigurationError`."""
+    answers = row.get("choices") or row.get("outputs")
+    if isinstance(answers, list):
+        for number, answer in enumerate(answers):
+            yield _of_response(row, answer, f"{row.get('id') or row.get('request_id') or place}-{number}")
+        return
+    found = {name: value for name in _NAMES if (value := _value(row, name)) is not None}
+    found |= {name: row[name] for name in ("sampling", "spans", "replica") if row.get(name) is not None}
+    yield {"sample_id": place, **_apart(found, row.get("response_length"), row.get("input_lengths"), place)}
+
+
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    """Under whatever name; NeMo-RL writes batches of one, prime-rl a temperature per token."""
+    value = next((row[known] for known in _NAMES[name] if row.get(known) is not None), None)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+        value = value[0]
+    if name in ("temperature", "rollout_version") and isinstance(value, list):
+        value = value[0] if value and all(item == value[0] for item in value) else None
+    return value
+
+
+def _apart(found: dict[str, Any], response_length: Any, length: Any, place: str) -> dict[str, Any]:
+    """With prompt and response, however they were written."""
+    mask, prompt_mask = found.pop("mask", None), found.pop("prompt_mask", None)
+    tokens = found.pop("token_ids", None)
+    if "response_ids" in found and "prompt_ids" in found:
+        return _unpadded(found, mask, prompt_mask)
+    if tokens is None or (response_length is None and mask is None):
+        raise ConfigurationError(
+            f"{place}: no prompt and response ({' or '.join(_NAMES['prompt_ids'])}; {' or '.join(_NAMES['response_ids'])}), "
+            f"nor all tokens with a mask ({' or '.join(_NAMES['token_ids'])}; {' or '.join(_NAMES['mask'])}): token ids are "
+            "what is scored again, a text is not enough"
+        )
+    end = _single(length) if length is not None else len(tokens)
+    start, end = (len(tokens) - response_length, len(tokens)) if response_length is not None else _sampled(mask, end)
+    if start < 1:
+        raise ConfigurationError(f"{place}: the mask begins with the first token; the prompt's token ids are missing")
+    for name in _LOGPROBS:
+        if len(found.get(name) or ()) == len(tokens):
+            found[name] = found[name][start:end]
+    if mask is not None and len(mask) == len(tokens):
+        _blank(found, mask[start:end])
+    prompt = tokens[:start]
+    if prompt_mask is not None and len(prompt_mask) == len(tokens):
+        prompt = [token for token, flag in zip(prompt, prompt_mask, strict=False) if flag]
+    return {**found, "prompt_ids": prompt, "response_ids": tokens[start:end]}
+
+
+def _unpadded(found: dict[str, Any], mask: Any, prompt_mask: Any) -> dict[str, Any]:
+    prompt, response = found["prompt_ids"], found["response_ids"]
+    if prompt_mask is not None:  # of the prompt, or of prompt and response; padded on the left
+        prompt = [token for token, flag in zip(prompt, prompt_mask, strict=False) if flag]
+    end = len(response)
+    if mask is not None and len(mask) == len(response):
+        _, end = _sampled(mask, end)
+        _blank(found, mask[:end])
+    for name in _LOGPROBS:
+        if found.get(name) is not None:
+            found[name] = found[name][:end]
+    return {**found, "prompt_ids": prompt, "response_ids": response[:end]}
+
+
+def _sampled(mask: Sequence[Any], length: int) -> tuple[int, int]:
+    """First and after the last token under the mask."""
+    under = [at for at, flag in enumerate(mask[:length]) if flag]
+    return (under[0], under[-1] + 1) if under else (0, 0)
+
+
+def _blank(found: dict[str, Any], mask: Sequence[Any]) -> None:
+    """What a tool wrote within a response has no log-prob, whatever the program wrote there."""
+    for name in _LOGPROBS:
+        values = found.get(name)
+        if values is not None and len(values) >= len(mask):
+            found[name] = [value if flag else None for value, flag in zip(values, mask, strict=False)]
+
+
+def _of_response(row: Mapping[str, Any], answer: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A choice of vLLM's server, or an output of `LLM.generate` as a document."""
+    prompt = answer.get("prompt_token_ids") or row.get("prompt_token_ids")
+    tokens = answer.get("token_ids")
+    if prompt is None or tokens is None:
+        raise ConfigurationError(
+            f"{name}: no token ids; ask vLLM for them with return_token_ids=true, and for logprobs=0 to compare them"
+        )
+    return {
+        "sample_id": name,
+        "prompt_ids": prompt,
+        "response_ids": tokens,
+        "rollout_logprobs": _reported(answer.get("logprobs"), tokens),
+    }
+
+
+def _reported(logprobs: Any, tokens: Sequence[int]) -> list[float] | None:
+    if isinstance(logprobs, Mapping):
+        content = logprobs.get("content")
+        return [token["logprob"] for token in content] if content else logprobs.get("token_logprobs")
+    if isinstance(logprobs, list):
+        values = [entry.get(str(token), entry.get(token)) for entry, token in zip(logprobs, tokens, strict=True)]
+        return [value["logprob"] if isinstance(value, Mapping) else value for value in values]
+    return None
+
+
+def _single(value: Any) -> Any:
+    return value[0] if isinstance(value, list) else value

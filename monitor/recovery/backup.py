@@ -1,0 +1,139 @@
+"""A backup: the store, settings and tombstones of a home as they are at one moment, and with them, if asked for, the raw tokens.
+
+<folder>/BACKUP.json            the home, the moment, the store's identity and schema
+<folder>/logprobe.duckdb[.wal]  the store
+<folder>/*.yaml, alerts.d/, deleted/, raw/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError, StoreError
+from logprobe.collectors.files import fsync_folder
+from logprobe.monitor.home import Home, utc_now
+from logprobe.monitor.reader import connect
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.part import Part
+from logprobe.monitor.store.migrations import current_version
+from logprobe.monitor.store.store import Store
+
+MANIFEST: Final = "BACKUP.json"
+BACKUP: Final = "home.backup"
+_ANSWER_SECONDS: Final = 3600.0
+_FOLDERS: Final = ("alerts.d", "deleted")
+
+
+def part(store: Store, _: threading.Event) -> Part:
+    """What the service offers."""
+    return Part(actions=actions.offered(_ACTIONS, store))
+
+
+def backup(home: Home, folder: Path, *, raw: bool) -> dict[str, Any]:
+    """Makes a backup in a new folder, through the service if one runs; → the manifest with ``bytes`` and ``files``.
+
+    Raises `ConfigurationError` when the folder exists, `StoreError` when it cannot be written.
+    """
+    document = {"to": str(folder.absolute()), "raw": raw}
+    try:
+        with connect(home) as reader:
+            return reader.act(BACKUP, document, seconds=_ANSWER_SECONDS)
+    except ServiceUnavailableError:
+        if home.owner() is not None:
+            raise
+    if not home.database.exists():
+        raise StoreError(f"{home.path}: nothing is stored here yet")
+    with home.lock():  # nobody writes: the files are as they are
+        return _save(home, folder, raw=raw)
+
+
+def _act(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, Any]:
+    """``{"to", "raw"}`` → the manifest."""
+    folder = Path(actions.text(document, "to"))
+    with store.holding_files(), store.standing_still():
+        store_only = _save(store.home, folder, raw=False)
+    if document.get("raw") is not True:
+        return store_only
+    with store.holding_files():
+        copied = _copy_raw(store.home, folder)
+    return {**store_only, "files": store_only["files"] + len(copied), "bytes": store_only["bytes"] + sum(copied)}
+
+
+_ACTIONS: Final[actions.Actions] = {BACKUP: ("copy the store and the settings to a folder", _act)}
+
+
+def _save(home: Home, folder: Path, *, raw: bool) -> dict[str, Any]:
+    partial = folder.with_name(f".{folder.name}.partial")
+    if folder.exists():
+        raise ConfigurationError(f"{folder} exists; choose a folder that does not")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True, mode=0o700)
+        sizes = [_copy(path, partial / path.relative_to(home.path)) for path in _files(home)]
+        manifest = {"home": str(home.path), "made_at": utc_now(), **_proven(partial)}
+        (partial / MANIFEST).write_text(json.dumps(manifest))
+        partial.rename(folder)
+        fsync_folder(folder.parent)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise StoreError(
+            f"{folder} cannot be written ({error.strerror}); make room, or choose another folder"
+        ) from error
+    sizes += _copy_raw(home, folder) if raw else []
+    return {"folder": str(folder), **manifest, "files": len(sizes), "bytes": sum(sizes)}
+
+
+def _files(home: Home) -> Iterator[Path]:
+    yield home.database
+    log = home.database.with_name(f"{home.database.name}.wal")
+    if log.exists():
+        yield log
+    yield from sorted(home.path.glob("*.yaml"))
+    for name in _FOLDERS:
+        yield from sorted(path for path in (home.path / name).rglob("*") if path.is_file())
+
+
+def _copy_raw(home: Home, folder: Path) -> list[int]:
+    """Raw files never change: those on the same disk are linked, not copied; → their sizes."""
+    sizes = []
+    for path in sorted(path for path in home.raw.glob("*/*/*.parquet") if path.is_file()):
+        target = folder / "raw" / path.relative_to(home.raw)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, target)
+            sizes.append(target.stat().st_size)
+        except FileNotFoundError:
+            continue  # merged or removed meanwhile
+        except OSError:
+            sizes.append(_copy(path, target))
+    for path in home.raw.glob("*/!incomplete.json"):
+        _copy(path, folder / "raw" / path.relative_to(home.raw))
+    return sizes
+
+
+def _copy(source: Path, target: Path) -> int:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+    return target.stat().st_size
+
+
+def _proven(folder: Path) -> dict[str, Any]:
+    """Opens the copy: a backup that cannot be read is none. Raises `StoreError`."""
+    try:
+        with duckdb.connect(str(folder / "logprobe.duckdb"), read_only=True) as connection:
+            (made,) = connection.execute("SELECT epoch_us(min(applied_at)) FROM schema_versions").fetchall()[0]
+            return {"store": f"{made:x}", "schema": current_version(connection)}
+    except duckdb.Error as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise StoreError(f"the copy of the store cannot be read ({error}); run: logprobe check") from error

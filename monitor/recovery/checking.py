@@ -1,0 +1,109 @@
+"""Compares a store with what lies beside it: is every block readable, every raw file there and whole, every complete file listed?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.part import Part
+from logprobe.monitor.store.raw_files import unknown_files
+from logprobe.monitor.store.store import Store
+
+CHECK: Final = "home.check"
+_ANSWER_SECONDS: Final = 3600.0
+_TABLES: Final = (
+    "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database() ORDER BY 1"
+)
+_LEDGER: Final = {
+    "segments name a raw file that is not listed": (
+        "SELECT count(*) AS n FROM segments WHERE raw_file IS NOT NULL AND raw_file NOT IN (SELECT path FROM raw_files)"
+    ),
+    "training sequences belong to no ingested segment": (
+        "SELECT count(*) AS n FROM training_sequences WHERE segment_id NOT IN (SELECT segment_id FROM segments)"
+    ),
+    "rollout sequences belong to no ingested segment": (
+        "SELECT count(*) AS n FROM rollout_sequences WHERE segment_id NOT IN (SELECT segment_id FROM segments)"
+    ),
+}
+
+
+def part(store: Store, _: threading.Event) -> Part:
+    """What the service offers."""
+    return Part(actions=actions.offered(_ACTIONS, store))
+
+
+def check(home: Home) -> dict[str, Any]:
+    """``{"tables", "raw_files", "problems": […]}``, through the service if one runs; changes nothing. Raises as `reader_at` does."""
+    try:
+        with connect(home) as reader:
+            return reader.act(CHECK, {}, seconds=_ANSWER_SECONDS)
+    except ServiceUnavailableError:
+        if home.owner() is not None:
+            raise
+    with Store.open(home, read_only=True) as store:
+        return _check(store)
+
+
+def _check(store: Store) -> dict[str, Any]:
+    tables = store.query(_TABLES)["table_name"].to_pylist()
+    with store.holding_files():
+        files = store.read("raw_files").to_pylist()
+        problems = [*_unreadable(store, tables), *_ledger(store), *_files(store, files), *store.raw.problems()]
+    return {"tables": len(tables), "raw_files": len(files), "problems": problems}
+
+
+_ACTIONS: Final[actions.Actions] = {
+    CHECK: ("compare the store with its files", lambda store, _document, _now: _check(store)),
+}
+
+
+def _unreadable(store: Store, tables: list[str]) -> Iterator[str]:
+    """DuckDB compares the checksum of every block that it reads."""
+    for table in tables:
+        try:
+            store.query(f'SELECT max(hash(t)) AS h FROM "{table}" AS t')  # noqa: S608 - our own names
+        except LogprobeError as error:
+            yield f"table {table} cannot be read: {error}"
+
+
+def _ledger(store: Store) -> Iterator[str]:
+    for words, sql in _LEDGER.items():
+        number = store.query(sql)["n"][0].as_py()
+        if number:
+            yield f"{number:,} {words}"
+
+
+def _files(store: Store, files: list[dict[str, Any]]) -> Iterator[str]:
+    for file in files:
+        fault = _in_object_store(store, file) if file["location"] is not None else _on_disk(store, file)
+        if fault:
+            yield f"{file['location'] or file['path']}: {fault}"
+    listed = {file["path"] for file in files if file["location"] is None}
+    yield from (f"{path}: complete, but the store does not list it" for path in unknown_files(store.home, listed))
+
+
+def _on_disk(store: Store, file: Mapping[str, Any]) -> str | None:
+    path = store.home.path / file["path"]
+    try:
+        if path.stat().st_size != file["bytes"]:
+            return f"{path.stat().st_size:,} bytes, the store says {file['bytes']:,}"
+        rows = pq.read_table(path, partitioning=None).num_rows
+    except (OSError, pa.ArrowException) as error:
+        return f"cannot be read ({error})"
+    return None if rows == file["rows"] else f"{rows:,} rows, the store says {file['rows']:,}"
+
+
+def _in_object_store(store: Store, file: Mapping[str, Any]) -> str | None:
+    try:
+        size = store.objects.size(file["location"])
+    except LogprobeError as error:
+        return str(error)
+    return None if size == file["bytes"] else f"{size:,} bytes, the store says {file['bytes']:,}"

@@ -1,0 +1,222 @@
+"""Who comes next: the one place that decides it, for every stage that works run by run.
+
+A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then what somebody
+waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they rest until something changes. Of
+equals the one that has waited longest is next; every tenth turn it is, whatever it is, so that nobody starves. After every turn the runs are looked at again, so that whoever became urgent meanwhile
+waits for one turn at most.
+
+What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a stage is paced,
+each priority has a share of a core of its own, and a run rests for a multiple of what its last turn cost. A run that may not run now
+is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in the report, and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Protocol
+
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.service.jobs import INCOMPLETE
+
+LOGGER: Final = logging.getLogger("logprobe.service")
+Row = Mapping[str, Any]  # what a stage knows of a run that may be due: at least `run`, and `live` where it knows
+
+BURST: Final = 10.0  # seconds of processor time that a priority may have before its share holds
+_LONGEST_WAITING: Final = 10  # every so many turns it is that of whoever has waited longest, whatever its priority
+_AFTER_FAILURE: Final = 15.0  # seconds that a run rests
+_TICK: Final = 5.0  # seconds after which a tick ends, so that its account is seen; the next goes on
+
+
+class Priority(IntEnum):
+    """How much a run's turn matters; the smaller, the sooner."""
+
+    CHANGED = 0  # live and armed, and the last look at it is known to be out of date
+    ARMED = 1  # live, and a correction may be switched
+    AWAITED = 2  # somebody waits for it, or what is known of a live run is out of date
+    LIVE = 3
+    FIRST = 4  # no longer live, and never looked at
+    ENDED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Limits of one priority: its share of a core, and how many times as long as its last turn cost a run rests."""
+
+    share: float
+    rest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    rests_until: float
+    live: bool
+    words: str
+
+
+class Stage(Protocol):
+    """Work on runs, with tables that it reads and tables that only it writes."""
+
+    name: str
+    together: int  # runs of one turn: a small statement takes milliseconds, whatever it reads
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tables that decide what there is to do, and from which it is done."""
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Tables that no other stage writes."""
+
+    def rows(self) -> Sequence[Row]:
+        """The runs that may be due."""
+
+    def due(self, row: Row) -> Priority | None:
+        """How much the run's turn matters now; None: there is nothing to do."""
+
+    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
+        """One turn of these runs; → counts of what was done. Raises what one of them makes it raise; it is then tried run by run."""
+
+
+def priority(*, live: bool, armed: bool, changed: bool = False, awaited: bool = False, first: bool = False) -> Priority:
+    """The order that holds for every stage.
+
+    `live`: its steps are still coming. `armed`: a correction of it may be switched. `changed`: what the stage made of it last is known
+    to be out of date. `awaited`: by somebody. `first`: the stage never had it.
+    """
+    if live and armed:
+        return Priority.CHANGED if changed else Priority.ARMED
+    if awaited or (live and changed):
+        return Priority.AWAITED
+    if live:
+        return Priority.LIVE
+    return Priority.FIRST if first else Priority.ENDED
+
+
+class Turns:
+    """The turns of one stage. One thread at a time."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        stopping: threading.Event | None = None,
+        *,
+        paces: Mapping[Priority, Pace] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`stopping`: when set, work ends after the turn in hand. `paces`: limits; a priority without any has none.
+
+        `clock`: seconds; `processor`: seconds of processor time of the calling thread.
+        """
+        self._stage = stage
+        self._stopping = stopping or threading.Event()
+        self._paces = paces or {}
+        self._clock = clock
+        self._processor = processor
+        self._served: dict[str, float] = {}  # when the last turn ended
+        self._cost: dict[str, float] = {}  # of the last turn
+        self._paid_until: dict[Priority, float] = {}  # when what it has had is its share again
+        self._failing: dict[str, _Failure] = {}  # runs whose last turn failed
+        self._turns = 0
+        self._works = False  # whether some run's turn has succeeded
+        self._logged: set[tuple[str, str]] = set()
+
+    def run_once(self) -> dict[str, Any]:
+        """Turns until nothing is due, or for some seconds; each run has one at most.
+
+        Returns the stage's counts, ``runs``, ``waiting`` (due, but resting or beyond the share), and ``problem`` where runs fail, with
+        `INCOMPLETE` where one of these is live. Raises the first error when all runs fail: then it is none of theirs.
+        """
+        counts: Counter[str] = Counter(runs=0)
+        errors: list[Exception] = []
+        had: set[str] = set()
+        waiting = 0
+        begun = self._clock()
+        while not self._stopping.is_set() and self._clock() - begun < _TICK:
+            chosen, ready, due = self._next(had)
+            waiting = due - len(chosen)
+            if chosen:
+                had.update(row["run"] for _, row in chosen)
+                self._turn(chosen, counts, errors)
+            if ready == len(chosen):
+                break
+        if errors and not counts["runs"] and (len(errors) > 1 or not self._works):
+            self._works = False
+            self._failing.clear()
+            raise errors[0]
+        self._works |= counts["runs"] > 0
+        return {**counts, "waiting": waiting, **self._problem()}
+
+    def _next(self, had: set[str]) -> tuple[list[tuple[Priority, Row]], int, int]:
+        """The runs of the next turn; how many could have it now, and how many are due."""
+        rows = [row for row in self._stage.rows() if row["run"] not in had]
+        due = [(matters, row) for row in rows if (matters := self._stage.due(row)) is not None]
+        if not had:  # one that is no longer due, as it was deleted, fails no longer
+            self._failing = {row["run"]: self._failing[row["run"]] for _, row in due if row["run"] in self._failing}
+        now = self._clock()
+        ready = [entry for entry in due if self._may(entry[0], entry[1]["run"], now)]
+        every = self._turns % _LONGEST_WAITING == _LONGEST_WAITING - 1
+        longest = every and not any(matters == Priority.CHANGED for matters, _ in ready)
+        ready.sort(key=lambda entry: (not longest and entry[0], self._served.get(entry[1]["run"], -math.inf)))
+        self._turns += 1
+        return ready[: self._stage.together], len(ready), len(due)
+
+    def _may(self, matters: Priority, run: str, now: float) -> bool:
+        if run in self._failing and self._failing[run].rests_until > now:
+            return False
+        pace = self._paces.get(matters)
+        if pace is None:
+            return True
+        rested = self._served.get(run, -math.inf) + pace.rest * self._cost.get(run, 0.0) <= now
+        return rested and self._paid_until.get(matters, now) <= now + BURST / pace.share
+
+    def _turn(self, chosen: Sequence[tuple[Priority, Row]], counts: Counter[str], errors: list[Exception]) -> None:
+        before = self._processor()
+        failed: Exception | None = None
+        try:
+            counts.update(self._stage.run([row for _, row in chosen]))
+        except Exception as error:  # noqa: BLE001 - one run's error, whatever it is, must not end the turns of the others
+            failed = error
+        self._account(chosen, self._processor() - before)
+        if failed is None:
+            counts["runs"] += len(chosen)
+            for _, row in chosen:
+                self._failing.pop(row["run"], None)
+        elif len(chosen) == 1:
+            errors.append(failed)
+            self._failed(chosen[0][1], failed)
+        else:
+            for each in chosen:
+                self._turn([each], counts, errors)
+
+    def _account(self, chosen: Sequence[tuple[Priority, Row]], cost: float) -> None:
+        now = self._clock()
+        for matters, row in chosen:
+            self._served[row["run"]] = now
+            self._cost[row["run"]] = cost / len(chosen)
+            if (pace := self._paces.get(matters)) is not None:
+                paid = max(self._paid_until.get(matters, now), now)
+                self._paid_until[matters] = paid + cost / len(chosen) / pace.share
+
+    def _failed(self, row: Row, error: Exception) -> None:
+        run = row["run"]
+        words = f"{run}: {self._stage.name} fails ({type(error).__name__}: {error})"
+        self._failing[run] = _Failure(self._clock() + _AFTER_FAILURE, bool(row.get("live")), words)
+        if (kind := (run, type(error).__name__)) not in self._logged:
+            self._logged.add(kind)
+            LOGGER.error(
+                "%s; it will be tried again", words, exc_info=None if isinstance(error, LogprobeError) else error
+            )
+
+    def _problem(self) -> dict[str, Any]:
+        if not self._failing:
+            return {}
+        problem = {"problem": "; ".join(failure.words for failure in self._failing.values())}
+        return problem | ({INCOMPLETE: True} if any(failure.live for failure in self._failing.values()) else {})

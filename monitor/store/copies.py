@@ -1,0 +1,75 @@
+"""Copies of a store's file: one that is kept before an upgrade, and one to read an older store from."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.files import fsync_folder
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.migrations import current_version
+from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file, is_empty_file
+from logprobe.monitor.store.sql_files import migrations
+
+LOGGER: Final = logging.getLogger("logprobe.store")
+_MOST_COPIED: Final = 4 << 30  # bytes of a file that somebody only wants to read
+
+
+def copy_of(home: Home, folder: Path) -> Home:
+    """A home in `folder` with a copy of the store and a link to the raw tokens.
+
+    Raises `StoreError` when they cannot be read so: the store is large, or the raw tokens have other columns.
+    """
+    size = home.database.stat().st_size
+    if size > _MOST_COPIED or not all(is_empty_file(empty_file(home, kind), kind) for kind in RAW_KINDS):
+        raise StoreError(
+            f"{home.database} was written by an older logprobe, and reading does not upgrade it; start its service once, which "
+            f"does: logprobe up --home {home.path}"
+        )
+    copy = Home(folder)
+    copy.path.mkdir()
+    copy.raw.symlink_to(home.raw.resolve())
+    try:
+        for suffix in ("", ".wal"):
+            file = home.database.with_name(f"{home.database.name}{suffix}")
+            if file.exists():
+                shutil.copyfile(file, copy.path / file.name)
+    except OSError as error:
+        raise StoreError(f"{home.database} cannot be copied to {folder} ({error.strerror}); make room there") from error
+    return copy
+
+
+def keep_before_upgrade(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Keeps the file as it is when an upgrade is about to change it. Raises `StoreError`: without a copy there is no upgrade."""
+    have = current_version(connection)
+    if not 0 < have < migrations()[-1].version:
+        return
+    kept = home.database.with_name(f"{home.database.name}.schema-{have}")
+    connection.execute("CHECKPOINT")
+    try:
+        copy_durably(home.database, kept)
+    except OSError as error:
+        raise StoreError(
+            f"{home.database}: the upgrade needs room for a copy of the old file ({error.strerror}); make room and start again"
+        ) from error
+    LOGGER.warning("upgrading %s; the old file is kept as %s (docs/operating.md, Upgrades)", home.database, kept)
+
+
+def copy_durably(source: Path, target: Path) -> None:
+    """Copies a file; whoever finds `target` finds all of it. Raises `OSError`."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        shutil.copyfile(source, temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.rename(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(target.parent)

@@ -1,0 +1,79 @@
+"""A run that went on from a checkpoint under its name says so, and what a framework's user can do is said in the framework's words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_home import ingest_recorded
+
+from logprobe.app.cli import main
+from logprobe.app.text.gaps import gaps_of
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.reader import open_reader
+
+
+def train(recorder: Recorder, steps: range, attempt: str) -> None:
+    for step in steps:
+        recorder.training(
+            step=step,
+            sample_ids=[f"{attempt}-{step}-{row}" for row in range(4)],
+            token_ids=np.ones((4, 6), np.int64),
+            trainer_logprobs=np.full((4, 6), -1.0),
+            mask=np.ones((4, 6)),
+        )
+
+
+def status(home: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    capsys.readouterr()
+    main(["status", "run", "--home", str(home), *options])
+    return capsys.readouterr().out
+
+
+def test_steps_that_two_attempts_trained_are_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for attempt, steps in (("first", range(1, 5)), ("second", range(3, 7))):
+        with Recorder(home, "run", rank=0) as recorder:
+            train(recorder, steps, attempt)
+    ingest_recorded(home)
+    found = json.loads(status(home, capsys, "--json"))["attempts"]
+    assert (found["steps"], found["first_step"], found["last_step"], found["older"]) == (2, 3, 4, 8)
+    assert "2 steps (3 to 4) were trained again by a later attempt; 8 sequences" in " ".join(
+        status(home, capsys).split()
+    )
+    main(["doctor", "--home", str(home)])
+    assert "use a new run name after returning to a checkpoint" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (None, None)])
+def test_recorders_at_work_side_by_side_are_one_attempt(home: Path, capsys: Any, ranks: tuple[int | None, ...]) -> None:
+    """The second one starts late, when the first has recorded the step already."""
+    with Recorder(home, "run", rank=ranks[0]) as first:
+        train(first, range(1, 3), "a")
+        assert first.flush()
+        with Recorder(home, "run", rank=ranks[1]) as second:
+            train(second, range(1, 3), "b")
+        train(first, range(3, 4), "a")
+    ingest_recorded(home)
+    assert json.loads(status(home, capsys, "--json"))["attempts"] is None
+
+
+@pytest.mark.parametrize(
+    ("framework", "words"),
+    [("trl", "use_vllm=True"), ("ms-swift", "--use_vllm true"), (None, "pass rollout_logprobs=")],
+)
+def test_gaps_are_mended_in_the_words_of_the_framework(home: Path, framework: str | None, words: str) -> None:
+    with Recorder(home, "run") as recorder:
+        if framework is not None:
+            recorder.config({"framework": framework}, kind="trainer_config")
+        train(recorder, range(1, 2), "a")
+    ingest_recorded(home)
+    with open_reader(home) as reader:
+        (row,) = reader.read("cli_gaps", run=None).to_pylist()
+    remedies = dict(gaps_of(row))
+    (remedy,) = [remedies[text] for text in remedies if "rollout log-probs" in text]
+    assert words in remedy
+    if framework == "trl":
+        assert not any("Recorder" in each or "pass " in each for each in remedies.values())

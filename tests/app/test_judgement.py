@@ -1,0 +1,182 @@
+"""Severity: the table of `logprobe.monitor.judgement`, walked through every place that shows one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from alert_homes import put
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from logprobe.app.commands import runs, status
+from logprobe.app.dashboard.data.feed import Feed
+from logprobe.app.dashboard.elements.bar import bar_of
+from logprobe.app.dashboard.elements.verdict import banner
+from logprobe.app.text.judgement import headline
+from logprobe.monitor.diagnosis.judged import SECONDS
+from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
+from logprobe.monitor.reader import Reader
+from logprobe.monitor.service import scrape
+from logprobe.monitor.store.store import Store
+
+VERDICTS = (None, "healthy", "growing", "critical", "calibrating", "no_data")
+# An alert that fires: its severity, and why nobody was notified of it.
+ALERTS = (
+    None,
+    ("info", None),
+    ("warning", None),
+    ("critical", None),
+    ("critical", "silenced by ann: known"),
+    ("critical", "accepted: by choice"),
+)
+AGES = ("in time", "before the alert", "overdue")
+LAST = 99
+GREEN, GREY, AMBER, RED = "ok", "unknown", "warning", "critical"
+
+
+def expected(verdict: str | None, alert: tuple[str, str | None] | None, age: str) -> str:
+    """Written down apart from the code, case by case."""
+    fires = None if alert is None or (alert[1] or "").startswith("accepted") else alert[0]
+    if fires == "critical" or verdict == "critical":
+        return RED
+    if fires == "warning" or verdict == "growing":
+        return AMBER
+    if verdict != "healthy" or age == "overdue":
+        return GREY
+    return GREY if fires == "info" and age == "before the alert" else GREEN
+
+
+CASES = {f"{verdict}, {alert}, {age}": (verdict, alert, age) for verdict, alert, age in product(VERDICTS, ALERTS, AGES)}
+
+
+def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | None] | None, age: str) -> None:
+    """A run that stands like that: its newest step is `LAST`."""
+    put(store, name, {step: {} for step in range(LAST - 60, LAST + 1, 5)})
+    now = datetime.now(UTC)
+    judged_step = LAST - 60 if age != "in time" else LAST
+    began = judged_step + 1 if age == "before the alert" else judged_step
+    waits = now + timedelta(hours=-1 if age == "overdue" else 1)  # the walk takes a while
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE step_summaries SET time = ?, computed_at = ? WHERE run = ?", [now, waits, name])
+        cursor.execute("UPDATE segments SET ingested_at = ? WHERE run = ?", [now, name])
+        if verdict is not None:
+            document = {"run": name, "verdict": verdict, "since_step": 5, "doubling_steps": None, "layer": "none", "findings": [],
+                        "not_measured": [], "correction": {"advice": "not_needed", "why": ""}}  # fmt: skip
+            cursor.execute(
+                "INSERT INTO diagnoses VALUES (?, ?, 1, ?, 'none', 5, [], ?, ?, NULL, NULL, NULL, 'not_needed')",
+                [name, judged_step, verdict, json.dumps(document), waits],
+            )
+        if alert is not None:
+            cursor.execute(
+                "INSERT INTO alert_states VALUES (?, 'some-rule', '', 'f', 'firing', 'still_bad', ?, NULL, false, ?, ?, ?, ?, 1.0, 'bad', '{}')",
+                [name, alert[0], alert[1], LAST, began, now],
+            )
+
+
+class StoreReader(Reader):
+    """A store as a page or a command reads it."""
+
+    source = "file"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def query(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    def read(self, name: str, /, **params: Any) -> Any:
+        return self._store.read(name, **params)
+
+    def status(self) -> dict[str, Any]:
+        return {"running": False}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def standing(store: Store) -> Store:
+    for name, case in CASES.items():
+        fill(store, name, *case)
+    return store
+
+
+def of_banner(store: Store) -> Iterator[tuple[str, str]]:
+    """Green, amber and red are the tones of severities; every other tone is grey."""
+    tones = {"ok": GREEN, "healthy": GREEN, "warning": AMBER, "growing": AMBER, "critical": RED}
+    feed = Feed(lambda: StoreReader(store))
+    for name in CASES:
+        view = feed.snapshot(name).view
+        assert view is not None
+        yield name, tones.get(banner(view)["tone"], GREY)
+
+
+def of_bar(store: Store) -> Iterator[tuple[str, str]]:
+    """The run picker, the tab's title and its icon."""
+    snapshot = Feed(lambda: StoreReader(store)).snapshot(None)
+    for name in CASES:
+        bar = bar_of(snapshot, snapshot.run(name), asked=name, now=datetime.now(UTC), interval=1.0)
+        assert {run["name"]: run["severity"] for run in bar["runs"]}[name] == bar["severity"]
+        yield name, bar["severity"]
+
+
+def of_runs(store: Store) -> Iterator[tuple[str, str]]:
+    for row in runs.lines_of(StoreReader(store)):
+        yield row["run"], row["severity"]
+
+
+def of_status(store: Store) -> Iterator[tuple[str, str]]:
+    for name in CASES:
+        yield name, status.describe(StoreReader(store), name, now=datetime.now(UTC))["judgement"]["severity"]
+
+
+def of_metrics(store: Store) -> Iterator[tuple[str, str]]:
+    families = {family.name: family for family in text_string_to_metric_families(scrape.exposition(store, []))}
+    for sample in families["logprobe_severity"].samples:
+        if sample.value:
+            yield sample.labels["run"], sample.labels["logprobe_severity"]
+
+
+PLACES = {"banner": of_banner, "bar": of_bar, "runs": of_runs, "status": of_status, "metrics": of_metrics}
+
+
+def test_every_place_shows_the_severity_of_every_combination(standing: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "MOST_RUNS", len(CASES))
+    wanted = {name: expected(*case) for name, case in CASES.items()}
+    assert set(wanted.values()) == set(SEVERITIES)
+    wrong = {place: [name for name, found in read(standing) if found != wanted[name]] for place, read in PLACES.items()}
+    counted = {place: len(list(read(standing))) for place, read in PLACES.items()}
+    assert wrong == {place: [] for place in PLACES}
+    assert counted == {place: len(CASES) for place in PLACES}
+
+
+def test_a_green_verdict_that_is_older_than_an_alert_says_so() -> None:
+    alert = Firing("gap-critical", "critical", started_step=500)
+    shown = headline(Judgement("healthy", step=479, newest=577, alerts=(alert,)))
+    assert (shown.word, shown.tone) == ("Critical", "critical")
+    assert shown.words == "The alert gap-critical fires; the diagnosis as of step 479, before that, says: healthy."
+    late = headline(Judgement("healthy", step=479, newest=577, behind=98, waiting=40.0))
+    assert (late.word, late.tone) == ("Not judged", "unknown")
+    assert "as of step 479" in late.words
+
+
+def test_ten_steps_or_two_seconds_are_in_time() -> None:
+    assert Judgement("healthy", behind=10, waiting=1e6).severity == GREEN
+    assert Judgement("healthy", behind=11, waiting=SECONDS).severity == GREEN
+    assert Judgement("healthy", behind=11, waiting=SECONDS + 1).severity == GREY
+
+
+def test_it_is_since_the_step_of_what_makes_it_severe() -> None:
+    early, late = Firing("a", "critical", started_step=30), Firing("b", "critical", started_step=40)
+    assert Judgement("growing", 7, alerts=(late, early)).since == 30
+    assert Judgement("critical", 7, alerts=(late, early)).since == 7
+    assert Judgement("healthy", 7).since is None
+
+
+def test_the_run_of_a_home_that_no_rule_has_looked_at_is_unknown() -> None:
+    assert Judgement().severity == GREY
+    assert Judgement.of(None, datetime.now(UTC)) == Judgement()

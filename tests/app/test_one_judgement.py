@@ -1,0 +1,106 @@
+"""With a live service, everything that says how a run stands says the same of it at one time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from socket import create_server
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from processes import called, connected, end, eventually, start_service
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from logprobe.app.dashboard.data.feed import Feed
+from logprobe.app.dashboard.elements.verdict import banner
+from logprobe.app.text.judgement import headline, line
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.reader import connect
+
+RUN = "half-broken"
+SHAPE = (8, 32)
+
+
+def record(recorder: Recorder, steps: range) -> None:
+    """Steps half of whose rollout log-probs are NaN."""
+    for step in steps:
+        rng = np.random.default_rng(step)
+        trainer = -rng.exponential(1.0, SHAPE).astype(np.float32)
+        rollout = np.where(rng.random(SHAPE) < 0.5, np.nan, trainer + rng.normal(0, 0.01, SHAPE)).astype(np.float32)
+        recorder.training(
+            step=step,
+            sample_ids=[f"s{step}-{row}" for row in range(SHAPE[0])],
+            token_ids=rng.integers(0, 1000, SHAPE),
+            rollout_logprobs=rollout,
+            trainer_logprobs=trainer,
+            mask=np.ones(SHAPE, bool),
+        )
+    assert recorder.flush(120)
+
+
+@pytest.fixture
+def live(home: Path) -> Iterator[tuple[Path, int]]:
+    """A home whose service runs, and the port of its `/metrics`; the run goes on."""
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Recorder(home, RUN) as recorder:
+        record(recorder, range(12))
+        process = start_service(home, "--health-port", str(port))
+        try:
+            connected(home).close()
+            yield home, port
+        finally:
+            end(process)
+
+
+def of_metrics(port: int, family: str) -> dict[str, float]:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        families = {each.name: each for each in text_string_to_metric_families(answer.read().decode())}
+    samples = families[family].samples
+    return {str(sample.labels.get(family, sample.labels.get("severity"))): sample.value for sample in samples}
+
+
+def said(home: Path, port: int) -> dict[str, Any] | None:
+    """The severity by place, and what goes with it; None: nothing is known yet, or it became another meanwhile."""
+    with connect(home) as reader:
+        view = Feed(lambda: reader).snapshot(RUN).view
+    if view is None or "coverage-low" not in [alert.rule for alert in view.judgement.alerts]:
+        return None
+    (listed,) = json.loads(called("runs", "--json", "--home", home).stdout)
+    severity = view.judgement.severity
+    status = json.loads(called("status", RUN, "--json", "--home", home, code=2).stdout)
+    mis = json.loads(called("mis", RUN, "--json", "--home", home).stdout)
+    states = of_metrics(port, "logprobe_severity")
+    return {
+        "banner": (severity, banner(view)["word"]),
+        "runs": (listed["severity"], listed["verdict"]),
+        "status": (status["judgement"]["severity"], status["judgement"]["words"]),
+        "mis": (mis["judgement"]["severity"], mis["judgement"]["words"]),
+        "metrics": next(name for name, value in states.items() if value),
+        "line": line(view.judgement),
+        "word": headline(view.judgement).word,
+        "judged": [view.judgement.step, status["judgement"]["step"], mis["judgement"]["step"]],
+        "alerts": [listed["alerts"], [each["rule"] for each in status["judgement"]["alerts"]]],
+    }
+
+
+def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int]) -> None:
+    home, port = live
+
+    def settled() -> dict[str, Any] | None:
+        """What is said, once nothing changed while it was read and the alerts fire."""
+        before, after = said(home, port), said(home, port)
+        return after if before == after else None
+
+    found = eventually(settled, "the run is diagnosed and its alerts fire", seconds=300)
+    assert found["banner"] == ("critical", found["word"])
+    assert found["runs"] == ("critical", found["word"])
+    assert found["status"] == found["mis"] == ("critical", found["line"])
+    assert found["metrics"] == "critical"
+    assert len(set(found["judged"])) == 1
+    assert found["alerts"][0] == found["alerts"][1]
+    shown = called("status", RUN, "--home", home, code=2).stdout
+    assert f"severity     critical: {found['line']}" in shown

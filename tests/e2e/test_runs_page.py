@@ -1,0 +1,121 @@
+"""All runs at a glance in a real browser: the worst first, searched as one types, grouped; and the run picker beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alert_homes import K3, put
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import expect
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.store import Store
+
+STEPS = 30
+# One run is far too high; an alert says so.
+RULES = "defaults: false\nrules:\n  - {name: too-high, severity: critical, metric: k3_kl, when: {kind: threshold, above: 0.1}}\n"
+NAMES = (*(f"sweep-lr/seed-{seed}" for seed in range(1, 61)), "<b>bold", "baseline")
+BAD = "sweep-lr/seed-37"
+
+
+def fill(home: Path, names: tuple[str, ...] = NAMES, bad: str = BAD) -> None:
+    """Runs as the step job leaves them."""
+    (home / "alerts.yaml").write_text(RULES, encoding="utf-8")
+    with Store.open(Home(home)) as store:
+        for name in names:
+            put(store, name, {step: {K3: 1e-3 * (1 + step % 3) * (500 if name == bad else 1)} for step in range(STEPS)})
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("many") / "home"
+    home.mkdir()
+    fill(home)
+    with dashboard("up", "--home", str(home), "--port", "0") as address:
+        yield address
+
+
+def names_of(seen: Watched) -> list[str]:
+    return seen.page.locator(".lp-runs-table .lp-name").all_inner_texts()
+
+
+def test_two_runs_or_more_land_on_the_worst_first(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(address)
+    page.wait_for_url("**page=runs**")
+    rows = page.locator(".lp-runs-table tr[data-run]")
+    expect(rows).to_have_count(50)
+    expect(rows.first).to_contain_text("too-high")
+    expect(rows.first.locator(".lp-name")).to_have_text(BAD)
+    expect(rows.first.locator(".lp-runs-spark")).to_be_visible()
+    assert page.title() == "✕ Runs · logprobe"
+    seen.shot(artifacts, "runs")
+    page.get_by_role("button", name="12 more").click()
+    expect(rows).to_have_count(len(NAMES))
+    page.reload()
+    expect(rows).to_have_count(len(NAMES))
+
+
+def test_searched_as_one_types_and_the_link_shows_the_same(seen: Watched, address: str) -> None:
+    page = seen.page
+    page.goto(address)
+    search = page.get_by_role("searchbox", name="search runs").last
+    search.press_sequentially("seed-3", delay=20)
+    expect(page.locator(".lp-runs-table .lp-name")).to_have_count(11)
+    assert names_of(seen)[0] == BAD
+    assert set(names_of(seen)[1:]) == {f"sweep-lr/seed-{seed}" for seed in (3, *range(30, 40))} - {BAD}
+    expect(search).to_be_focused()
+    page.wait_for_url("**q=seed-3**")
+    page.reload()
+    expect(page.locator(".lp-runs-table .lp-name")).to_have_count(11)
+    search.fill("too-high")
+    expect(page.locator(".lp-runs-table .lp-name")).to_have_text([BAD])
+    search.fill("no such run")
+    expect(page.locator(".lp-runs")).to_contain_text("none fits")
+
+
+def test_groups_filters_and_the_way_to_a_run_and_back(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=runs")
+    page.get_by_label("group by prefix").check()
+    expect(page.locator(".lp-runs-group th").first).to_contain_text("sweep-lr/seed 60 runs")
+    seen.shot(artifacts, "runs-grouped")
+    page.get_by_label("severity").select_option("critical")
+    expect(page.locator(".lp-runs-table .lp-name")).to_have_text([BAD])
+    page.get_by_role("link", name=BAD).click()
+    expect(page.locator(".lp-pick .lp-name")).to_have_text(BAD)
+    expect(page.locator(".lp-verdict b").first).to_have_text("Critical")
+    assert page.title() == f"✕ {BAD} · Overview · logprobe"
+    assert "d55e00" in page.evaluate("document.querySelector('link[rel~=icon]').href")
+    page.go_back()
+    expect(page.locator(".lp-runs-table .lp-name")).to_have_text([BAD])
+
+
+def test_typing_in_the_run_picker_searches_and_fires_no_shortcut(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?run={BAD}")
+    expect(page.locator(".lp-pick .lp-name")).to_have_text(BAD)
+    page.wait_for_selector(".lp-plot")
+    page.click(".lp-pick")
+    page.keyboard.type("seed2 gd5j+", delay=30)
+    expect(page.locator(".lp-search").first).to_have_value("seed2 gd5j+")
+    assert "page=" not in page.url
+    assert "smooth" not in page.url
+    page.locator(".lp-search").first.fill("seed-6")
+    expect(page.locator(".lp-option .lp-name")).to_have_text(["sweep-lr/seed-6", "sweep-lr/seed-60"])
+    seen.shot(artifacts, "picker-search")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("s")  # on an option, too
+    assert "smooth" not in page.url
+    page.keyboard.press("Enter")
+    expect(page.locator(".lp-pick .lp-name")).to_have_text("sweep-lr/seed-6")
+
+
+@pytest.mark.parametrize("seen", [{"width": 390, "height": 844, "dark": True}], indirect=True)
+def test_dark_and_narrow(seen: Watched, address: str, artifacts: Path) -> None:
+    seen.page.goto(address)
+    expect(seen.page.locator(".lp-runs-table tr[data-run]")).to_have_count(50)
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
+    seen.shot(artifacts, "runs-390-dark")

@@ -1,0 +1,84 @@
+"""Why K3 grew: runs that grow for one reason each, and the parts that add up to the growth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from zoo.rollouts import Lag, Noise, Rollouts, Run, Trend, rollouts
+
+from logprobe.monitor.diagnosis.decomposition import PARTS, Decomposition, decomposed
+from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.evidence.setup import Setup
+
+DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
+QUIET = Run(steps=330, noise=Noise(8e-4, unrest=0.05), setup=DENSE)
+
+
+def why(drawn: Rollouts) -> Decomposition:
+    found = decomposed(drawn.evidence())
+    assert found is not None
+    assert sum(part.k3 for part in found.parts.values()) == pytest.approx(found.k3[1] - found.k3[0], rel=1e-9)
+    for part in found.parts.values():
+        assert part.interval[0] <= part.k3 <= part.interval[1]
+    return found
+
+
+def most(found: Decomposition) -> str:
+    return max(found.parts, key=lambda name: found.parts[name].k3)
+
+
+def other_tokens(since: int) -> Rollouts:
+    """From a step on, mostly tokens of low probability, which differ more; each kind of token differs as before."""
+    drawn = rollouts(replace(QUIET, answers=20, spread=3.0))
+    rng = np.random.default_rng(5)
+    likely = drawn.r > np.log(0.6)
+    differs = np.where(likely, 0.01, 0.15)
+    d = rng.standard_normal(drawn.r.shape) * differs
+    low, high = np.quantile(likely.mean(axis=1), [0.15, 0.9])
+    keep = np.where(drawn.step < since, likely.mean(axis=1) >= high, likely.mean(axis=1) <= low)
+    names = ("step", "token", "r", "lag", "cached", "in_flight", "replica")
+    kept = {name: getattr(drawn, name)[keep] for name in names}
+    return replace(drawn, t=np.minimum(drawn.r + d - differs**2 / 2, 0)[keep].astype(drawn.t.dtype), **kept)
+
+
+def test_the_same_tokens_that_differ_more_are_the_rates() -> None:
+    found = why(rollouts(replace(QUIET, trend=Trend(250, 30))))
+    assert most(found) == "rate"
+    assert abs(found.parts["composition"].share) < 0.15
+    assert "more mismatch for the same kind of token" in found.words
+
+
+def test_older_weights_are_the_lags() -> None:
+    found = why(rollouts(replace(QUIET, lag=Lag((0, 1), 5e-4, onset=250, every=6))))
+    assert most(found) == "lag"
+    assert found.parts["lag"].share > 0.7
+
+
+def test_other_tokens_are_the_compositions_and_no_reason_to_correct() -> None:
+    drawn = other_tokens(270)
+    found = why(drawn)
+    assert most(found) == "composition"
+    assert found.parts["composition"].share_interval[0] > 0.75
+    assert found.k3[1] > 2 * found.k3[0]
+    concluded = conclude(drawn.evidence())
+    assert concluded.verdict in {"growing", "critical"}
+    assert concluded.correction.advice != "enable"
+
+
+def test_few_tokens_far_off_are_the_tails() -> None:
+    drawn = rollouts(QUIET)
+    far = (np.random.default_rng(1).random(drawn.t.shape) < 0.003) & (drawn.step >= 280)[:, None]
+    found = why(replace(drawn, t=np.where(far, drawn.t - 2.0, drawn.t)))
+    assert most(found) == "tail"
+
+
+def test_no_raw_tokens_no_answer() -> None:
+    assert decomposed(rollouts(replace(QUIET, raw=False)).evidence()) is None
+
+
+def test_the_document_has_it_and_what_did_not_grow_has_no_words() -> None:
+    document = conclude(rollouts(QUIET).evidence()).document()["why_it_grew"]
+    assert set(document["parts"]) == set(PARTS)
+    assert document["words"] == ""

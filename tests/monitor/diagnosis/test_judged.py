@@ -1,0 +1,114 @@
+"""How far a run is judged: in time or not, and what says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from recorded_home import ingest_recorded
+
+from logprobe.app.commands import mis, status
+from logprobe.monitor.diagnosis.growth.stage import GrowthStage
+from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_as_of
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
+from logprobe.monitor.service import healthz
+from logprobe.monitor.service.turns import Turns
+from logprobe.monitor.store.store import Store
+
+RUN = "late-growth"
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    ingest_recorded(home, RUN, before_step=60)
+    with Store.open(Home(home)) as opened:
+        live(opened)
+        yield opened
+
+
+def live(store: Store, behind: float = 1.0) -> None:
+    """As if the steps had come just now."""
+    with store.transaction() as cursor:
+        at = datetime.now(UTC) - timedelta(seconds=behind)
+        cursor.execute("UPDATE step_summaries SET time = ?, computed_at = ?, revision = nextval('revision')", [at, at])
+
+
+def judged(store: Store) -> JudgedAsOf:
+    found = judged_as_of(store, RUN)
+    assert found is not None
+    return found
+
+
+def test_growth_at_ingests_pace_keeps_the_promise_between_diagnoses(store: Store) -> None:
+    assert judged(store).judged_step is None
+    growth = Turns(GrowthStage(store))
+    assert growth.run_once()["changes"] == 1
+    DiagnosisJob(store).run_once()
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE diagnoses SET step = 30")
+        cursor.execute("UPDATE growth_now SET step = 30, changed_step = 20, revision = -1")
+    live(store, behind=5.0)
+    late = judged(store)
+    assert (late.judged_step, late.diagnosed_step, late.steps_behind, late.in_time) == (30, 30, 29, False)
+    assert late.sentence == "not judged since step 30: 29 steps and 5 s behind step 59"
+    assert growth.run_once()["changes"] == 0
+    assert (judged(store).judged_step, judged(store).diagnosed_step, judged(store).in_time) == (59, 30, True)
+
+
+def test_growth_that_the_diagnosis_does_not_know_judges_nothing(store: Store) -> None:
+    Turns(GrowthStage(store)).run_once()
+    DiagnosisJob(store).run_once()
+    assert judged(store).judged_step == 59
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE diagnoses SET step = 30")
+        cursor.execute("UPDATE growth_now SET changed_step = 40, verdict = 'growing'")
+    assert judged(store).judged_step == 30
+    assert store.read("diagnosis_due", now=datetime.now(UTC).isoformat()).num_rows == 0  # no other data
+    live(store)
+    (due,) = store.read("diagnosis_due", now=datetime.now(UTC).isoformat()).to_pylist()
+    assert (due["live"], due["changed"]) == (True, True)
+
+
+def test_status_and_mis_say_it(store: Store, home: Path) -> None:
+    live(store, behind=5.0)
+    store.close()
+    sentence = judged_sentence = "not judged yet: 60 steps and "
+    with open_reader(home) as reader:
+        document = status.describe(reader, RUN, now=datetime.now(UTC))
+    assert document["judged"]["sentence"].startswith(sentence)
+    assert judged_sentence in status.words(document)
+    of_correction = mis.describe(Home(home), RUN)
+    assert of_correction["judged"]["in_time"] is False
+    assert sentence in mis.words(of_correction)
+
+
+@pytest.mark.parametrize(("seconds", "healthy"), [(5.0, True), (61.0, False)])
+def test_healthz_names_the_run_where_only_this_machine_asks(seconds: float, healthy: bool) -> None:
+    late = [
+        JudgedAsOf(
+            "my-run",
+            live=True,
+            newest_step=99,
+            judged_step=40,
+            diagnosed_step=40,
+            steps_behind=59,
+            seconds_behind=seconds,
+        )
+    ]
+    said = healthz.describe([], late=late, named=True)
+    assert (said["healthy"], said["judged"]["healthy"], said["judged"]["late_runs"]) == (healthy, healthy, 1)
+    assert said["judged"]["late"] == [f"my-run: not judged since step 40: 59 steps and {seconds:.0f} s behind step 99"]
+    assert "my-run" not in str(healthz.describe([], late=late))
+    assert healthz.describe([])["judged"] == {"healthy": True, "late_runs": 0, "late": []}
+
+
+@pytest.mark.parametrize(
+    ("live", "steps", "seconds", "in_time"),
+    [(True, 10, 99.0, True), (True, 11, 2.1, False), (True, 500, 2.0, True), (False, 500, 99.0, False)],
+)
+def test_the_promise(live: bool, steps: int, seconds: float, in_time: bool) -> None:
+    assert JudgedAsOf("run", live, 1000, 1000 - steps, None, steps, seconds).in_time is in_time

@@ -1,0 +1,123 @@
+"""What changes over the steps without being a fault, and what differs within a step: no scapegoats, and the lead explains K3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from zoo.rollouts import Fault, Lag, Noise, Rollouts, Run, Trend, rollouts
+
+from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.diagnosis.leading import in_reading_order, leading
+from logprobe.monitor.diagnosis.result import Diagnosis
+
+DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
+NOISE = Noise(8e-4, unrest=0.15)
+
+
+def times(run: Run, factor: np.ndarray) -> Rollouts:
+    """The run with K3 so many times as large in each step [steps]: other tokens, not other weights."""
+    drawn = rollouts(run)
+    return replace(
+        drawn, t=(drawn.r + (drawn.t - drawn.r) * np.sqrt(factor[drawn.step])[:, None]).astype(drawn.t.dtype)
+    )
+
+
+def causes(found: Diagnosis) -> list[str]:
+    return [finding.cause for finding in found.findings]
+
+
+def only(first: int, last: int, factor: float, steps: int = 400) -> np.ndarray:
+    return np.where((np.arange(steps) >= first) & (np.arange(steps) < last), factor, 1.0)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize(
+    "factor",
+    [only(300, 308, 30.0), only(250, 330, 6.0), only(5, 6, 1e-3) * only(0, 1, 1e-3)],
+    ids=["a spike that ended", "a hump that ended", "two quiet steps"],
+)
+def test_what_has_ended_and_odd_steps_are_no_missed_updates(factor: np.ndarray, raw: bool) -> None:
+    for seed in (1, 2):
+        found = conclude(times(Run(seed=seed, noise=NOISE, setup=DENSE, raw=raw), factor).evidence())
+        assert "missed_weight_sync" not in causes(found)
+        assert (found.verdict, found.layer, found.correction.advice) == ("healthy", "none", "not_needed")
+
+
+def test_a_fault_that_has_ended_is_at_most_watched_and_vetoes_nothing() -> None:
+    """For 30 steps, which end ten steps before the last one."""
+    found = conclude(times(Run(noise=NOISE, setup=DENSE, raw=False), only(360, 390, 20.0)).evidence())
+    for finding in found.findings:
+        assert finding.urgency != "act" or finding.evidence.get("until") is None
+        assert not (finding.vetoes and finding.evidence.get("until") is not None)
+
+
+def test_a_level_that_jumped_and_stays_is_no_update_that_is_missed() -> None:
+    found = conclude(times(Run(noise=NOISE, setup=DENSE), only(200, 400, 4.0)).evidence())
+    assert "missed_weight_sync" not in causes(found)
+
+
+@pytest.mark.parametrize("since", [0, 250, 380])
+def test_cached_requests_at_394_times_the_others_get_their_share(since: int) -> None:
+    stale = Fault("stale_prefix_cache", 8e-4 * 393, since)
+    found = conclude(rollouts(Run(noise=NOISE, fault=stale, setup=DENSE, raw=False)).evidence())
+    assert (causes(found)[0], found.correction.advice) == ("stale_prefix_cache", "do_not_enable")
+    assert found.findings[0].share is not None
+    assert found.findings[0].share > 0.9
+    assert "missed_weight_sync" not in causes(found)
+
+
+def test_a_contrast_comes_before_a_change_that_is_larger() -> None:
+    """Updates stop arriving at 300, and cached requests have been stale all along: the cache keeps its share."""
+    drawn = rollouts(Run(noise=NOISE, fault=Fault("stale_prefix_cache", 8e-3, 0), setup=DENSE, raw=False))
+    both = replace(drawn, t=_left_behind(drawn, 300))
+    found = conclude(both.evidence())
+    assert "stale_prefix_cache" in causes(found)
+    assert next(f.share for f in found.findings if f.cause == "stale_prefix_cache") > 0.01
+
+
+def _left_behind(drawn: Rollouts, since: int) -> np.ndarray:
+    missed = np.maximum(drawn.step - since + 1, 0)
+    noise = np.random.default_rng(3).standard_normal(drawn.t.shape) * np.sqrt(2e-3 * missed)[:, None]
+    moved: np.ndarray = np.minimum(drawn.t + noise * (drawn.t < -0.3), 0).astype(drawn.t.dtype)
+    return moved
+
+
+def test_the_lag_leads_and_growth_without_a_share_is_no_cause() -> None:
+    found = conclude(rollouts(Run(noise=NOISE, lag=Lag((0, 1), 5e-4, onset=250), setup=DENSE)).evidence())
+    assert causes(found)[0] == "staleness"
+    assert "late_growth" not in causes(found)
+    assert (found.layer, found.correction.advice) == ("objective", "enable")
+
+
+def test_growth_at_a_lag_that_stays_is_not_the_lags() -> None:
+    """Tokens of one version ago, all along; what grows is how far a version is away."""
+    lagging = Run(steps=380, noise=Noise(1e-3), trend=Trend(250, 30), lag=Lag((0, 1), 3e-4), setup=DENSE)
+    found = conclude(rollouts(lagging).evidence())
+    assert causes(found)[0] == "late_growth"
+    assert (found.findings[0].share or 0) > 0.5
+
+
+def test_findings_of_one_urgency_are_ranked_by_share_and_the_lead_explains() -> None:
+    """Growth with a small offset beside: what explains K3 leads, what must be ruled out first is next, no fix is a vetoed one."""
+    drawn = rollouts(Run(steps=380, noise=Noise(1e-3), trend=Trend(250, 30), setup=DENSE))
+    offset = replace(drawn, r=np.minimum(drawn.r - np.float32(0.02), 0))
+    found = conclude(offset.evidence())
+    assert found.correction.advice == "do_not_enable"
+    document = found.document()
+    ranks = [
+        (f["confidence"] < 0.5, ("act", "watch", "informational").index(f["urgency"])) for f in document["findings"]
+    ]
+    assert ranks == sorted(ranks)
+    for urgency in ("act", "watch", "informational"):
+        shares = [
+            f.share for f in found.findings if f.urgency == urgency and f.share is not None and f.confidence >= 0.5
+        ]
+        assert shares == sorted(shares, reverse=True)
+    first, second = in_reading_order(document)[:2]
+    assert leading(document) is first
+    assert (first["cause"], second["layer"]) == ("late_growth", "semantic")
+    assert first["fix"].startswith(f"First {second['cause']}, and no correction until it is fixed.")
+    assert "sampling now" not in first["fix"]

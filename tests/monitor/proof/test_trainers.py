@@ -1,0 +1,50 @@
+"""Trainers with a fault that no setting describes, on real forward passes: no setting is named; one that has a setting is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "proof" / "trainers.py"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What `bisect` says by model kind and fault; a process of its own, pytest's stays free of torch."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path_factory.mktemp("trainers")), "developed"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    return json.loads(answer.removeprefix("RESULT "))
+
+
+@pytest.mark.parametrize("kind", ["llama", "experts", "tied", "window"])
+def test_a_setting_is_named_when_it_is_the_fault_and_never_otherwise(found, kind):
+    named = {name: document["smallest_set"] for name, document in found[kind].items()}
+    assert {name: sorted(knobs) for name, knobs in named.items()} == {
+        name: sorted(document["expected"]) for name, document in found[kind].items()
+    }
+    assert {name for name, document in found[kind].items() if document["departs"] == "trainer"} == {*named} - {
+        "healthy"
+    }
+
+
+def test_where_no_setting_is_named_it_says_what_is_left(found):
+    for documents in found.values():
+        for document in documents.values():
+            if not document["expected"] and document["departs"] == "trainer":
+                assert document["residual"]["trainer"].startswith("not one of these settings; ")
+                assert not [arm for arm in document["arms"] if arm["verdict"] in ("this is it", "contributes")]
+    assert "falls with the prompt's length" in found["window"]["padding"]["residual"]["trainer"]
+    assert "no token before position" in found["llama"]["context"]["residual"]["trainer"]

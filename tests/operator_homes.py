@@ -1,0 +1,113 @@
+"""Homes for tests of what operators do to them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from processes import connected, end, eventually, record, service, start_service
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import FlightReader
+
+# Fault → what `/healthz` answers at once: 503 with these words, or 200 with none. The table in docs/operating.md is written from it.
+FAULTS = {
+    "`logprobe.duckdb` removed or replaced by another one": "raw files that another store wrote",
+    "An older `logprobe.duckdb` put back": "complete raw files that the store does not list",
+    "The write-ahead log lost or cut": None,
+    "`raw/` not mounted, at the start or later": "has none of the",
+    "A copy of the home whose `raw/` is a link": "belongs to the home",
+    "The home moved, with the service stopped": None,
+    "The home renamed or removed under the service": "was renamed or removed while the service uses it",
+    "The disk full": "is full: make room",
+}
+
+SEQUENCES = "SELECT count(*) AS n, count(DISTINCT sample_id) AS d FROM sequences WHERE run = 'toy'"
+TOKENS = "SELECT count(*) AS n FROM tokens WHERE run = 'toy'"
+
+
+def health(home: Path) -> tuple[int, dict[str, Any]]:
+    """What ``/healthz`` of the home's service answers."""
+    info = Home(home).service_info()
+    assert info is not None
+    return health_at(info.health_port)
+
+
+def health_at(port: int | None) -> tuple[int, dict[str, Any]]:
+    """What ``/healthz`` answers at this port."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def unwell(home: Path) -> str:
+    """The one problem that ``/healthz`` names, once it does."""
+    status, document = eventually(lambda: (said := health(home))[1]["problems"] and said, "/healthz names a problem")
+    assert status == 503
+    (problem,) = document["problems"]
+    return str(problem)
+
+
+def table() -> str:
+    """What ``/healthz`` answers to which fault, as docs/operating.md has it."""
+    rows = [
+        f"| {fault} | {200 if words is None else 503} | {f'… {words} …' if words else ''} |"
+        for fault, words in FAULTS.items()
+    ]
+    return "\n".join(["| fault | `/healthz` | sentence |", "|---|---|---|", *rows])
+
+
+def is_well(home: Path) -> bool:
+    """Whether ``/healthz`` answers 200."""
+    return health(home)[0] == 200
+
+
+def raw_files(home: Path) -> set[str]:
+    """Names of the raw files of runs."""
+    return {path.name for path in home.glob("raw/[!!]*/*/*.parquet")}
+
+
+def waiting(home: Path) -> int:
+    """Segments that ingest has not taken yet."""
+    return len(list(home.glob("spool/*/*/[!.]*.arrow")))
+
+
+def stored(reader: FlightReader) -> tuple[int, int]:
+    """Sequences and tokens of the run; no sequence is there twice."""
+    (row,) = reader.query(SEQUENCES).to_pylist()
+    assert row["n"] == row["d"]
+    return row["n"], reader.query(TOKENS)["n"][0].as_py()
+
+
+def ingested(home: Path, steps: range) -> None:
+    """Records steps, and has a service ingest them; it then stops."""
+    record(home, steps=steps)
+    with service(home) as reader:
+        reader.ingest()
+
+
+@contextmanager
+def killed_service(home: Path) -> Iterator[FlightReader]:
+    """A running service, killed with SIGKILL at the end of the block."""
+    process = start_service(home)
+    try:
+        with connected(home) as reader:
+            yield reader
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finally:
+        end(process)
+
+
+def remove_store(home: Path) -> None:
+    """What people do once DuckDB calls the file corrupt."""
+    (home / "logprobe.duckdb").unlink()
+    (home / "logprobe.duckdb.wal").unlink(missing_ok=True)

@@ -1,0 +1,268 @@
+"""Does a correction help, and does logprobe switch it on in time? A run whose batches grow old, with and without.
+
+python -m rescue.run                 # with PYTHONPATH=tests; make rescue: all arms, three seeds; prints a table
+python -m rescue.run --seeds 1 --arm armed --detail
+
+From step `ONSET` on, batches are one version older every `EVERY` steps, as when sampling falls behind training. The arms differ in what
+multiplies the loss: nothing, masked or truncated importance weights from the first step, or what the service tells the trainer. The
+armed arm is paced like training, waits for nothing, and has a healthy live run and ended runs beside it in the same home.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Final
+
+import numpy as np
+import torch
+from rescue.policy import Batch, Training
+
+from logprobe.alerts.controller.policy import DEFAULT_CORRECTION
+from logprobe.collectors.correction import CorrectionConfig, correct
+from logprobe.collectors.correction.presets import preset
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
+
+ONSET: Final = 230
+EVERY: Final = 5  # steps from one version of lag to the next
+STEPS: Final = 520
+PACE: Final = 0.35  # seconds of a step, at least
+ENDED: Final = 3
+ENDED_STEPS: Final = 300
+ARMS: Final = ("none", "mis", "tis", "armed")
+RUN: Final = "rescued"
+NEIGHBOUR: Final = "neighbour"
+_ALWAYS: Final = {"mis": DEFAULT_CORRECTION, "tis": preset("tis")}
+_SIDE: Final = 40  # steps that a reward in the table is the mean of
+_START: Final = 120.0
+_ENGINE: Final = {"dtype": "bfloat16", "logprobs_mode": "processed_logprobs"}
+
+
+@dataclass
+class Outcome:
+    """One run: reward and K3 by step, and what the controller did."""
+
+    arm: str
+    seed: int
+    reward: list[float] = field(default_factory=list)
+    k3: list[float] = field(default_factory=list)
+    masked: list[float | None] = field(default_factory=list)  # None: no correction was applied
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    neighbour: list[str] = field(default_factory=list)  # directives of the healthy run beside it
+    load: float = 0.0
+
+    @property
+    def before(self) -> float:
+        """Mean reward just before the batches grow old."""
+        return mean(self.reward[ONSET - _SIDE : ONSET])
+
+    @property
+    def end(self) -> float:
+        """Mean reward of the last steps."""
+        return mean(self.reward[-_SIDE:])
+
+    @property
+    def applied(self) -> int | None:
+        """First corrected step."""
+        return next((step for step, share in enumerate(self.masked) if share is not None), None)
+
+
+def lag_of(step: int) -> int:
+    """Versions that a batch is behind: one, as in training that samples one step ahead; more from `ONSET` on."""
+    return 1 + max(0, (step - ONSET) // EVERY + 1)
+
+
+def learn(
+    outcome: Outcome, training: Training, step: int, lag: int, config: CorrectionConfig | None
+) -> tuple[Batch, Any, float]:
+    """One step; → its batch, correction and gradient norm."""
+    batch = training.batch(lag)
+    ratio = batch.trainer - batch.rollout
+    outcome.reward.append(float(batch.rewards.mean()))
+    outcome.k3.append(float((ratio.exp() - 1 - ratio).mean()))
+    correction = None
+    if config is not None:
+        correction = correct(
+            config, batch.rollout, batch.trainer, torch.ones_like(batch.rollout), advantages=batch.advantages
+        )
+    outcome.masked.append(None if correction is None else float((correction.weights == 0).float().mean()))
+    return (
+        batch,
+        correction,
+        training.update(batch, None if correction is None else correction.weights * correction.mask),
+    )
+
+
+def unmonitored(arm: str, seed: int, steps: int) -> Outcome:
+    """An arm without a service: it needs no pace."""
+    outcome, training = Outcome(arm, seed), Training(seed)
+    for step in range(steps):
+        learn(outcome, training, step, lag_of(step), _ALWAYS.get(arm))
+    return outcome
+
+
+def armed(seed: int, steps: int, pace: float) -> Outcome:
+    """The arm that the service watches, in a home with a healthy live run and ended ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "correction.yaml").write_text("mode: armed\n")
+        for number in range(ENDED):
+            record(home, f"ended-{number}", seed + number, ENDED_STEPS, 0.0, grows=False)
+        with _service(home), _neighbour(home, seed + 50, steps, pace):
+            outcome = record(home, RUN, seed, steps, pace, grows=True)
+            with connect(Home(home)) as reader:
+                outcome.actions = _actions(reader, RUN)
+                outcome.neighbour = [
+                    each["words"] for each in _actions(reader, NEIGHBOUR) if each["name"] == "switched_on"
+                ]
+                outcome.load = os.getloadavg()[1]
+        return outcome
+
+
+def record(home: Path, run: str, seed: int, steps: int, pace: float, *, grows: bool) -> Outcome:
+    """Trains and records, `pace` seconds a step at least; waits for no service."""
+    outcome, training = Outcome("armed", seed), Training(seed)
+    with Recorder(home, run) as recorder, CorrectionSwitch(home, run) as switch:
+        recorder.config(_ENGINE, kind="engine_config")
+        recorder.config({"dtype": "bfloat16"}, kind="trainer_config")
+        for step in range(steps):
+            began = time.monotonic()
+            lag = lag_of(step) if grows else 1
+            batch, correction, norm = learn(outcome, training, step, lag, switch.current(step))
+            _record(recorder, step, batch)
+            recorder.step(step, grad_norm=norm, correction=correction)
+            time.sleep(max(0.0, pace - (time.monotonic() - began)))
+        assert recorder.flush(60)
+    return outcome
+
+
+def _record(recorder: Recorder, step: int, batch: Batch) -> None:
+    names = [f"{step}-{index}" for index in range(len(batch.answers))]
+    tokens = list(batch.answers.numpy())
+    recorder.rollout(
+        sample_ids=names,
+        token_ids=tokens,
+        logprobs=list(batch.rollout.numpy()),
+        weight_version=max(0, step - batch.lag),
+    )
+    recorder.training(
+        step=step,
+        sample_ids=names,
+        token_ids=tokens,
+        trainer_logprobs=list(batch.trainer.numpy()),
+        weight_version=step,
+        advantages=batch.advantages.numpy(),
+        rewards=batch.rewards.numpy(),
+    )
+
+
+def _actions(reader: Any, run: str) -> list[dict[str, Any]]:
+    return [
+        {**row, "time": str(row["time"]), "details": json.loads(row["details"])}
+        for row in reader.read("controller_actions", run=run).to_pylist()
+    ]
+
+
+@contextmanager
+def _service(home: Path) -> Iterator[None]:
+    with _process("-m", "logprobe.app.processes.service", "--home", str(home)) as service:
+        deadline = time.monotonic() + _START
+        while Home(home).owner() is None or not (home / "service.json").exists():
+            if service.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("the service did not start")
+            time.sleep(0.2)
+        yield
+
+
+@contextmanager
+def _neighbour(home: Path, seed: int, steps: int, pace: float) -> Iterator[None]:
+    arguments = ["--beside", str(home), "--first-seed", str(seed), "--steps", str(steps), "--pace", str(pace)]
+    with _process("-m", "rescue.run", *arguments):
+        yield
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def table(outcomes: list[Outcome]) -> list[str]:
+    """Markdown, a row for each arm."""
+    lines = ["| arm | seeds | reward before | at the end | corrected from step |", "|---|---|---|---|---|"]
+    for arm in ARMS:
+        of_arm = [each for each in outcomes if each.arm == arm]
+        if of_arm:
+            first = ", ".join("never" if each.applied is None else str(each.applied) for each in of_arm)
+            lines.append(
+                f"| {arm} | {len(of_arm)} | {_spread([o.before for o in of_arm])} | {_spread([o.end for o in of_arm])} | {first} |"
+            )
+    return lines
+
+
+def _spread(values: list[float]) -> str:
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def detail(outcome: Outcome) -> Iterator[str]:
+    """What the controller did, and the run in between, for whoever looks into one."""
+    yield f"{outcome.arm} {outcome.seed}: load {outcome.load:.1f}, neighbour {outcome.neighbour or 'untouched'}"
+    yield from (f"  {each['step']:>4} {each['name']}/{each['reason']}: {each['words']}" for each in outcome.actions)
+    for step in range(ONSET - 30, len(outcome.reward), 20):
+        span = slice(step, step + 20)
+        shares = [share for share in outcome.masked[span] if share is not None]
+        masked = f", masked {mean(shares):.0%}" if shares else ""
+        yield f"  {step:>4} reward {mean(outcome.reward[span]):.3f}, K3 {np.median(outcome.k3[span]):.1e}{masked}"
+
+
+def main() -> int:
+    """Runs the arms asked for; prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each arm")
+    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first run")
+    parser.add_argument("--arm", choices=ARMS, action="append", help="default: all")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each run")
+    parser.add_argument("--pace", type=float, default=PACE, help="seconds of an armed step, at least")
+    parser.add_argument("--detail", action="store_true", help="what happened in each run")
+    parser.add_argument("--json", type=Path, help="file for everything measured")
+    parser.add_argument("--beside", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.beside is not None:
+        record(arguments.beside, NEIGHBOUR, arguments.first_seed, arguments.steps, arguments.pace, grows=False)
+        return 0
+    outcomes = []
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+        for arm in arguments.arm or ARMS:
+            outcomes.append(
+                armed(seed, arguments.steps, arguments.pace)
+                if arm == "armed"
+                else unmonitored(arm, seed, arguments.steps)
+            )
+            if arguments.detail:
+                print("\n".join(detail(outcomes[-1])), flush=True)
+    print("\n".join(table(outcomes)))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""What operators do to a home: lose, restore, copy and mount its parts. Nothing that was complete is removed because it is unknown."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import full_disk_service_program
+from operator_homes import (
+    FAULTS,
+    health_at,
+    ingested,
+    is_well,
+    killed_service,
+    raw_files,
+    remove_store,
+    stored,
+    table,
+    unwell,
+    waiting,
+)
+from processes import eventually, record, service
+from segments import on_small_disk
+
+from logprobe.monitor.home import Home
+
+
+def test_a_lost_store_costs_no_raw_file_and_records_wait(home: Path) -> None:
+    ingested(home, range(3))
+    before = raw_files(home)
+    remove_store(home)
+    record(home, steps=range(3, 4))
+    waits = waiting(home)
+    with service(home):
+        problem = unwell(home)
+        assert FAULTS["`logprobe.duckdb` removed or replaced by another one"] in problem
+        assert f"logprobe rebuild --home {home}" in problem
+    assert before
+    assert raw_files(home) == before
+    assert waiting(home) == waits > 0
+
+
+def test_yesterdays_store_costs_no_raw_file_and_says_so(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(2))
+    shutil.copy(home / "logprobe.duckdb", tmp_path / "yesterday")
+    ingested(home, range(2, 4))
+    before = raw_files(home)
+    shutil.copy(tmp_path / "yesterday", home / "logprobe.duckdb")
+    with service(home) as reader:
+        assert FAULTS["An older `logprobe.duckdb` put back"] in unwell(home)
+        assert stored(reader)[0] == 8
+    assert raw_files(home) == before
+
+
+def test_a_lost_log_loses_nothing(home: Path) -> None:
+    record(home, steps=range(3))
+    with killed_service(home) as reader:
+        reader.ingest()
+        assert stored(reader) == (12, 192)
+    (home / "logprobe.duckdb.wal").unlink()
+    with service(home) as reader:
+        reader.ingest()
+        assert stored(reader) == (12, 192)
+        assert is_well(home)
+    assert not list(home.glob("spool/*/*/.*.ingested")), "a service that stops leaves nothing behind"
+
+
+def linked_home(home: Path, disk: Path) -> None:
+    """A home whose raw tokens lie on another disk, with some of a run."""
+    disk.mkdir()
+    home.mkdir()
+    (home / "raw").symlink_to(disk)
+    ingested(home, range(3))
+
+
+def test_a_copy_with_a_link_leaves_the_files_of_the_original_alone(home: Path, tmp_path: Path) -> None:
+    linked_home(home, tmp_path / "disk")
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", home, copy], check=True)
+    record(home, steps=range(3, 5))
+    with service(home) as reader:
+        reader.ingest()
+        before = raw_files(home)
+        with service(copy):
+            assert f"belongs to the home {home}" in unwell(copy)
+        assert raw_files(home) == before
+        assert stored(reader) == (20, 320)
+        assert is_well(home)
+    with service(copy):  # the original stands still: its files are its own all the same
+        assert f"belongs to the home {home}" in unwell(copy)
+    assert raw_files(home) == before
+
+
+def test_a_moved_home_keeps_its_linked_files(home: Path, tmp_path: Path) -> None:
+    linked_home(home, tmp_path / "disk")
+    moved = home.rename(tmp_path / "moved")
+    record(moved, steps=range(3, 4))
+    with service(moved) as reader:
+        reader.ingest()
+        assert stored(reader) == (16, 256)
+        assert is_well(moved)
+
+
+def test_raw_files_that_are_mounted_late_are_waited_for(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(3))
+    before = raw_files(home)
+    (home / "raw").rename(tmp_path / "unmounted")
+    (home / "raw").mkdir()
+    record(home, steps=range(3, 4))
+    waits = waiting(home)
+    with service(home) as reader:
+        assert FAULTS["`raw/` not mounted, at the start or later"] in unwell(home)
+        assert waiting(home) == waits
+        shutil.rmtree(home / "raw")
+        (tmp_path / "unmounted").rename(home / "raw")
+        eventually(lambda: is_well(home), "/healthz is well again")
+        reader.ingest()
+        assert stored(reader) == (16, 256)
+    assert raw_files(home) > before
+
+
+def test_raw_files_that_are_unmounted_while_the_service_runs_are_waited_for(home: Path, tmp_path: Path) -> None:
+    record(home, steps=range(3))
+    with service(home) as reader:
+        reader.ingest()
+        (home / "raw").rename(tmp_path / "unmounted")
+        (home / "raw").mkdir()
+        assert FAULTS["`raw/` not mounted, at the start or later"] in unwell(home)
+        (home / "raw").rmdir()
+        (tmp_path / "unmounted").rename(home / "raw")
+        eventually(lambda: is_well(home), "/healthz is well again")
+    with service(home) as reader:
+        assert stored(reader) == (12, 192)
+
+
+def test_a_home_that_is_renamed_under_the_service_becomes_no_two_homes(home: Path, tmp_path: Path) -> None:
+    record(home, steps=range(3))
+    with service(home) as reader:
+        reader.ingest()
+        port = Home(home).service_info().health_port
+        home.rename(tmp_path / "elsewhere")
+        record(home, steps=range(3, 4))  # a trainer that goes on by the old name
+        said = eventually(lambda: health_at(port)[1]["problems"], "/healthz says so")
+        assert FAULTS["The home renamed or removed under the service"] in said[0]
+        assert not (home / "logprobe.duckdb").exists()
+        assert waiting(home) > 0, "nothing of it is ingested into the other home"
+        shutil.rmtree(home)
+        (tmp_path / "elsewhere").rename(home)
+        eventually(lambda: is_well(home), "/healthz is well again")
+
+
+def test_a_full_disk_is_said_at_once(tmp_path: Path) -> None:
+    program = Path(full_disk_service_program.__file__)
+    assert str(FAULTS["The disk full"]) in on_small_disk(tmp_path / "disk", 64, program, seconds=400)
+
+
+def test_the_table_of_faults_in_the_documentation_is_this_one() -> None:
+    page = Path(__file__).parents[2] / "docs" / "operating.md"
+    assert table() in page.read_text(encoding="utf-8")
