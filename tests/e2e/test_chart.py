@@ -36,11 +36,12 @@ CHART = """() => { const plot = document.querySelector(".lp-plot"), full = plot.
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A home with a recorded run that grows from step 465 on, and a run too long to be sent whole; its dashboard's address."""
     home = tmp_path_factory.mktemp("chart") / "home"
+    ingest_recorded(home, "late-growth")  # the oldest run of the home: what comes later is newer
     with Recorder(home, "long") as recorder:
         record_long(recorder)
     with Recorder(home, "short") as recorder:
         SyntheticRun(recorder, full=False).record(12)
-    ingest_recorded(home, "late-growth")
+    ingest_recorded(home)
     with dashboard("up", "--home", str(home), "--port", "0") as url:
         yield home, url
 
@@ -179,7 +180,7 @@ def test_everything_by_keyboard(seen: Watched, served: tuple[Path, str], artifac
     expect(dialog).to_have_count(0)
     in_address(page, "linear=backend.k3_kl", "x=tokens", "smooth=5")
     page.locator("#field").blur()
-    page.keyboard.press("j")
+    page.keyboard.press("k")
     in_address(page, "x=tokens", "smooth=5", absent="run=late-growth")
     for _ in range(6):  # the second key of a pair has to come soon, which a busy machine may not manage
         page.keyboard.press("g")

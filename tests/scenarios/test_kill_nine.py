@@ -52,6 +52,11 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(home: Path, tmp_p
     service = start(processes, killed_processes.serve, home)
     recorder = start(processes, killed_processes.record, home, 0, acknowledgements)
     noticed: set[str] = set()
+
+    def committed() -> int:
+        noticed.update(spooled(home))
+        return len(noticed - spooled(home))
+
     try:
         for life in range(1, KILLS + 1):
             # Half of the lives end early, in the middle of starting; the others some time after the first success.
@@ -68,15 +73,11 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(home: Path, tmp_p
                 before = raw_files(home)
                 eventually(lambda before=before: raw_files(home) - before, "the service ingests something")
             elif moment < 0.7:
-                waiting = spooled(home)
-                eventually(lambda waiting=waiting: waiting - spooled(home), "the service commits something")
+                before = committed()
+                eventually(lambda before=before: committed() > before, "the service commits something")
             time.sleep(rng.uniform(0.0, 0.3))
             kill(service)
             service = start(processes, killed_processes.serve, home)
-
-        def committed() -> int:
-            noticed.update(spooled(home))
-            return len(noticed - spooled(home))
 
         eventually(lambda: committed() > 2 * KILLS, "the service commits what the recorder writes")
     finally:
