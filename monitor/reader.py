@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -125,7 +124,6 @@ class FlightReader(Reader):
     def __init__(self, home: Located) -> None:
         """Connects on first use."""
         self._home = home
-        self._client = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
 
@@ -133,7 +131,7 @@ class FlightReader(Reader):
         self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
     ) -> pa.Table:
         """See `Reader.query`."""
-        return self._get(Request(sql=sql, params=params, first=first, label=label, client=self._client))
+        return self._get(Request(sql=sql, params=params, first=first, label=label))
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""

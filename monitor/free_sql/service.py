@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError, ServiceUnavailableError
 from logprobe.monitor.free_sql.answer import Answer
-from logprobe.monitor.free_sql.fair_queue import FairQueue
+from logprobe.monitor.free_sql.fair_queue import Client, FairQueue
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.free_sql.process import AgainError, WorkerProcess
 from logprobe.monitor.free_sql.snapshot import Snapshot
@@ -34,7 +34,7 @@ class Question:
     sql: str
     params: Any = None
     first: int | None = None
-    client: str = ""
+    client: Client = ("", "")
     stop: threading.Event | None = None
 
     def document(self) -> dict[str, Any]:

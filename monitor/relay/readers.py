@@ -6,6 +6,7 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.reader import FlightReader
 from logprobe.monitor.relay.listening import Listener, Settings, Tls
 from logprobe.monitor.relay.observations import Observations
-from logprobe.monitor.service.flight import encode, finite, refused, remote_error, required_token
+from logprobe.monitor.service.callers import host_of
+from logprobe.monitor.service.flight import Request, encode, finite, refused, remote_error, required_token
 
 _METHODS: Final = {flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION}
 _STATUS: Final = "status"
@@ -90,7 +92,8 @@ class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         """One read."""
         try:
-            rows = self._service.stream(ticket)
+            asked = replace(Request.from_ticket(ticket), behalf=host_of(context.peer()))
+            rows = self._service.stream(asked.ticket())
         except LogprobeError as error:
             raise refused(error) from error
         return flight.GeneratorStream(rows.schema, _passed_on(context, rows))

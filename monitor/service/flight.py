@@ -15,7 +15,7 @@ from __future__ import annotations
 import hmac
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final, Protocol
@@ -33,6 +33,7 @@ from logprobe.collectors.errors import (
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.free_sql.answer import Answer
 from logprobe.monitor.service.action import Action
+from logprobe.monitor.service.callers import caller_of
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -50,8 +51,8 @@ _ERRORS: Final[dict[str, type[LogprobeError]]] = {
 class Endpoint(Protocol):
     """What the server needs from the service. Called from many threads at once."""
 
-    def query(self, request: Request, client: str) -> Answer:
-        """The rows of one statement of somebody's; `client`: who asks, for the queue."""
+    def query(self, request: Request, process: str, gone: Callable[[], bool]) -> Answer:
+        """The rows of one statement of somebody's; `process`: who asks, for the queue; `gone`: whether nobody waits for it any more."""
 
     def stop_query(self, label: str) -> bool:
         """Ends the queries of that label; whether there was one."""
@@ -73,7 +74,8 @@ class Endpoint(Protocol):
 class Request:
     """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query.
 
-    Of free SQL, `first`: only so many rows; `label`: so that somebody else can stop it; `client`: who asks, for the queue.
+    Of free SQL, `first`: only so many rows; `label`: so that somebody else can stop it; `behalf`: who asks by this process, for
+    its share of the queue.
     """
 
     sql: str | None = None
@@ -81,7 +83,7 @@ class Request:
     params: Parameters = None
     first: int | None = None
     label: str | None = None
-    client: str | None = None
+    behalf: str | None = None
 
     def ticket(self) -> flight.Ticket:
         """Raises `QueryError` when a parameter cannot travel as JSON."""
@@ -210,8 +212,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         try:
             request = Request.from_ticket(ticket)
             if request.sql is not None:
-                client = str(request.client or context.peer())
-                return _streamed(context, request, self._endpoint.query(request, client))
+                answer = self._endpoint.query(request, caller_of(context.peer()), context.is_cancelled)
+                return _streamed(context, request, answer)
             params = request.params if isinstance(request.params, Mapping) else {}
             table = self._endpoint.read(str(request.name), params)
         except LogprobeError as error:

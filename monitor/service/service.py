@@ -109,7 +109,7 @@ class Service:
         self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started = utc_now()
         self._jobs: dict[str, Job] = {}
-        self._queries: list[tuple[str, threading.Event]] = []  # those under way that can be stopped
+        self._queries: list[tuple[str | None, threading.Event]] = []  # those under way that can be stopped
         self._patience = patience
         # When the spool was looked at last (monotonic), and what waited.
         self._waiting: tuple[float, Report] | None = None
@@ -264,18 +264,17 @@ class Service:
         """Asks for the end and returns at once. Safe in signal handlers and from any thread."""
         self._end_asked.put(None)
 
-    def query(self, request: Request, client: str) -> Answer:
+    def query(self, request: Request, process: str, gone: Callable[[], bool]) -> Answer:
         """One statement of somebody's, in a process and within limits of its own. Raises `QueryError`."""
         self._refuse_when_stopping()
-        with self._stoppable(request.label) as stop:
-            return self._sql.answer(Question(str(request.sql), request.params, request.first, client, stop))
+        with self._stoppable(request.label, gone) as stop:
+            return self._sql.answer(
+                Question(str(request.sql), request.params, request.first, (process, request.behalf or ""), stop)
+            )
 
     @contextmanager
-    def _stoppable(self, label: str | None) -> Iterator[threading.Event | None]:
-        if label is None:
-            yield None
-            return
-        stop = threading.Event()
+    def _stoppable(self, label: str | None, gone: Callable[[], bool]) -> Iterator[threading.Event]:
+        stop = _Stop(gone)
         self._queries.append((label, stop))
         try:
             yield stop
@@ -314,6 +313,17 @@ class Service:
             "backlog": backlog(self._home),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }
+
+
+class _Stop(threading.Event):
+    """Set by hand, or by the going of whoever waited."""
+
+    def __init__(self, gone: Callable[[], bool]) -> None:
+        super().__init__()
+        self._gone = gone
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._gone()
 
 
 def _patiently(attempt: Callable[[], T], seconds: float) -> T:

@@ -7,21 +7,18 @@ import resource
 import signal
 import stat
 import threading
-from contextlib import suppress
 
 import psutil
 import pyarrow as pa
 import pytest
 from processes import (
     SECONDS,
-    ask_until_stopped,
     connected,
     end,
     eventually,
     record,
     service,
     start_service,
-    stop_all,
 )
 from pyarrow import flight
 
@@ -164,30 +161,6 @@ def test_many_readers_at_once(served) -> None:
     for thread in threads:
         thread.join(60)
     assert failures == []
-
-
-def test_a_long_query_keeps_neither_ingest_nor_others_waiting(served) -> None:
-    home, reader = served
-    outcome = []
-    before = _seconds_of_workers(home)
-    thread = threading.Thread(target=lambda: outcome.append(ask_until_stopped(reader, "long")), daemon=True)
-    thread.start()
-    eventually(lambda: _seconds_of_workers(home) > before + 0.3, "it is under way")
-    record(home, "beside", steps=range(2))
-    with connect(home) as other:
-        eventually(lambda: steps_of(other, "beside") == 2, "ingest goes on beside a long query")
-        assert outcome == []
-        stop_all(other, {"long": thread})
-    assert outcome == ["the query was stopped"]
-
-
-def _seconds_of_workers(home) -> float:
-    """Processor time that the processes of statements have taken."""
-    seconds = 0.0
-    for worker in psutil.Process(Home(home).service_info().pid).children():
-        with suppress(psutil.NoSuchProcess):
-            seconds += worker.cpu_times().user
-    return seconds
 
 
 def test_a_query_is_stopped_by_its_label(served) -> None:

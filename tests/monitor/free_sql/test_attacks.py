@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import hungry_program
 import psutil
 import pytest
 from free_sql_homes import SECRET, contents, plant
@@ -24,7 +27,7 @@ from processes import (
 )
 
 from logprobe.collectors.errors import LogprobeError, QueryError
-from logprobe.monitor.reader import FlightReader, connect
+from logprobe.monitor.reader import FlightReader
 
 # DuckDB's block comments nest: the first comment ends behind "SELECT 1 -- */", and what is explained, and so run, is the COPY.
 NESTED = (
@@ -123,26 +126,42 @@ def test_a_query_that_asks_for_gibibytes_takes_neither_the_service_nor_the_host(
     assert reader.query("SELECT 1 AS n")["n"].to_pylist() == [1]
 
 
-def test_many_slow_queries_delay_neither_ingest_nor_the_pages_nor_others(served) -> None:
-    home, _, _ = served
-    refusals: list[str] = []
-    with connect(home) as greedy, connect(home) as other:
-
-        def ask(label: str) -> None:
-            refusals.append(ask_until_stopped(greedy, label))
-
-        labels = [f"slow{number}" for number in range(12)]
-        threads = {label: threading.Thread(target=ask, args=(label,), daemon=True) for label in labels}
-        for thread in threads.values():
-            thread.start()
-        time.sleep(1)
+def test_one_process_with_fifty_readers_keeps_nobody_waiting(served) -> None:
+    home, reader, _ = served
+    with hungry(home, readers=50) as greedy:
+        assert greedy.stdout.readline() == "refused\n", "the queue is full"
+        for number in range(8):
+            assert reader.query("SELECT count(*) AS n, $number AS k FROM steps", {"number": number}).num_rows == 1
         record(home, "beside", steps=range(2))
         seen = "SELECT count(DISTINCT step) AS n FROM sequences WHERE run = 'beside'"
-        eventually(lambda: other.read("cli_metrics", run="beside", first=0, last=1).num_rows, "ingest goes on")
-        eventually(lambda: other.query(seen)["n"].to_pylist() == [2], "another client has its turn")
-        assert refusals == []  # all twelve still run or wait
-        stop_all(other, threads)
-    assert refusals == ["the query was stopped"] * 12
+        eventually(lambda: reader.read("cli_metrics", run="beside", first=0, last=1).num_rows, "ingest goes on")
+        eventually(lambda: reader.query(seen)["n"].to_pylist() == [2], "another process has its turn")
+        assert greedy.poll() is None
+
+
+def test_queries_that_run_and_wait_are_stopped_by_their_label(served) -> None:
+    _, reader, _ = served
+    refusals: list[str] = []
+    threads = {
+        label: threading.Thread(target=lambda label=label: refusals.append(ask_until_stopped(reader, label)))
+        for label in ("slow0", "slow1", "slow2")
+    }
+    for thread in threads.values():
+        thread.start()
+    stop_all(reader, threads)
+    assert refusals == ["the query was stopped"] * 3
+
+
+@contextmanager
+def hungry(home: Path, *, readers: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that asks for more than there is over many connections; it says when it is refused for the first time."""
+    command = [sys.executable, hungry_program.__file__, str(home), str(readers)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_query_that_kills_its_process_harms_nobody(served) -> None:

@@ -166,15 +166,15 @@ def test_new_columns_and_views_are_seen_at_once(tmp_path: Path) -> None:
         assert service.answer(Question("SELECT new_metric FROM steps")).table()["new_metric"].to_pylist() == [0.1]
 
 
-def test_turns_are_fair_and_no_client_has_all_places() -> None:
+def test_turns_are_fair_and_no_process_has_all_places() -> None:
     queue, order, go = FairQueue(Limits(at_once=2, seconds=None)), [], threading.Event()
 
-    def take(client: str) -> None:
-        with queue.of(client, None):
-            order.append(client)
+    def take(process: str) -> None:
+        with queue.of((process, ""), None):
+            order.append(process)
             go.wait(90)
 
-    threads = [threading.Thread(target=take, args=(client,)) for client in "aaaab"]
+    threads = [threading.Thread(target=take, args=(process,)) for process in "aaaab"]
     for asked, thread in enumerate(threads, start=1):
         thread.start()
         eventually(lambda asked=asked: len(order) + len(queue._waiting) == asked, "it has asked")
@@ -185,12 +185,38 @@ def test_turns_are_fair_and_no_client_has_all_places() -> None:
     assert sorted(order) == list("aaaab")
 
 
-def test_a_full_queue_and_a_wait_that_is_too_long_are_told() -> None:
-    queue = FairQueue(Limits(at_once=1, waiting=0, seconds=5))
-    with pytest.raises(QueryError, match="queries are waiting already"), queue.of("a", None):
-        pass
+def test_of_a_full_queue_the_longest_loses_first() -> None:
+    queue, go = FairQueue(Limits(at_once=1, waiting=3, seconds=None)), threading.Event()
+    answered: list[str] = []
+    lost: list[str] = []
+
+    def take(process: str, behalf: str) -> None:
+        try:
+            with queue.of((process, behalf), None):
+                go.wait(90)
+                answered.append(process + behalf)
+        except QueryError:
+            lost.append(process + behalf)
+
+    asked = [("a", "1"), ("a", "1"), ("a", "2"), ("a", "2"), ("b", ""), ("c", ""), ("a", "3")]
+    threads = [threading.Thread(target=take, args=who) for who in asked]
+    for number, thread in enumerate(threads):
+        thread.start()
+        eventually(lambda: len(queue._waiting) + len(lost) == number, "it has asked")  # noqa: B023 - at once
+    assert lost == ["a2", "a2", "a3"]
+    go.set()
+    for thread in threads:
+        thread.join(90)
+    assert sorted(answered) == ["a1", "a1", "b", "c"]
+
+
+def test_a_wait_that_is_too_long_is_told() -> None:
     queue = FairQueue(Limits(at_once=1, waiting=4, seconds=0.2))
-    with queue.of("a", None), pytest.raises(QueryError, match=r"no free slot within 0\.2 s"), queue.of("b", None):
+    with (
+        queue.of(("a", ""), None),
+        pytest.raises(QueryError, match=r"no free slot within 0\.2 s"),
+        queue.of(("b", ""), None),
+    ):
         pass
-    with queue.of("b", None):
+    with queue.of(("b", ""), None):
         pass
