@@ -25,6 +25,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.limits import RELAY_MEMORY
 from logprobe.monitor.reader import connect
 from logprobe.monitor.relay import certificate, files
+from logprobe.monitor.relay.connections import SECONDS, Connections
 from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.relay.observations import Observations
 from logprobe.monitor.relay.service_part import NOTE
@@ -69,6 +70,7 @@ class Listener(ABC):
         self._on_port = on_port
         self._files = RelayFiles.of(settings.home)
         self._observations = Observations()
+        self._connections = Connections()
 
     @abstractmethod
     def _server(self, tls: Tls, port: int) -> flight.FlightServerBase:
@@ -86,7 +88,7 @@ class Listener(ABC):
             with self._serving(shown, port) as server:
                 port = server.port  # also of the next one, when the certificate has changed
                 self._on_port(port)
-                self._work(shown)
+                self._work(shown, port)
 
     def refused_connection(self, words: str) -> None:
         """A connection ended in its TLS handshake. Safe from any thread."""
@@ -101,10 +103,12 @@ class Listener(ABC):
                 f"--{self.subject}-port or --{self.subject}-address"
             ) from error
 
-    def _work(self, shown: Tls) -> None:
+    def _work(self, shown: Tls, port: int) -> None:
         """Until the end, or until the certificate has changed."""
         while not self._stop.wait(_NOTE_SECONDS):
             self._look()
+            for _ in range(self._connections.end_unused(port)):
+                self._observations.refused("nobody known", "connection", "", f"no valid call within {SECONDS:g} s")
             self._tell()
             with suppress(ConfigurationError):  # half of it is written; the old one still counts
                 if self._tls() != shown:

@@ -15,6 +15,7 @@ from pyarrow import flight
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.reader import FlightReader
+from logprobe.monitor.relay.connections import Connections
 from logprobe.monitor.relay.listening import Listener, Settings, Tls
 from logprobe.monitor.relay.observations import Observations
 from logprobe.monitor.service.callers import host_of
@@ -44,6 +45,7 @@ class Readers(Listener):
         return ReaderServer(
             FlightReader(self._settings.home),
             self._observations,
+            self._connections,
             url=self._settings.url(port),
             tls=tls,
             token=self._token,
@@ -79,7 +81,16 @@ class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
     do_action  ``status``
     """
 
-    def __init__(self, service: FlightReader, observations: Observations, *, url: str, tls: Tls, token: str) -> None:
+    def __init__(
+        self,
+        service: FlightReader,
+        observations: Observations,
+        connections: Connections,
+        *,
+        url: str,
+        tls: Tls,
+        token: str,
+    ) -> None:
         """`service`: that answers."""
         super().__init__(
             url,
@@ -88,9 +99,11 @@ class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
         )
         self._service = service
         self._observations = observations
+        self._connections = connections
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         """One read."""
+        self._connections.used(context.peer())
         try:
             asked = replace(Request.from_ticket(ticket), behalf=host_of(context.peer()))
             rows = self._service.stream(asked.ticket())
@@ -100,6 +113,7 @@ class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
         """``status``."""
+        self._connections.used(context.peer())
         if action.type != _STATUS:
             self._observations.refused("a reader", "action", context.peer(), repr(action.type))
             raise flight.FlightUnauthorizedError("only reads are answered here")

@@ -41,7 +41,13 @@ class Receiver(Listener):
     def _server(self, tls: Tls, port: int) -> RelayServer:
         settings = self._settings
         return RelayServer(
-            settings.home, self._intake, self._writers.current, self._observations, url=settings.url(port), tls=tls
+            settings.home,
+            self._intake,
+            self._writers.current,
+            self._observations,
+            self._connections,
+            url=settings.url(port),
+            tls=tls,
         )
 
     def _look(self) -> None:

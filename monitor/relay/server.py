@@ -20,6 +20,7 @@ from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.exchange import NODE_VARIABLE
 from logprobe.collectors.relay.protocol import Outcome
 from logprobe.monitor.home import Home
+from logprobe.monitor.relay.connections import Connections
 from logprobe.monitor.relay.incoming import BusyError, Incoming, Intake, place_of, quietly_closed, raw_bytes
 from logprobe.monitor.relay.listening import Tls
 from logprobe.monitor.relay.marks import Exchanges
@@ -63,6 +64,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         intake: Intake,
         writers: Callable[[], Writers],
         observations: Observations,
+        connections: Connections,
         *,
         url: str,
         tls: Tls,
@@ -73,6 +75,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         self._intake = intake
         self._writers = writers
         self._observations = observations
+        self._connections = connections
         self._exchanges = Exchanges(home)
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
@@ -185,6 +188,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             words = "a token that is missing, wrong or no longer valid"
             self._observations.refused("nobody known", "call", context.peer(), words)
             raise flight.FlightUnauthenticatedError("the token is missing, wrong or no longer valid")
+        self._connections.used(context.peer())
         return who
 
     def _refused(self, context: flight.ServerCallContext, who: str, what: str, words: str) -> flight.FlightServerError:

@@ -29,7 +29,7 @@ def host_of(peer: str) -> str:
 
 
 def caller_of(peer: str) -> str:
-    """One name for all connections of a process; of a machine or a user, where the process cannot be told."""
+    """One name for all connections of a process; of a machine or a user, where the process is unknown."""
     port = peer.rpartition(":")[2]
     found = _socket(int(port)) if port.isdigit() else None
     return f"machine {host_of(peer)}" if found is None else _owner(*found)

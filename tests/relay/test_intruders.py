@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from processes import connected, end, eventually, start_service
@@ -25,6 +26,7 @@ from logprobe.collectors.relay import protocol
 from logprobe.collectors.spool.schema import segment_metadata
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import files, tokens
+from logprobe.monitor.relay.connections import Connections
 from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.relay.listening import Settings
 from logprobe.monitor.relay.observations import Observations
@@ -42,6 +44,7 @@ class Target:
     own: str
     other: str
     observations: Observations
+    connections: Connections
 
     def client(self, **options: Any) -> flight.FlightClient:
         ca = RelayFiles.of(Home(self.home)).authority.read_bytes()
@@ -106,7 +109,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     thread = threading.Thread(target=_run, args=(receiver,))
     thread.start()
     assert listening.wait(90)
-    yield Target(home, ports[0], own, other, receiver._observations)
+    yield Target(home, ports[0], own, other, receiver._observations, receiver._connections)
     stop.set()
     thread.join(90)
 
@@ -506,6 +509,38 @@ ATTACKS = {  # who, what and why, as the audit says it
 ENDLESS = 384  # MiB
 
 
+def test_connections_that_never_come_to_a_call_are_ended(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_over(connection: socket.socket) -> bool:
+        with suppress(ConnectionError):
+            return connection.recv(65536) == b""
+        return True
+
+    said = {"node": "n", "relay": "r", "runs": {}}
+    with (
+        socket.create_connection(("127.0.0.1", target.port), 90) as silent,
+        socket.create_connection(("127.0.0.1", target.port), 90) as halfway,
+        target.client() as client,
+    ):
+        halfway.sendall(b"\x16\x03\x01\x02\x00\x01\x00")  # the beginning of a handshake
+        call = flight.Action("sync", json.dumps(said).encode())
+        list(client.do_action(call, target.options(target.own)))
+        ended = {silent.getsockname()[1], halfway.getsockname()[1]}
+        before = _clients(target.port)
+        monkeypatch.setattr(target.connections, "_seconds", 0.0)
+        assert is_over(silent)
+        assert is_over(halfway)
+        monkeypatch.undo()
+        list(client.do_action(call, target.options(target.own)))
+        assert _clients(target.port) - ended == before - ended != set(), "the one that is used stays"
+    assert "no valid call within 20 s" in target.refusals()
+
+
+def _clients(port: int) -> set[int]:
+    """Ports of this process's connections to `port`."""
+    rows = psutil.Process().net_connections("tcp")
+    return {row.laddr.port for row in rows if row.raddr and row.raddr.port == port and row.status == "ESTABLISHED"}
+
+
 def test_a_running_service_audits_each_attack_and_nothing_grows(tmp_path):
     """Who, what, why, how often and when, for people; an endless stream costs the receiver no memory."""
     home = tmp_path / "home"
@@ -513,7 +548,7 @@ def test_a_running_service_audits_each_attack_and_nothing_grows(tmp_path):
     other = token(home, "other", ("theirs",)).read_text()
     service, receiving = start_service(home), receiver(home).start()
     try:
-        target = Target(home, port_of(receiving), own, other, Observations())
+        target = Target(home, port_of(receiving), own, other, Observations(), Connections())
         name, data = segment()
         with connected(home) as reader:
             assert target.send(chunk(name, data))[0]["status"] == "stored"
