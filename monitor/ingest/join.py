@@ -53,7 +53,7 @@ _SAME_TOKENS: Final = {
     "clock": _CLOCK_SECONDS,
 }
 _KEY: Final = ("run", "step", "segment_id", "row", "rollout_segment", "rollout_row")
-_AMBIGUOUS: Final = ("join_forget_joined", "join_ambiguous", "mark_dirty")
+_AMBIGUOUS: Final = ("join_forget_joined", "forget_trajectories", "join_ambiguous", "mark_dirty")
 _WRITES: Final = ("join_update", "mark_dirty")
 
 
@@ -114,7 +114,7 @@ class Joiner:
                 self._of_each_run(batch, resting, lambda some: self._join_pairs(some, report))
             ways = self._store.read("join_ways", high=high, resting=resting).to_pylist()[0]
             if ways["parts"]:
-                for batch in _batches(self._store.read("join_trajectories", high=high)):
+                for batch in _batches(self._store.read("join_trajectories", high=high, clock=_CLOCK_SECONDS)):
                     self._of_each_run(batch, resting, lambda some: self._join_trajectories(some, report))
             if ways["unmet"]:
                 same_tokens = self._store.read("join_by_tokens", high=high, resting=resting, **_SAME_TOKENS)
@@ -190,7 +190,14 @@ class Joiner:
         return _results(batch.take(lists["number"]), lists)
 
     def _join_trajectories(self, parts: pa.Table, report: JoinReport) -> None:
-        """Makes one rollout record of the parts of each sequence, and compares it with the trainer's like any other."""
+        """Makes one rollout record of the parts of each sequence, and compares it with the trainer's like any other.
+
+        None of those one of whose parts has several records that say different things of the same tokens.
+        """
+        self._leave_apart(_one_of_each(parts.filter(parts["several"])), report)
+        parts = parts.filter(pc.invert(parts["several"])).drop_columns("several")
+        if not parts.num_rows:
+            return
         ours = parts.group_by(
             [*TRAJECTORY_KEY, "run", "step", "rollout_source", "training_file"], use_threads=False
         ).aggregate([])
@@ -226,6 +233,11 @@ class Joiner:
             if statistics.num_rows:
                 self._store.execute(cursor, "join_forget_statistics", results)
                 self._store.execute(cursor, "insert_statistics", statistics)
+
+
+def _one_of_each(parts: pa.Table) -> pa.Table:
+    """The first part of each record."""
+    return parts.filter(pc.equal(parts["place"], 1))
 
 
 def _matching(results: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -99,6 +99,11 @@ class Play:
         self.prompts: dict[str, list[int]] = {}
         self.tokens = 0
         self.events: dict[str, int] = {}
+        self.unsaid = {
+            "base": "before the first name",
+            "red": "an adapter that nobody named",
+        }  # of the weights ("base", or an adapter's name) that nobody has named: why
+        self.why: dict[str, str] = {}  # request → why its version cannot be known, as of its start
 
     def count(self, event: str) -> None:
         self.events[event] = self.events.get(event, 0) + 1
@@ -111,6 +116,10 @@ class Play:
             self.prompts[name] = [self.random.randrange(2, 500) for _ in range(self.random.randrange(4, 70))]
             params = SamplingParams(temperature=1.0, max_tokens=tokens, logprobs=0, ignore_eos=True)
             self.driver.add(name, params, {"prompt_token_ids": self.prompts[name]}, **more)
+            used = more.get("lora_request")
+            self.why[name] = self.unsaid.get(
+                used.lora_name if used else "base", "named when it began: changed while it ran, or not certain"
+            )
         self.tokens += requests * tokens
         return names
 
@@ -152,6 +161,7 @@ class Play:
 
         self.count("mark")
         weights.mark(self.version())
+        self.unsaid.pop("base", None)
 
     def use_adapter(self) -> None:
         from vllm.lora.request import LoRARequest
@@ -170,12 +180,15 @@ class Play:
         if self.random.random() < 0.5:
             self.count("swap marked")
             weights.mark(self.version(self.adapter), adapter="red")
+            self.unsaid.pop("red", None)
         else:
             self.count("swap unmarked")
+            self.unsaid["red"] = "an adapter that nobody named"
         self.use_adapter()
         if self.random.random() < 0.5:
             self.count("adapter marked later")
             weights.mark(self.version(self.adapter), adapter="red")
+            self.unsaid.pop("red", None)
             self.use_adapter()
 
     def load_while_running(self) -> None:
@@ -207,6 +220,7 @@ class Play:
         self.count(f"load {how}")
         self.count(f"by {way}")
         ways[way]()
+        self.unsaid["base"] = "loaded, and nobody named it"
         assert self.llm.reset_prefix_cache(reset_running_requests=True)
 
     def load_marked(self) -> None:
@@ -219,6 +233,7 @@ class Play:
     def load_labelled(self) -> None:
         self.load("labelled")
         self.core.set_weight_version(self.version())
+        self.unsaid.pop("base", None)
 
     def judge(self) -> dict[str, Any]:
         """Recorded log-probs against those recomputed under the checkpoint that the recorded version names."""
@@ -247,6 +262,8 @@ class Play:
             for span in row["spans"]:
                 if span["version"] is None:
                     counts["unknown"] += span["end"] - span["start"]
+                    why = f"unknown: {self.why[row['sample_id'][:-2]]}"
+                    counts[why] = counts.get(why, 0) + span["end"] - span["start"]
                     continue
                 ours, other = both(self.weights_of[span["version"]])
                 if (ours[1] is None) != (row["adapter"] is None):
@@ -283,6 +300,7 @@ class Unannounced(Play):
             0,
         )  # one path and number, and which of `ADAPTERS` lies there
         make_tiny_adapter(self.shared, seed=0)
+        self.unsaid["green"] = "an adapter that nobody named"
 
     def green(self, **more: Any) -> Any:
         from vllm.lora.request import LoRARequest
@@ -307,10 +325,12 @@ class Unannounced(Play):
             self.use_adapter()
         self.content = self.random.choice(ADAPTERS)
         make_tiny_adapter(self.shared, seed=self.content)
+        self.unsaid["green"] = "an adapter read again, and nobody named it"
         marked = self.random.choice(["before", "after", "not"]) if way != "in place while running" else "not"
         self.count(f"{way}, marked {marked}")
         if marked == "before":
             weights.mark(self.version(self.content), adapter="green")
+            self.unsaid.pop("green")
         if way == "by the worker":
             self.worker.remove_lora(900)
             self.worker.add_lora(self.green())
@@ -321,6 +341,7 @@ class Unannounced(Play):
         assert self.llm.reset_prefix_cache(reset_running_requests=True)
         if marked == "after":
             weights.mark(self.version(self.content), adapter="green")
+            self.unsaid.pop("green")
         self.sample_green()
         self.driver.finish()
 
@@ -332,6 +353,7 @@ class Unannounced(Play):
         self.mark()
         self.until_read()
         change(self.worker.get_model())
+        self.unsaid["base"] = "overwritten in place"
         assert self.llm.reset_prefix_cache(reset_running_requests=True)
         self.generate()
         if not at_the_end:

@@ -63,6 +63,8 @@ def main() -> int:
     print(
         f"{known + counts['unknown']:,} tokens: {counts['wrong']:,} wrong, {counts['unknown'] / (known + counts['unknown']):.1%} unknown"
     )
+    for why in sorted((name for name in counts if name.startswith("unknown: ")), key=counts.__getitem__, reverse=True):
+        print(f"  {counts[why]:7,} {why}")
     joins = {name: count for name, count in counts.items() if name.startswith("joins")}
     print(f"sequences: {joins}; with records of other engines: {foreign or 'none'}")
     return int(bool(counts["wrong"] or foreign))

@@ -102,6 +102,33 @@ def test_other_tokens_are_not_aligned(pipeline: Pipeline) -> None:
     assert (row["rollout_source"], row["token_match"], row["n"]) == ("unaligned", False, None)
 
 
+AGAIN = {"logprobs": [-7.0, -8.0], "spans": [{"start": 0, "end": 2, "version": "5"}]}
+
+
+@pytest.mark.parametrize("named", [BY_TRAINER, BY_ENGINE], ids=["by trainer", "by engine"])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
+def test_of_several_records_of_a_part_with_the_same_tokens_none_is_chosen(
+    pipeline: Pipeline, named: tuple[dict[str, Any], ...], order: tuple[int, ...]
+) -> None:
+    """An engine that was restarted, and a request that was sent again."""
+    for number in order:
+        pipeline.feed("rollout" if number else "training", [*named, named[2] | AGAIN][number])
+    row = pipeline.sequence()
+    assert (row["rollout_source"], row["joined_by"], row["n"], row["spans"]) == ("missing", "ambiguous", None, None)
+    assert pipeline.metrics("backend.k3_kl")["backend.k3_kl"] is None
+    assert pipeline.store.query("SELECT count(*) AS n FROM rollout_sequences WHERE parts IS NOT NULL").to_pylist() == [
+        {"n": 0}
+    ]
+
+
+@pytest.mark.parametrize("named", [BY_TRAINER, BY_ENGINE], ids=["by trainer", "by engine"])
+def test_records_of_a_part_that_say_the_same_are_one(pipeline: Pipeline, named: tuple[dict[str, Any], ...]) -> None:
+    pipeline.feed("rollout", named[1], named[2], named[2])
+    pipeline.feed("training", named[0])
+    row = pipeline.sequence()
+    assert (row["rollout_source"], row["joined_by"], row["n"], row["sum_d"]) == ("joined", "parts", 4, 2.0)
+
+
 def test_what_the_trainer_received_stays_its_r(pipeline: Pipeline) -> None:
     received = BY_TRAINER[0] | {"rollout_logprobs": [-1.0, -2.0, 0.0, 0.0, -1.0, -2.5]}
     pipeline.feed("rollout", FIRST, SECOND)
