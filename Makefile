@@ -44,6 +44,7 @@ help:
 	@echo "make zoo     ordinary runs judged: the confusion table of docs/diagnosis.md"
 	@echo "make rescue  a run that collapses without a correction: none, always, and armed (ARGS='--seeds 1 --detail')"
 	@echo "make test-frameworks   trains with TRL, ms-swift, verl and PipelineRL and compares every number they log"
+	@echo "make test-settings     do the settings that remedies name exist in each framework's own configuration?"
 	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of docs/recording.md"
 	@echo "make test-identity     random schedules of adapters read again, weights overwritten in place and equal answers: any version wrong?"
 	@echo "make test-s3           raw tokens in a real S3 server: the same digits, and everything killed"
@@ -315,6 +316,21 @@ test-engines: $(ENGINES:%=.venv-engine-%/.logprobe-ready)
 .PHONY: test-identity
 test-identity: dev
 	@$(BIN)/python tests/engines/schedule.py $(ARGS)
+
+# Whether the settings that remedies name exist, in the source of each framework; nothing of it is installed.
+SLIME ?= https://github.com/THUDM/slime
+SLIME_COMMIT := 624b824a8
+SKYRL := skyrl==0.3.0
+.PHONY: test-settings
+test-frameworks: test-settings
+test-settings: dev
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; cd "$$folder"; \
+	 "$(CURDIR)/$(BIN)/python" -m pip download --quiet --disable-pip-version-check --no-deps -d wheels '$(TRL)' '$(MS_SWIFT)' '$(firstword $(VERL))' '$(SKYRL)' transformers 'sglang==0.5.15'; \
+	 for wheel in wheels/*.whl; do "$(CURDIR)/$(BIN)/python" -m zipfile -e "$$wheel" all; done; \
+	 for source in '$(SLIME) $(SLIME_COMMIT) slime' '$(PIPELINERL) $(PIPELINERL_COMMIT) pipelinerl'; do set -- $$source; \
+	   git clone --quiet "$$1" "$$3" && git -C "$$3" checkout --quiet "$$2"; done; \
+	 ln -s ../all/sglang slime/sglang; \
+	 "$(CURDIR)/$(BIN)/python" "$(CURDIR)/tests/frameworks/setting_names.py" trl=all ms-swift=all verl=all skyrl=all slime=slime pipelinerl=pipelinerl
 
 # The patterns of docs/patterns.md whose packages are not in the development environment, in TRL's.
 .PHONY: test-patterns

@@ -15,6 +15,7 @@ from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.rule import DeadMan, Diagnosed, Doubled, Rule, Unacknowledged
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.diagnosis.named import told
 from logprobe.monitor.diagnosis.result import Verdict
 
 _MOST: Final = 0.75  # of the gap
@@ -146,7 +147,7 @@ def _diagnosed(when: Diagnosed, findings: Sequence[Mapping[str, Any]] | None) ->
         since_step=worst["since_step"],
         cause=worst["cause"],
         layer=worst["layer"],
-        fix=worst["fix"],
+        fix=told(worst),
     )
 
 
@@ -164,7 +165,7 @@ def _verdict(when: Diagnosed, present: RunStatus) -> Observation:
         since_step=present.since_step,
         cause=first["cause"],
         layer=first["layer"],
-        fix=first["fix"],
+        fix=told(first),
     )
 
 

@@ -4,7 +4,8 @@ Exit code 0 whatever the verdict is: it is in the document. The JSON form is pub
 
     {"run", "verdict": "healthy|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
      "layer": "semantic|inference_path|objective|none|unknown",
-     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "since_step", "share": {…}, "urgency", "vetoes"}],
+     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "settings": [{…}], "since_step", "share": {…},
+                   "urgency", "vetoes"}],
      "not_measured": [{"what", "why", "how"}],
      "correction": {"advice": "enable|do_not_enable|not_needed", "why"}}
 """
@@ -18,11 +19,12 @@ from typing import Any, Final
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
-from logprobe.app.text.correction import OFF, advised, in_force, remedy
+from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import in_reading_order
+from logprobe.monitor.diagnosis.named import in_words
 from logprobe.monitor.reader import open_reader
 
 _VERDICTS: Final = {
@@ -96,6 +98,8 @@ def _finding(number: int, finding: Mapping[str, Any], document: Mapping[str, Any
     yield f"{number}. {finding['cause']} ({layer}; {sureness}{since}{stated})"
     yield f"   {tables.harmless(finding['explanation'])}"
     yield f"   Fix: {tables.harmless(remedy(finding, standing))}"
+    for setting in settings(finding, standing):
+        yield f"   Set: {tables.harmless(in_words(setting))}"
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:

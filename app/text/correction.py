@@ -74,6 +74,12 @@ def method(config: Mapping[str, Any] | None) -> str:
     return {"mask": "MIS", "truncate": "TIS"}.get(str(config.get("is_mode")), "clipped importance weights")
 
 
+def settings(finding: Mapping[str, Any], standing: Standing = OFF) -> list[Mapping[str, Any]]:
+    """What the remedy is called in the run's framework; where a correction was tried, without the settings that are one."""
+    tried = standing.on or standing.ended is not None
+    return [setting for setting in finding.get("settings", ()) if not (tried and setting["corrects"])]
+
+
 def remedy(finding: Mapping[str, Any], standing: Standing = OFF) -> str:
     """What to do about a finding; where a correction is on or has ended, without the advice to switch one on."""
     cause = BY_NAME.get(finding["cause"])

@@ -59,7 +59,7 @@ _SETTINGS: Final = (
     "temperature", "top_p", "top_k", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta", "num_iterations",
     "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
     "max_completion_length", "importance_sampling_level", "rollout_importance_sampling_mode", "rollout_importance_sampling_threshold",
-    "use_vllm", "vllm_mode", "async_generate", "tuner_type",
+    "use_vllm", "vllm_mode", "async_generate", "tuner_type", "min_p", "max_grad_norm", "vllm_enable_prefix_caching", "router_replay_mode",
 )  # fmt: skip
 
 

@@ -31,6 +31,11 @@ _SETTINGS: Final = {
     "trainer": ("strategy", "bf16", "train_batch_size", "policy_mini_batch_size", "update_epochs_per_batch"),
     "generator": ("n_samples_per_prompt", "step_wise_trajectories"),
     "generator.sampling_params": ("temperature", "top_p", "top_k", "min_p"),
+    "generator.inference_engine": ("enable_prefix_caching", "enable_return_routed_experts"),
+    "trainer.fully_async": ("enabled", "max_staleness_steps"),
+    "trainer.policy.optimizer_config": ("lr", "max_grad_norm"),
+    "trainer.policy.megatron_config": ("moe_enable_routing_replay",),
+    "trainer.algorithm.off_policy_correction": ("tis_ratio_type",),
 }  # fmt: skip
 
 

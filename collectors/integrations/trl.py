@@ -67,7 +67,7 @@ _SETTINGS: Final = (
     "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
     "max_completion_length", "importance_sampling_level", "scale_rewards", "mask_truncated_completions", "use_vllm", "vllm_mode",
     "vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
-    "vllm_importance_sampling_clip_min", "cast_lm_head_to_fp32",
+    "vllm_importance_sampling_clip_min", "cast_lm_head_to_fp32", "disable_dropout", "max_grad_norm",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from logprobe.monitor.diagnosis.evidence.evidence import HIDING, SLIGHT, Evidenc
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import in_words, level_of
+from logprobe.monitor.diagnosis.named import with_settings
 from logprobe.monitor.diagnosis.proven import latest, with_experiment
 from logprobe.monitor.diagnosis.result import GROWS, LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
@@ -41,8 +42,8 @@ def diagnose(
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    found = conclude(gather(source, run, steps=steps), accepted)
-    return with_experiment(found, latest(source, run, "bisect"))
+    evidence = gather(source, run, steps=steps)
+    return with_settings(with_experiment(conclude(evidence, accepted), latest(source, run, "bisect")), evidence.setup)
 
 
 def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnosis:

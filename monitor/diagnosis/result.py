@@ -23,6 +23,37 @@ LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """What a remedy is called in a framework, see `logprobe.monitor.diagnosis.named`.
+
+    Attributes:
+        framework: whose setting it is.
+        where: class, command or condition, where it is not the framework's main configuration; "": it is.
+        name: as the framework has it.
+        now: its recorded values; None: none was recorded.
+        suggested: value to try; no value where `known` is False.
+        known: whether a value can be suggested.
+        words: what the value means; "": it needs no words.
+        copy: the setting as it is written down, with the suggested value.
+        corrects: whether it corrects the mismatch instead of mending it.
+    """
+
+    framework: str
+    where: str
+    name: str
+    now: list[Any] | None
+    suggested: Any
+    known: bool
+    words: str
+    copy: str
+    corrects: bool
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One cause that the evidence speaks for.
 
@@ -34,6 +65,7 @@ class Finding:
         evidence: the numbers it stands on, by name.
         explanation: what happened, for somebody who has not read the code.
         fix: the flag, setting or line to change.
+        settings: what that is called in the framework of the run; empty: no name is known, or it is set already.
         since_step: first step concerned; None: not known.
         share: of today's K3 gap that it explains; None: not known.
         share_interval: 95 % interval of it.
@@ -57,6 +89,7 @@ class Finding:
     urgency: Urgency = "act"
     vetoes: bool = False
     accepted: Acceptance | None = None
+    settings: tuple[Setting, ...] = ()
 
     @property
     def weight(self) -> float:
@@ -72,6 +105,7 @@ class Finding:
             "evidence": {**self.evidence, "effect": round(self.effect, 3)},
             "explanation": self.explanation,
             "fix": self.fix,
+            "settings": [setting.document() for setting in self.settings],
             "since_step": self.since_step,
             "share": {
                 "now": _rounded(self.share),
@@ -226,6 +260,7 @@ class Diagnosis:
         level: whether the gap has the size that the set-up should give; None: no gap was measured.
         growth: of K3 over time, by the run's own past.
         why_it_grew: since the run's beginning, in parts; None: not known.
+        framework: whose settings findings name; None: none was recorded.
     """
 
     run: str
@@ -240,6 +275,7 @@ class Diagnosis:
     level: Level | None = None
     growth: Growth = field(default_factory=lambda: Growth("no_data"))
     why_it_grew: Explained | None = None
+    framework: str | None = None
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe diagnose --json`` prints and the store keeps."""
@@ -256,4 +292,5 @@ class Diagnosis:
             "level": None if self.level is None else self.level.document(),
             "growth": self.growth.document(),
             "why_it_grew": None if self.why_it_grew is None else self.why_it_grew.document(),
+            "framework": self.framework,
         }

@@ -57,6 +57,24 @@ export const harmless = (text) => (/^[\s\ufeff]*[=+@\uff1d\uff0b\uff0d\uff20-]|^
   + text.replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 // biome-ignore-end lint/suspicious/noControlCharactersInRegex: as above
 
+// Puts a text where the reader can paste it; over plain HTTP browsers have no clipboard to write to, only what is selected.
+export function copyButton(text) {
+  return node("button", { class: "lp-button lp-copy", type: "button", text: "Copy", "aria-label": `Copy ${text}`, onclick: async ({ target }) => {
+    await (navigator.clipboard?.writeText(text) ?? copySelected(text, target));
+    target.textContent = "Copied";
+    setTimeout(() => { target.textContent = "Copy"; }, 2_000);
+  } });
+}
+
+function copySelected(text, beside) {
+  const field = node("textarea", { readonly: true, "aria-hidden": "true" });
+  field.value = text;
+  beside.after(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
 // Hands a text to the reader as a file.
 export function download(text, type, name) {
   const address = URL.createObjectURL(new Blob([text], { type }));

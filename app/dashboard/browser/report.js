@@ -1,6 +1,6 @@
 // A page of words and tables: blocks of data in, elements out. Text goes in as text. What is to be done is asked twice: a button
 // opens a form that says what will happen, and only its own button sends it.
-import { code, follow, node, table as tableOf, title, uncoded } from "./dom.js";
+import { code, copyButton, follow, node, table as tableOf, title, uncoded } from "./dom.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -26,7 +26,8 @@ function verdict(block, _root, view) {
 }
 
 const pairs = (items, name) =>
-  node("dl", { class: `lp-pairs ${name}` }, ...items.flatMap(([key, value]) => [node("dt", { text: key }), node("dd", {}, ...code(value))]));
+  node("dl", { class: `lp-pairs ${name}` }, ...items.flatMap(([key, value, copied]) =>
+    [node("dt", { text: key }), node("dd", {}, ...code(value), copied ? copyButton(copied) : null)]));
 
 function anchor({ path, href, title, help }, view) {
   return node("a", { href, text: title, title: help, onclick: (event) => follow(event, view, path) });

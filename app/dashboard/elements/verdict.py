@@ -9,17 +9,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.page_table import BY_PATH
 from logprobe.app.runs import Run
-from logprobe.app.text.correction import advised, remedy
+from logprobe.app.text.correction import advised, remedy, settings
 from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, share
 from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.leading import foremost, leading
+from logprobe.monitor.diagnosis.named import particulars
 from logprobe.monitor.diagnosis.shares import GROWTH
 from logprobe.monitor.judgement import Judgement
 
@@ -156,11 +158,19 @@ def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
     return said
 
 
+def setting_lines(finding: Mapping[str, Any], standing: Standing) -> list[list[str]]:
+    """The settings that a remedy names: whose, name with value, what to copy."""
+    return [
+        [setting["framework"], f"`{setting['copy']}` {'; '.join(particulars(setting))}", setting["copy"]]
+        for setting in settings(finding, standing)
+    ]
+
+
 def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
     """What to do about the leading finding; then what is said of a correction: to switch it on or not, or what came of it."""
     document, standing = diagnosis.document, diagnosis.standing
     first = leading(document)
-    lines = [] if first is None else [[_named(first), remedy(first, standing)]]
+    lines = [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, standing)]
     said = advised(document, standing)
     if said and (document["verdict"] != "healthy" or standing.on):
         lines.append(["correction", said])

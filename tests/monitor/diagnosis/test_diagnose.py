@@ -181,6 +181,7 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "level",
         "growth",
         "why_it_grew",
+        "framework",
     ]
     assert list(document["findings"][0]) == [
         "cause",
@@ -189,6 +190,7 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "evidence",
         "explanation",
         "fix",
+        "settings",
         "since_step",
         "share",
         "urgency",

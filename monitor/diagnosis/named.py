@@ -1,0 +1,195 @@
+"""What a remedy is called in the framework that trains, or in vLLM: name, value now, suggested value, and the text to paste.
+
+The names are data, `framework_settings.yaml` beside this file. What is not in it is not guessed: a finding then has no setting.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import yaml
+
+from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.diagnosis.result import Diagnosis, Setting
+
+_FILE: Final = "framework_settings.yaml"
+_ENGINE: Final = "vllm"
+_ENGINE_SIGN: Final = "logprobs_mode"  # that every engine configuration of vLLM has
+_EQUAL: Final = 1e-9  # relative
+
+
+@cache
+def table() -> Mapping[str, Mapping[str, Any]]:
+    """The file: framework → what its settings are called."""
+    return dict(yaml.safe_load(files("logprobe.monitor.diagnosis").joinpath(_FILE).read_text(encoding="utf-8")))
+
+
+def framework_of(setup: Setup) -> str | None:
+    """The framework that trains, as its recorder named it, or vLLM where only that is known; None: neither is."""
+    named = (setup.trainer or {}).get("framework")
+    if isinstance(named, str):
+        return named
+    return _ENGINE if any(_ENGINE_SIGN in engine for engine in setup.engines) else None
+
+
+def with_settings(diagnosis: Diagnosis, setup: Setup) -> Diagnosis:
+    """The diagnosis with the setting of each remedy that somebody should look at, where it is not in force already."""
+    advised, name = diagnosis.correction.advice == "enable", framework_of(setup)
+    findings = tuple(
+        each
+        if each.urgency == "informational"
+        else replace(each, settings=settings_of(each.cause, setup, advised=advised))
+        for each in diagnosis.findings
+    )
+    title = None if name is None else table().get(name, {}).get("title", name)
+    return replace(diagnosis, framework=title, findings=findings)
+
+
+def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> tuple[Setting, ...]:
+    """The framework's own settings that mend a cause; vLLM's arguments, as the framework hands them on, where it has none.
+
+    Args:
+        cause: of a finding.
+        setup: how engine and trainer were set up.
+        advised: whether a correction is advised.
+    """
+    name = framework_of(setup)
+    if name is None:
+        return ()
+    declared = table().get(name, {})
+    own = tuple(_Framework(name, setup).settings(cause, advised=advised))
+    closed = declared.get("causes", {}).get(cause) == [] or not any(_ENGINE_SIGN in engine for engine in setup.engines)
+    return (
+        own if own or closed else tuple(_Framework(_ENGINE, setup, through=declared).settings(cause, advised=advised))
+    )
+
+
+def told(finding: Mapping[str, Any]) -> str:
+    """A finding's remedy with the settings that it names; `finding`: as `Finding.document` has it."""
+    return " ".join([finding["fix"], *(f"{in_words(setting)}." for setting in finding.get("settings", ()))])
+
+
+def in_words(setting: Mapping[str, Any]) -> str:
+    """A setting as it is written down, whose it is, and what it is now; `setting`: as `Setting.document` has it."""
+    return f"`{setting['copy']}` ({'; '.join((setting['framework'], *particulars(setting)))})"
+
+
+def particulars(setting: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where a setting belongs, its value now, and what its value means."""
+    now = "not recorded" if setting["now"] is None else ", ".join(map(_plain, setting["now"]))
+    return tuple(filter(None, (setting["where"], f"now {now}", setting["words"])))
+
+
+@dataclass(frozen=True)
+class _Framework:
+    """One framework's settings, as a run has them. `through`: the framework that hands vLLM its arguments."""
+
+    name: str
+    setup: Setup
+    through: Mapping[str, Any] | None = None
+
+    def settings(self, cause: str, *, advised: bool) -> Iterator[Setting]:
+        """Those that mend `cause`; what is set so already is no remedy, and what corrects is one only where it is advised."""
+        for entry in self._entries.get(cause, ()):
+            now = self._now(entry)
+            setting = self._setting(entry, now, self._suggested(entry, now))
+            fine = [*([setting.suggested] if setting.known else []), *entry.get("fine", ())]
+            done = now is not None and all(any(_same(value, good) for good in fine) for value in now)
+            if not done and (advised or not setting.corrects):
+                yield setting
+
+    @property
+    def _entries(self) -> Mapping[str, Any]:
+        entries: Mapping[str, Any] = table().get(self.name, {}).get("causes", {})
+        return entries
+
+    def _now(self, entry: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Its values, as recorded; None: not recorded."""
+        place, _, key = entry.get("now", f"trainer.{entry['name']}").partition(".")
+        if place == "trainer":
+            trainer = self.setup.trainer or {}
+            return (trainer[key],) if key in trainer else None
+        if place == "engine":
+            held = [engine[key] for engine in self.setup.engines if key in engine]
+        else:
+            held = [params[key] for params in (self.setup.samplings or {}).values() if key in params]
+        return tuple(dict.fromkeys(held)) if held and all(_hashable(value) for value in held) else None
+
+    def _suggested(self, entry: Mapping[str, Any], now: tuple[Any, ...] | None) -> Any:
+        if "same" in entry:
+            return (self.setup.trainer or {}).get(entry["same"])
+        if "times" in entry:
+            value = now[0] if now and len(now) == 1 else None
+            return float(f"{value * entry['times']:.3g}") if _is_number(value) else None
+        return entry.get("to")
+
+    def _setting(self, entry: Mapping[str, Any], now: tuple[Any, ...] | None, to: Any) -> Setting:
+        declared, through = table()[self.name], self.through or {}
+        passed = "where" not in entry and through.get("engine")
+        known = "to" in entry or to is not None
+        form = passed or entry.get("write") or declared["write"]
+        return Setting(
+            framework=through["title"] if passed else declared["title"],
+            where=entry.get("where", ""),
+            name=entry["name"],
+            now=None if now is None else list(now),
+            suggested=to,
+            known=known,
+            words=entry.get("words", "") or ("" if known else _unvalued(entry)),
+            copy=_written(form, declared["values"], entry["name"], to) if known else _named(form, entry["name"]),
+            corrects=bool(entry.get("correction")),
+        )
+
+
+def _unvalued(entry: Mapping[str, Any]) -> str:
+    """What to set where the value that it depends on was not recorded."""
+    return f"the value of {entry['same']}" if "same" in entry else f"{entry['times']:g} × its value"
+
+
+def _written(form: str, spelling: str, name: str, to: Any) -> str:
+    """A setting as it is pasted; a flag of a command line has no value."""
+    if form.startswith("--{dashed}") and isinstance(to, bool):
+        return f"--{'' if to else 'no-'}{_dashed(name)}"
+    if name.startswith("--") and to is True:
+        return name
+    value = repr(to) if spelling == "python" else _plain(to)
+    return form.format(name=name, dashed=_dashed(name), value=value, json=json.dumps(_nested(name, to)))
+
+
+def _named(form: str, name: str) -> str:
+    """The setting alone, where no value is suggested."""
+    return form.format(name=name, dashed=_dashed(name), value="", json=json.dumps(_nested(name, None))).rstrip(" =")
+
+
+def _dashed(name: str) -> str:
+    first, *rest = name.split(".")
+    return ".".join((first.replace("_", "-"), *rest))
+
+
+def _nested(name: str, value: Any) -> Any:
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    return value
+
+
+def _plain(to: Any) -> str:
+    return str(to) if isinstance(to, str) else json.dumps(to)
+
+
+def _same(value: Any, other: Any) -> bool:
+    if _is_number(value) and _is_number(other):
+        return bool(abs(value - other) <= _EQUAL * abs(other))
+    return type(value) is type(other) and bool(value == other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _hashable(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
