@@ -19,7 +19,7 @@ from typing import Any, Final
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
-from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings
+from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
@@ -100,6 +100,8 @@ def _finding(number: int, finding: Mapping[str, Any], document: Mapping[str, Any
     yield f"   Fix: {tables.harmless(remedy(finding, standing))}"
     for setting in settings(finding, standing):
         yield f"   Set: {tables.harmless(in_words(setting))}"
+    if why := unnamed(finding, document):
+        yield f"   Set: {why}"
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:

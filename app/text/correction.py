@@ -13,6 +13,7 @@ from logprobe.alerts.controller.refusals import STOPPED
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
 from logprobe.monitor.diagnosis.causes import BY_NAME
+from logprobe.monitor.diagnosis.leading import alarms
 
 OFF: Final = Standing()
 
@@ -78,6 +79,16 @@ def settings(finding: Mapping[str, Any], standing: Standing = OFF) -> list[Mappi
     """What the remedy is called in the run's framework; where a correction was tried, without the settings that are one."""
     tried = standing.on or standing.ended is not None
     return [setting for setting in finding.get("settings", ()) if not (tried and setting["corrects"])]
+
+
+def unnamed(finding: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """Why an alarming finding of `document` names no setting; "": it names one, or a diagnosis of an earlier version could not."""
+    if finding.get("settings", True) or not alarms(finding) or "framework" not in document:
+        return ""
+    if document["framework"] is None:
+        return "no setting named: no training framework was recorded"
+    also = "; no training framework was recorded" if document["framework"] == "vLLM" else ""
+    return f"no setting of {document['framework']} is known to change it{also}"
 
 
 def remedy(finding: Mapping[str, Any], standing: Standing = OFF) -> str:
