@@ -1,4 +1,4 @@
-"""Files of the home that the service goes by, read again when one changes."""
+"""Settings of the home that the service goes by, read again when one changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.files import stamp_of
+from logprobe.monitor import settings_file
 
 T = TypeVar("T")
 
@@ -17,11 +18,14 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 
 
 class Reloaded(Generic[T]):
-    """What a file says: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe from any thread."""
+    """What a section says: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe from any thread."""
 
-    def __init__(self, file: Path, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple) -> None:
+    def __init__(
+        self, home: Path, section: str, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple
+    ) -> None:
         """Reads it. Raises what `read` raises: nothing is known yet that could be kept. `others`: files read with it, as they are now."""
-        self._file = file
+        self._section = section
+        self._files = settings_file.files(home, section)
         self._others = others
         self._read = read
         self._lock = threading.Lock()
@@ -45,7 +49,7 @@ class Reloaded(Generic[T]):
     def _look(self) -> object:
         """Another value whenever one of the files was written, replaced, added or removed."""
         try:
-            return [(file, stamp_of(file)) for file in (self._file, *self._others())]
+            return [(file, stamp_of(file)) for file in (*self._files, *self._others())]
         except LogprobeError:
             return None  # reading them will say why
 
@@ -57,4 +61,4 @@ class Reloaded(Generic[T]):
             LOGGER.error("%s", self.problem)  # noqa: TRY400 - somebody's typing error: the trace says nothing
         else:
             self.problem = None
-            LOGGER.info("%s was reloaded", self._file)
+            LOGGER.info("the settings of `%s` were reloaded", self._section)

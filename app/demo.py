@@ -20,6 +20,7 @@ from logprobe.app.processes.stack import Stack, free_port, require_extras, say
 from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.app.replay import Replay
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.recorded import MANIFEST, RecordedRun
@@ -45,7 +46,7 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
     require_extras()
     runs = find_runs(Path(data) if data else None, names)
     with demo_home(home) as place, stop_on_signals() as stop:
-        (place.path / policy_file.FILE).write_text(_policy(runs), encoding="utf-8")
+        (place.path / settings_file.FILE).write_text(_policy(runs), encoding="utf-8")
         *finished, live = runs
         stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port), shown=live.run)
         start = first_live_step(live)
@@ -89,7 +90,7 @@ def _policy(runs: Sequence[RecordedRun]) -> str:
     What such a trainer acknowledged is replayed with its steps; the directive is decided again.
     """
     corrected = [run.run for run in runs if "control" in run.manifest]
-    return json.dumps({"runs": [{"match": name, "mode": "armed"} for name in corrected]})
+    return json.dumps({policy_file.SECTION: {"runs": [{"match": name, "mode": "armed"} for name in corrected]}})
 
 
 def choose_port(port: int | None) -> int:

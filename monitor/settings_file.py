@@ -1,39 +1,147 @@
-"""A settings file of a home that is one pydantic document; its errors name the file, or the first field, that is wrong."""
+"""The settings of a home: the sections of its ``logprobe.yaml``, each read where it is used.
+
+A section that used to be a file (``channels.yaml``) is still read from there, with a notice. A mistake is named with file and line.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits, yaml_text
+from logprobe.monitor import limits, located
+from logprobe.monitor.located import Entries, Table
 
-Document = TypeVar("Document", bound=BaseModel)
+FILE: Final = "logprobe.yaml"
+# The former files of these had their own name as their only key.
+_NAMED: Final = ("accepted", "channels", "imports", "loggers", "probe")
+SECTIONS: Final = tuple(sorted((*_NAMED, "alerts", "correction", "storage", "tokenizers")))
+LOGGER: Final = logging.getLogger("logprobe.settings")
+
+T = TypeVar("T")
+Section: TypeAlias = Table | Entries
 
 
-def read(path: Path, kind: type[Document], docs: str) -> Document:
-    """The document in a file; one without values where there is no file. `docs`: where its settings are listed.
+class Settings(BaseModel):
+    """One mapping of a section; an unknown key is an error that names the key that may have been meant."""
 
-    Raises `ConfigurationError` that says what is wrong with the file.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, values: Any) -> Any:
+        for key in values if isinstance(values, Mapping) else ():
+            if key not in cls.model_fields:
+                meant = located.instead(str(key), tuple(cls.model_fields))
+                raise PydanticCustomError("unknown_key", "unknown key; {meant}", {"key": key, "meant": meant})
+        return values
+
+
+def files(home: Path, name: str) -> list[Path]:
+    """The files that a section may be in."""
+    return [home / FILE, home / f"{name}.yaml"]
+
+
+def section(home: Path, name: str) -> Section | None:
+    """A section with its places: None without one, an empty table where it says nothing.
+
+    Raises `ConfigurationError` with file and line.
     """
-    text = limits.settings_text(path)
-    if text is None:
-        return kind()
-    try:
-        values = yaml_text.plain(text, str(path))
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    return checked(str(path), values or {}, kind, docs)
+    table, former = _table(home / FILE), _former(home, name)
+    _refuse_unknown(table, SECTIONS)
+    if name not in table.values:
+        return former
+    if former is not None:
+        raise ConfigurationError(
+            f"{table.places[name]}: `{name}` is also in {home / f'{name}.yaml'}; move all of it here and delete that file"
+        )
+    return _given(table, name)
 
 
-def checked(where: str, values: Any, kind: type[Document], docs: str) -> Document:
-    """The document that plain data declares. Raises `ConfigurationError` that names the first field that is wrong."""
+def read(home: Path, name: str, kind: TypeAdapter[T], default: T) -> T:
+    """A section as `kind` has it; `default` where it says nothing. Raises `ConfigurationError` with file and line."""
+    value = section(home, name)
+    return default if is_empty(value) else checked(value, name, kind)
+
+
+def checked(value: Any, name: str, kind: TypeAdapter[T], where: str = "") -> T:
+    """What a section called `name` declares. Raises `ConfigurationError` with every mistake and its place.
+
+    `value`: with its places, or plain data, whose place is `where`.
+    """
     try:
-        return kind.model_validate(values)
+        return kind.validate_python(located.plain(value))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(f"{where}: {field or 'the file'}: {first['msg']} ({docs})") from error
+        mistakes = [_mistake(value, name, dict(mistake), where) for mistake in error.errors(include_url=False)]
+        raise ConfigurationError("; ".join(mistakes)) from None  # pydantic's own words quote the values
+
+
+def is_empty(value: Section | None) -> bool:
+    """Whether a section says nothing."""
+    return value is None or (isinstance(value, Table) and not value.values)
+
+
+def _mistake(value: Any, name: str, error: Mapping[str, Any], where: str) -> str:
+    path = [*error["loc"], *([error["ctx"]["key"]] if error["type"] == "unknown_key" else [])]
+    # Pydantic's path also names the kind that it chose among several, which no key of the file does.
+    keys = [name, *(str(key) for key in located.keys_on(value, path))] if not where else [str(key) for key in path]
+    place = where or str(located.place_of(value, path))
+    return f"{place}: {'.'.join(keys)}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def text(file: Path) -> str:
+    """The section ``alerts`` of a settings file as a text of its own, each line where it is in the file; any other file as it is.
+
+    Raises `ConfigurationError`, `OSError` or `UnicodeDecodeError`.
+    """
+    whole = limits.read_text(file, limits.SETTINGS)
+    return located.source(whole, str(file), "alerts") if file.name == FILE else whole
+
+
+def _table(file: Path) -> Table:
+    content = limits.settings_text(file)
+    return located.empty(str(file)) if content is None else located.parse(content, str(file))
+
+
+def _given(table: Table, name: str) -> Section:
+    value, place = table.values.get(name), table.places.get(name, table.place)
+    if value is None:
+        return Table(place)
+    if not isinstance(value, Table | Entries):
+        raise ConfigurationError(f"{place}: `{name}` must be a mapping or a list; it is {value!r}")
+    return value
+
+
+def _former(home: Path, name: str) -> Section | None:
+    file = home / f"{name}.yaml"
+    content = limits.settings_text(file)
+    if content is None:
+        return None
+    _notice(file, name)
+    table = located.parse(content, str(file))
+    if name not in _NAMED:
+        return table
+    _refuse_unknown(table, (name,))
+    return _given(table, name)
+
+
+def _refuse_unknown(table: Table, known: Sequence[str]) -> None:
+    for key in table.values:
+        if key not in known:
+            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, known)}")
+
+
+@cache
+def _notice(file: Path, name: str) -> None:
+    LOGGER.warning(
+        "%s: settings belong in %s; move these below `%s:` there. The next release does not read this file.",
+        file,
+        FILE,
+        name,
+    )

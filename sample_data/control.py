@@ -26,7 +26,7 @@ from logprobe.monitor.reader import open_reader
 
 RELAY_SECONDS: Final = 0.2
 START_SECONDS: Final = 120.0
-POLICY: Final = "mode: armed\n"
+POLICY: Final = "correction: {mode: armed}\n"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Control:
 def controlled(recording: Path, monitored: Path, run: str) -> Iterator[Control]:
     """A service on `monitored` that sees what is recorded in `recording`; ended, with everything ingested, after the block."""
     monitored.mkdir(parents=True, exist_ok=True)
-    (monitored / "correction.yaml").write_text(POLICY)
+    (monitored / "logprobe.yaml").write_text(POLICY)
     service = subprocess.Popen([sys.executable, "-m", "logprobe.app.processes.service", "--home", str(monitored)])
     relay = Relay(recording, monitored)
     try:

@@ -117,9 +117,11 @@ class ObjectServer(ABC):
         self.proxy.close()
 
     def settings(self, home: Path, **more: object) -> None:
-        """Writes the home's ``storage.yaml``: everything moves at once."""
+        """Writes the home's `storage` settings: everything moves at once."""
         given = {"raw": self.url, "endpoint": self.endpoint, "region": "us-east-1", "after": 0, **more}
-        (home / "storage.yaml").write_text("".join(f"{name}: {value}\n" for name, value in given.items()))
+        (home / "logprobe.yaml").write_text(
+            "storage:\n" + "".join(f"  {name}: {value}\n" for name, value in given.items())
+        )
 
 
 class S3Server(ObjectServer):

@@ -17,6 +17,7 @@ from logprobe.alerts.acceptance import policy_file
 from logprobe.alerts.acceptance.policy_file import Accepted, known_cause, limit
 from logprobe.alerts.reloading import Reloaded
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import settings_file
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import explained
 from logprobe.monitor.home import Home
@@ -28,17 +29,17 @@ from logprobe.monitor.store.store import Store
 ACCEPT: Final = "diagnosis.accept"
 WITHDRAW: Final = "diagnosis.withdraw"
 SECONDS: Final = 1.0
-_POLICY: Final = f"the home's {policy_file.FILE}"
+_POLICY: Final = f"the home's {settings_file.FILE}"
 _SOURCES: Final = ("command", "page")
 
 
 def acceptance_part(store: Store, _: threading.Event) -> Part:
-    """Acceptances as a part of the service. Raises `ConfigurationError` when the home's ``accepted.yaml`` is wrong.
+    """Acceptances as a part of the service. Raises `ConfigurationError` when the home's `accepted` is wrong.
 
-    The file is read again when it changes; wrong, it is not taken over, and the job says so.
+    The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
     home = store.home.path
-    entries = Reloaded(home / policy_file.FILE, lambda: policy_file.load(home))
+    entries = Reloaded(home, policy_file.SECTION, lambda: policy_file.load(home))
 
     def work() -> dict[str, Any]:
         return {**follow(store, entries.current(), datetime.now(UTC)), **entries.report()}

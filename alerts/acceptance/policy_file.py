@@ -1,4 +1,4 @@
-"""The findings that a home lives with in many runs: its ``accepted.yaml``.
+"""The findings that a home lives with in many runs: the section ``accepted`` of its settings.
 
 accepted:
   - match: "prod-*"        # pattern of the run's name
@@ -11,70 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from logprobe.alerts import located
-from logprobe.alerts.located import Table
+from pydantic import AfterValidator, BeforeValidator, StringConstraints, TypeAdapter
+
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
+from logprobe.monitor import located, settings_file
 from logprobe.monitor.diagnosis.causes import BY_NAME
 
-FILE: Final = "accepted.yaml"
-_KEYS: Final = ("match", "cause", "because", "up_to")
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """One entry: which runs, which cause, why, and up to which K3 (None: twice what it explains in the first steps)."""
-
-    match: str
-    cause: str
-    because: str
-    up_to: float | None = None
-
-
-def of_run(entries: tuple[Accepted, ...], run: str) -> dict[str, Accepted]:
-    """What is accepted of `run`, by cause; the last match counts."""
-    return {entry.cause: entry for entry in entries if fnmatchcase(run, entry.match)}
-
-
-def load(home: Path) -> tuple[Accepted, ...]:
-    """The entries of a home. Raises `ConfigurationError` that names file and line."""
-    file = home / FILE
-    text = limits.settings_text(file)
-    return () if text is None else parse(text, str(file))
-
-
-def parse(text: str, file: str) -> tuple[Accepted, ...]:
-    """Entries from the text of a file. Raises `ConfigurationError`."""
-    table = located.parse(text, file)
-    for key in table.values:
-        if key != "accepted":
-            raise ConfigurationError(
-                f"{table.places[key]}: unknown key {key!r}; the entries are listed under `accepted:`"
-            )
-    return tuple(_entry(entry) for entry in located.items(table, "accepted"))
-
-
-def _entry(table: Table) -> Accepted:
-    for key in table.values:
-        if key not in _KEYS:
-            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, _KEYS)}")
-    match, cause, because = (_word(table, key) for key in ("match", "cause", "because"))
-    try:
-        return Accepted(match, known_cause(cause), because, limit(table.values.get("up_to")))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{table.place}: {error}") from error
-
-
-def _word(table: Table, key: str) -> str:
-    value = table.values.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{table.place}: an entry of `accepted` needs `{key}`, as text; it is {value!r}")
-    return value.strip()
+SECTION: Final = "accepted"
 
 
 def known_cause(name: str) -> str:
@@ -95,3 +42,28 @@ def limit(value: Any) -> float | None:
     if not 0 < number < math.inf:
         raise ConfigurationError(f"`up_to`: {value!r} is not a K3 in nats; write a number above 0, such as 3e-3")
     return number
+
+
+_Word: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Accepted(settings_file.Settings):
+    """One entry: which runs, which cause, why, and up to which K3 (None: twice what it explains in the first steps)."""
+
+    match: _Word
+    cause: Annotated[_Word, AfterValidator(known_cause)]
+    because: _Word
+    up_to: Annotated[float | None, BeforeValidator(limit)] = None
+
+
+_KIND: Final = TypeAdapter(tuple[Accepted, ...])
+
+
+def of_run(entries: tuple[Accepted, ...], run: str) -> dict[str, Accepted]:
+    """What is accepted of `run`, by cause; the last match counts."""
+    return {entry.cause: entry for entry in entries if fnmatchcase(run, entry.match)}
+
+
+def load(home: Path) -> tuple[Accepted, ...]:
+    """The entries of a home. Raises `ConfigurationError` that names file and line."""
+    return settings_file.read(home, SECTION, _KIND, ())

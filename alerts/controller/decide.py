@@ -40,7 +40,7 @@ _NOT_YET: Final = (
 )
 # Why nothing is done, where nothing speaks against a correction.
 _ONLY_SUGGESTS: Final = "mode suggest: a person has to switch it on; `logprobe mis RUN armed` lets the controller do it"
-_DRY: Final = "dry run: no directive is sent; set `dry_run: false` in correction.yaml"
+_DRY: Final = "dry run: no directive is sent; set `dry_run: false` below `correction:` in logprobe.yaml"
 
 
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:

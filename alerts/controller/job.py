@@ -212,12 +212,12 @@ def _says(file: DirectiveFile, content: bytes) -> bool:
 
 
 def controller_part(store: Store, stopping: threading.Event) -> part.Part:
-    """The controller as a part of the service. Raises `ConfigurationError` when the home's ``correction.yaml`` is wrong.
+    """The controller as a part of the service. Raises `ConfigurationError` when the home's `correction` is wrong.
 
-    The file is read again when it changes; wrong, it is not taken over, and the job says so.
+    The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
     home = store.home.path
-    policies = Reloaded(home / policy_file.FILE, lambda: policy_file.load(home))
+    policies = Reloaded(home, policy_file.SECTION, lambda: policy_file.load(home))
 
     def policy(run: str) -> Policy:
         return policies.current()(run)

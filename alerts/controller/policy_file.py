@@ -1,15 +1,16 @@
-"""The policy of a home: its ``correction.yaml``, over the defaults.
+"""The policy of a home: the section ``correction`` of its settings, over the defaults.
 
-mode: suggest            # off | suggest | armed
-max_masked_share: 0.2
-correction:              # fields of CorrectionConfig, or `preset: NAME` and changes to it
-  is_level: token
-  is_mode: mask
-  is_lower: 0.5
-  is_upper: 5.0
-runs:                    # what differs for single runs; the last match counts
-  - match: "prod-*"
-    mode: armed
+correction:
+  mode: suggest            # off | suggest | armed
+  max_masked_share: 0.2
+  correction:              # fields of CorrectionConfig, or `preset: NAME` and changes to it
+    is_level: token
+    is_mode: mask
+    is_lower: 0.5
+    is_upper: 5.0
+  runs:                    # what differs for single runs; the last match counts
+    - match: "prod-*"
+      mode: armed
 """
 
 from __future__ import annotations
@@ -22,16 +23,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts import located
 from logprobe.alerts.controller import before_after
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.located import Table
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
+from logprobe.monitor import located, settings_file
+from logprobe.monitor.located import Entries, Table
 
-FILE: Final = "correction.yaml"
+SECTION: Final = "correction"
 _FIELDS: Final = tuple(entry.name for entry in fields(Policy))
 _SHARES: Final = ("max_masked_share", "min_coverage", "min_confidence", "min_weight_ess", "rollback_margin")
 _AT_LEAST: Final = {"notice_steps": 1, "ack_steps": 1, "effect_steps": before_after.FEWEST, "rollback_factor": 1}
@@ -51,14 +51,14 @@ class Policies:
 
 def load(home: Path) -> Policies:
     """The policies of a home. Raises `ConfigurationError` that names file and line."""
-    file = home / FILE
-    text = limits.settings_text(file)
-    return Policies() if text is None else parse(text, str(file))
+    section = settings_file.section(home, SECTION)
+    return Policies() if section is None else of_section(section)
 
 
-def parse(text: str, file: str) -> Policies:
-    """Policies from the text of a file. Raises `ConfigurationError`."""
-    table = located.parse(text, file)
+def of_section(table: Table | Entries) -> Policies:
+    """Policies as a section says. Raises `ConfigurationError`."""
+    if isinstance(table, Entries):
+        raise ConfigurationError(f"{table.place}: `{SECTION}` must be a mapping, such as `mode: suggest`")
     default = _policy(table, Policy(), extra=("runs",))
     return Policies(default, tuple(_for_runs(entry, default) for entry in located.items(table, "runs")))
 

@@ -25,7 +25,7 @@ from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Tr
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.notification_builder import Surroundings
 from logprobe.alerts.rules.rule import PresentCondition, Rule
-from logprobe.alerts.rules.rule_file import FILE, RuleBook, files
+from logprobe.alerts.rules.rule_file import SECTION, RuleBook, more_files
 from logprobe.alerts.rules.run_status import RunStatus
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor.home import Home
@@ -338,7 +338,7 @@ def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -
 
     def make(store: Store, stopping: threading.Event) -> Part:
         home = store.home.path
-        book = Reloaded(home / FILE, lambda: rules(store.home), lambda: files(home))
+        book = Reloaded(home, SECTION, lambda: rules(store.home), lambda: more_files(home))
         evaluator = Evaluator(store, book.current, stopping, page=page)
         work = Job("alerts", SECONDS, lambda: {**evaluator.run_once(), **book.report()}, patience=PATIENCE)
         rules_of_home = Editor(store, lambda: book.problem, lambda: datetime.now(UTC))

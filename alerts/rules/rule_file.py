@@ -1,10 +1,10 @@
-"""Reading rules: shipped defaults, a home's own files over them, and what those say for single runs over both.
+"""Reading rules: shipped defaults, a home's own over them, and what those say for single runs over both.
 
-    rules = load(Path("home/alerts.yaml"))
+    rules = for_home(Home("home"))
     rules.for_run("my-run")
 
-An entry whose name is known changes the fields it names; one with a new name is a new rule. In a home, ``alerts.yaml`` comes first, then
-the files of ``alerts.d`` by name. A later file's entry with a `when` of its own leaves nothing of an earlier file's. Everything unknown
+An entry whose name is known changes the fields it names; one with a new name is a new rule. In a home, the section ``alerts`` of
+``logprobe.yaml`` comes first, then the files of ``alerts.d`` by name. A later file's entry with a `when` of its own leaves nothing of an earlier file's. Everything unknown
 is an error that names file and line.
 """
 
@@ -21,16 +21,15 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from logprobe.alerts import located
-from logprobe.alerts.located import Table
 from logprobe.alerts.rules.rule import CONDITIONS, Annotations, ForRuns, Rule, RuleSet
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
+from logprobe.monitor import located, settings_file
 from logprobe.monitor.home import Home
+from logprobe.monitor.located import Table
 
 SHIPPED: Final = "default_rules.yaml"
-FILE: Final = "alerts.yaml"  # in a home
-FOLDER: Final = "alerts.d"  # in a home: more such files
+SECTION: Final = "alerts"
+FOLDER: Final = "alerts.d"  # in a home: files of more rules
 OVERLAY: Final = f"{FOLDER}/dashboard.yaml"  # written by the dashboard's editor
 _MOST_FILES: Final = 100
 _MERGED: Final = ("labels", "annotations")  # an override adds to these; everything else it replaces
@@ -69,11 +68,20 @@ class RuleBook:
 
 def for_home(home: Home) -> RuleBook:
     """The rules of a home: those that are shipped, and its files over them. Raises `RuleFileError`."""
+    try:
+        settings_file.section(home.path, SECTION)
+    except ConfigurationError as error:
+        raise RuleFileError([str(error)]) from error
     return merge({str(file): read(file) for file in files(home.path)})
 
 
 def files(home: Path) -> list[Path]:
     """The rule files of a home, in the order in which they apply. Raises `RuleFileError` when they cannot be listed."""
+    return [*(file for file in settings_file.files(home, SECTION) if file.exists()), *more_files(home)]
+
+
+def more_files(home: Path) -> list[Path]:
+    """The files of `FOLDER`, in the order in which they apply. Raises `RuleFileError` when they cannot be listed."""
     folder = home / FOLDER
     try:
         found = sorted(file for file in folder.iterdir() if file.suffix == ".yaml" and not file.name.startswith("."))
@@ -83,13 +91,13 @@ def files(home: Path) -> list[Path]:
         raise RuleFileError([f"{folder}: cannot be read ({error})"]) from error
     if len(found) > _MOST_FILES:
         raise RuleFileError([f"{folder} has {len(found)} rule files; at most {_MOST_FILES} are read"])
-    return [file for file in (home / FILE,) if file.exists()] + found
+    return found
 
 
 def read(file: Path) -> str:
     """The text of a rule file. Raises `RuleFileError`."""
     try:
-        return limits.read_text(file, limits.SETTINGS)
+        return settings_file.text(file)
     except ConfigurationError as error:
         raise RuleFileError([str(error)]) from error
     except (OSError, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from logprobe.alerts import audit
 from logprobe.alerts.sending import outbox, trial
 from logprobe.alerts.sending.channels.building import routes_of
-from logprobe.alerts.sending.channels.settings import FILE, read_settings
+from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.alerts.sending.delivery import Sender
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.service.action import Action
@@ -90,7 +90,7 @@ class ChannelActions:
         """A test of a channel of its own: the sender's belongs to the sender's thread."""
         settings = {
             name: each.model_copy(update={"timeout": min(each.timeout, _PATIENCE)})
-            for name, each in read_settings(self._store.home.path / FILE, os.environ).items()
+            for name, each in read_settings(self._store.home.path, os.environ).items()
         }
         routes = routes_of(
             settings, self._store.home, environment=os.environ, stopping=self._stopping, clock=self._clock

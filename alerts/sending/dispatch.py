@@ -1,4 +1,4 @@
-"""Every channel works off its deliveries in a thread of its own; what ``channels.yaml`` changes is applied while the service runs."""
+"""Every channel works off its deliveries in a thread of its own; what changes in the settings is applied while the service runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending import actions
 from logprobe.alerts.sending.channels.building import Route, channels_of
-from logprobe.alerts.sending.channels.settings import FILE
+from logprobe.alerts.sending.channels.settings import SECTION
 from logprobe.alerts.sending.delivery import Clock, Sender, route_new
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part
@@ -90,7 +90,7 @@ class Dispatcher:
 def part(store: Store, stopping: threading.Event) -> Part:
     """The sender as a part of the service. Raises `ConfigurationError` when a channel is not configured as it must be.
 
-    The home's file is read again when it changes; wrong, it is not taken over, and the job says so.
+    The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
 
     def clock() -> datetime:
@@ -99,7 +99,7 @@ def part(store: Store, stopping: threading.Event) -> Part:
     def read() -> list[Route]:
         return channels_of(store.home, environment=os.environ, stopping=stopping, clock=clock)
 
-    routes = Reloaded(store.home.path / FILE, read)
+    routes = Reloaded(store.home.path, SECTION, read)
     dispatcher = Dispatcher(store, routes.current, clock=clock, random=Random(), stopping=stopping)  # noqa: S311 - jitter
     work = Job("delivery", SECONDS, lambda: {**dispatcher.run_once(), **routes.report()})
     counter = actions.ChannelActions(store, dispatcher.senders, lambda: routes.problem, stopping=stopping, clock=clock)

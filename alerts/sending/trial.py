@@ -38,7 +38,7 @@ def chosen(routes: Sequence[Route], name: str) -> Channel:
         return known[name]
     if not known:
         raise ConfigurationError(
-            "no channels are configured; see docs/channels.md for channels.yaml and the environment"
+            "no channels are configured; see docs/channels.md for the settings and the environment"
         )
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"

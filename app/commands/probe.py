@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         "share": arguments.share,
     }
     options = {"key_env": arguments.key_env, **({} if arguments.running is None else {"running": arguments.running})}
-    (settings,) = probe_file.checked("logprobe probe", {"probe": [{**given, **options}]})
+    (settings,) = probe_file.checked("logprobe probe", [{**given, **options}])
     home = Home(home_path(arguments))
     with open_reader(home.path) as reader:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())

@@ -37,4 +37,4 @@ def _settings(arguments: argparse.Namespace) -> Logger:
         for name in ("project", "entity", "dir", "offline")
         if (value := getattr(arguments, name)) not in {None, False}
     }
-    return logger_file.checked("--to", {"loggers": [{"to": arguments.to, **given}]})[0]
+    return logger_file.checked("--to", [{"to": arguments.to, **given}])[0]

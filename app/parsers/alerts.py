@@ -8,7 +8,7 @@ from typing import Final
 
 from logprobe.app.parsers.arguments import declare_actions, login
 
-_RULES_HELP: Final = "a rule file (default: the home's alerts.yaml and alerts.d, or the built-in rules)"
+_RULES_HELP: Final = "a rule file (default: those of the home, or the built-in rules)"
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def _list(parser: argparse.ArgumentParser) -> None:
 
 def _test(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "channel", metavar="CHANNEL", help="a name from the home's channels.yaml; from the environment: slack"
+        "channel", metavar="CHANNEL", help="a name from the home's settings; from the environment: slack"
     )
 
 

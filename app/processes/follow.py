@@ -1,4 +1,4 @@
-"""`logprobe import FORMAT PATH --follow`: a follower with its store, until Ctrl-C or SIGTERM. `logprobe up` runs one per entry of imports.yaml."""
+"""`logprobe import FORMAT PATH --follow`: a follower with its store, until Ctrl-C or SIGTERM. `logprobe up` runs one per entry of `imports`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``imports.yaml`` of a home: folders that other programs write, followed while the home is served.
+"""The section ``imports`` of a home's settings: folders that other programs write, followed while the home is served.
 
 imports:
   - format: prime-rl             # as in `logprobe import FORMAT`
@@ -9,72 +9,49 @@ imports:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
-from logprobe.alerts import located
-from logprobe.alerts.located import Table
+from pydantic import AfterValidator, StringConstraints, TypeAdapter
+
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
+from logprobe.monitor import located, settings_file
 from logprobe.monitor.importers.formats import FORMATS
 
-FILE: Final = "imports.yaml"
-_REQUIRED: Final = ("format", "path", "run")
-_KEYS: Final = (*_REQUIRED, "files")
+SECTION: Final = "imports"
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
+def _format(name: str) -> str:
+    if name not in FORMATS:
+        raise ConfigurationError(f"unknown format {name!r}; {located.instead(name, tuple(FORMATS))}")
+    return name
+
+
+_Word: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Import(settings_file.Settings):
     """One entry."""
 
-    format: str
+    format: Annotated[_Word, AfterValidator(_format)]
     path: Path
-    run: str
-    files: str | None = None
+    run: _Word
+    files: _Word | None = None
+
+
+_KIND: Final = TypeAdapter(tuple[Import, ...])
 
 
 def load(home: Path) -> tuple[Import, ...]:
-    """The entries of a home; none without a file. Raises `ConfigurationError` that names file and line."""
-    file = home / FILE
-    text = limits.settings_text(file)
-    return () if text is None else parse(text, str(file), home)
-
-
-def parse(text: str, file: str, home: Path) -> tuple[Import, ...]:
-    """Entries from the text of a file; relative paths start at the home. Raises `ConfigurationError`."""
-    table = located.parse(text, file)
-    for key in table.values:
-        if key != "imports":
-            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; list the folders under `imports:`")
-    found: dict[tuple[str, str], Import] = {}
-    for entry in located.items(table, "imports"):
-        read = _entry(entry, home)
-        if (read.run, read.format) in found:
+    """The entries of a home, whose relative paths start at it. Raises `ConfigurationError` that names file and line."""
+    section = settings_file.section(home, SECTION)
+    entries = (
+        () if section is None or settings_file.is_empty(section) else settings_file.checked(section, SECTION, _KIND)
+    )
+    for i, entry in enumerate(entries):
+        if any((entry.run, entry.format) == (other.run, other.format) for other in entries[:i]):
             raise ConfigurationError(
-                f"{entry.place}: format {read.format!r} is already imported into run {read.run!r} by an entry above; "
-                "name another run"
+                f"{located.place_of(section, [i])}: format {entry.format!r} is already imported into run {entry.run!r} by an "
+                "entry above; name another run"
             )
-        found[read.run, read.format] = read
-    return tuple(found.values())
-
-
-def _entry(table: Table, home: Path) -> Import:
-    for key in table.values:
-        if key not in _KEYS:
-            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, _KEYS)}")
-    form, path, run = (_word(table, key) for key in _REQUIRED)
-    if form not in FORMATS:
-        raise ConfigurationError(
-            f"{table.places['format']}: unknown format {form!r}; {located.instead(form, tuple(FORMATS))}"
-        )
-    files = _word(table, "files") if "files" in table.values else None
-    return Import(form, home / Path(path).expanduser(), run, files)
-
-
-def _word(table: Table, key: str) -> str:
-    value = table.values.get(key)
-    if not isinstance(value, str) or not value.strip():
-        place = table.places.get(key, table.place)
-        raise ConfigurationError(f"{place}: an entry of `imports` needs `{key}`, as text; it is {value!r}")
-    return value.strip()
+    return tuple(entry.model_copy(update={"path": home / entry.path.expanduser()}) for entry in entries)

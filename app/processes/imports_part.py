@@ -1,4 +1,4 @@
-"""The folders of imports.yaml as a part of the service: a process per entry (`logprobe import … --follow`), restarted when it ends.
+"""The folders of `imports` as a part of the service: a process per entry (`logprobe import … --follow`), restarted when it ends.
 
 Processes of their own, because they wait for other people's disks and hold other people's data.
 """
@@ -31,12 +31,12 @@ _STARTING: Final[Mapping[str, Any]] = {"state": "starting"}
 
 
 def imports_part(store: Store, _: threading.Event) -> Part:
-    """Raises `ConfigurationError` when the home's ``imports.yaml`` is wrong.
+    """Raises `ConfigurationError` when the home's `imports` is wrong.
 
-    The file is read again when it changes; wrong, it is not taken over, and the job says so.
+    The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
     home = store.home
-    entries = Reloaded(home.path / imports_file.FILE, lambda: imports_file.load(home.path))
+    entries = Reloaded(home.path, imports_file.SECTION, lambda: imports_file.load(home.path))
     processes = _Processes(home)
 
     def work() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The process behind one entry of ``loggers.yaml``: ``python -m logprobe.app.processes.logger --home DIR --number N``.
+"""The process behind one entry of `loggers`: ``python -m logprobe.app.processes.logger --home DIR --number N``.
 
 Apart from the service, because what it calls is other people's and may hang or die with their servers; `logprobe up` starts it again
 with growing pauses, and it resumes where the target is.
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m logprobe.app.processes.logger", description="Pushes metrics of a home."
     )
     parser.add_argument("--home", required=True)
-    parser.add_argument("--number", type=int, required=True, help="of the entry in loggers.yaml, from 0")
+    parser.add_argument("--number", type=int, required=True, help="of the entry of `loggers`, from 0")
     arguments = parser.parse_args(argv)
     home, stop = Home(arguments.home), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())

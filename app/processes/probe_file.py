@@ -1,4 +1,4 @@
-"""``probe.yaml`` of a home: engines that score a few of their own sequences again while the home is served.
+"""The section ``probe`` of a home's settings: engines that score a few of their own sequences again while the home is served.
 
 probe:
   - url: http://localhost:8000   # of `vllm serve`
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import TypeAdapter
 
 from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.collectors.errors import ConfigurationError
@@ -19,24 +19,18 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.engine import Engine
 from logprobe.monitor.proof.live.settings import ProbeSettings
 
-FILE: Final = "probe.yaml"
-_DOCS: Final = "docs/proof.md"
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    probe: tuple[ProbeSettings, ...] = ()
+SECTION: Final = "probe"
+_KIND: Final = TypeAdapter(tuple[ProbeSettings, ...])
 
 
 def load(home: Home) -> tuple[ProbeSettings, ...]:
-    """The engines of a home; none without a file. Raises `ConfigurationError` that says what is wrong with it."""
-    return settings_file.read(home.path / FILE, _Document, _DOCS).probe
+    """The engines of a home. Raises `ConfigurationError` that names file and line."""
+    return settings_file.read(home.path, SECTION, _KIND, ())
 
 
 def checked(where: str, document: Any) -> tuple[ProbeSettings, ...]:
-    """The engines that plain data declares. Raises `ConfigurationError` that names the first field that is wrong."""
-    return settings_file.checked(where, document, _Document, _DOCS).probe
+    """The engines that plain data declares. Raises `ConfigurationError` that names what is wrong."""
+    return settings_file.checked(document, SECTION, _KIND, where)
 
 
 def engine(settings: ProbeSettings) -> Engine:

@@ -1,4 +1,4 @@
-"""The engines of probe.yaml as a part of the service: one job looks at each in turn."""
+"""The engines of `probe` as a part of the service: one job looks at each in turn."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SECONDS: Final = 0.5  # a result is to be recorded before the rules judge its st
 
 
 def probe_part(store: Store, stopping: threading.Event) -> Part:
-    """Raises `ConfigurationError` when the home's ``probe.yaml`` is wrong.
+    """Raises `ConfigurationError` when the home's `probe` is wrong.
 
-    The file is read again when it changes; wrong, it is not taken over, and the job says so.
+    The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
-    entries = Reloaded(store.home.path / probe_file.FILE, lambda: probe_file.load(store.home))
+    entries = Reloaded(store.home.path, probe_file.SECTION, lambda: probe_file.load(store.home))
     probers = _Probers(store, stopping)
 
     def work() -> dict[str, Any]:

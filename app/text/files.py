@@ -1,4 +1,4 @@
-"""What the service does with a home's files, in words: the folders of imports.yaml, and raw tokens on the disk and in the object store."""
+"""What the service does with a home's files, in words: the folders that are followed, and raw tokens on the disk and in the object store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logprobe.app.text.numbers import counted, data_size, duration
 
 
 def imports_of(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The entries of imports.yaml, from the service's account of itself; none without a service."""
+    """The folders that are followed, from the service's account of itself; none without a service."""
     job = (status.get("jobs") or {}).get("imports") or {}
     return (job.get("progress") or {}).get("imports") or ()
 
@@ -51,7 +51,7 @@ def home_of(progress: Mapping[str, Any]) -> str | None:
     """Of the whole home, by what the job says; None: there is no object store."""
     if not progress.get("place") and not progress.get("stored_files"):
         return None
-    place = progress["place"] or "an object store that storage.yaml no longer names"
+    place = progress["place"] or "an object store that logprobe.yaml no longer names"
     stored = f"{_files(progress['stored_files'], progress['stored_bytes'])} in {place}"
     removing = f"{counted(progress['to_remove'], 'object')} to be removed" if progress["to_remove"] else None
     problem = progress.get("problem")

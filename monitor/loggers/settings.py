@@ -7,14 +7,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from logprobe.monitor.settings_file import Settings
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class _Logger(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Logger(Settings):
     runs: str = "*"  # a pattern of run names, as of files
 
     def wants(self, run: str) -> bool:

@@ -59,7 +59,7 @@ class Mover:
 
         Raises:
             StoreError: the home's own store refused.
-            ConfigurationError: ``storage.yaml`` is wrong.
+            ConfigurationError: the section ``storage`` is wrong.
         """
         started = time.perf_counter()
         settings, report, now = self._store.objects.settings, MovingReport(), now or datetime.now(UTC)

@@ -1,11 +1,12 @@
-"""``storage.yaml`` of a home: where raw tokens go when they are too many for its disk.
+"""The section ``storage`` of a home's settings: where raw tokens go when they are too many for its disk.
 
-raw: s3://bucket/prefix            # or gs://, abfs://container@account.dfs.core.windows.net/, file:///mnt/share
-endpoint: https://minio.example.org:9000   # of a store that speaks the same; without it, Amazon's, Google's, Azure's
-region: eu-central-1
-after: 3600                        # seconds that a file stays on the disk
+storage:
+  raw: s3://bucket/prefix            # or gs://, abfs://container@account.dfs.core.windows.net/, file:///mnt/share
+  endpoint: https://minio.example.org:9000   # of a store that speaks the same; without it, Amazon's, Google's, Azure's
+  region: eu-central-1
+  after: 3600                        # seconds that a file stays on the disk
 
-Credentials are the environment's (variables, profile, instance role): the file has no place for them.
+Credentials are the environment's (variables, profile, instance role): the settings have no place for them.
 """
 
 from __future__ import annotations
@@ -13,14 +14,11 @@ from __future__ import annotations
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.raw_places import SCHEMES
-
-FILE: Final = "storage.yaml"
-_DOCS: Final = "docs/scaling.md"
 
 
 def _place(url: str) -> str:
@@ -43,10 +41,8 @@ def _endpoint(url: str) -> str:
     return url.rstrip("/")
 
 
-class StorageSettings(BaseModel):
+class StorageSettings(settings_file.Settings):
     """Where raw tokens go. Without `raw` they stay on the disk."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     raw: Annotated[str, AfterValidator(_place)] | None = None
     endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
@@ -54,6 +50,9 @@ class StorageSettings(BaseModel):
     after: float = Field(default=3600.0, ge=0)
 
 
+_KIND: Final = TypeAdapter(StorageSettings)
+
+
 def load(home: Home) -> StorageSettings:
-    """The settings of a home. Raises `ConfigurationError` that says what is wrong with the file."""
-    return settings_file.read(home.path / FILE, StorageSettings, _DOCS)
+    """The settings of a home. Raises `ConfigurationError` that names file and line."""
+    return settings_file.read(home.path, "storage", _KIND, StorageSettings())

@@ -286,7 +286,7 @@ class Store:
 
     @property
     def objects(self) -> ObjectStore:
-        """Where ``storage.yaml`` says that objects are, as it is now. Raises `ConfigurationError`."""
+        """Where the section ``storage`` says that objects are, as it is now. Raises `ConfigurationError`."""
         from logprobe.monitor.objects.settings import load  # noqa: PLC0415 - see `_reach_objects`
         from logprobe.monitor.objects.store import ObjectStore  # noqa: PLC0415
 

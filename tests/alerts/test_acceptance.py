@@ -24,6 +24,7 @@ from logprobe.alerts.rules.run_status import RunStatus, lived_with
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import settings_file
 from logprobe.monitor.diagnosis.accepted import accepted, expectation
 from logprobe.monitor.diagnosis.job import PACES, DiagnosisJob
 from logprobe.monitor.home import Home
@@ -151,19 +152,23 @@ def test_an_earlier_run_of_the_same_setup_is_proposed(home: Path) -> None:
 def test_a_policy_accepts_for_patterns_of_runs(home: Path) -> None:
     record(home, RUN)
     record(home, "ablation-1")
-    entries = policy_file.parse(
-        "accepted:\n  - {match: 'prod-*', cause: low_precision, because: bf16 by choice, up_to: 3e-3}\n", "f"
+    (home / settings_file.FILE).write_text(
+        "accepted:\n  - {match: 'prod-*', cause: low_precision, because: bf16 by choice, up_to: 3e-3}\n"
     )
+    entries = policy_file.load(home)
     with Store.open(Home(home)) as store:
         assert follow(store, entries, NOW) == {"accepted": 1, "withdrawn": 0}
         assert follow(store, entries, NOW) == {"accepted": 0, "withdrawn": 0}
         (acceptance,) = accepted(store, RUN)
         assert (acceptance.cause, acceptance.up_to, acceptance.source) == ("low_precision", 3e-3, "policy")
         assert accepted(store, "ablation-1") == ()
-        assert follow(store, (Accepted("prod-*", "low_precision", "b", 1e-3),), NOW) == {"accepted": 1, "withdrawn": 1}
+        assert follow(store, (Accepted(match="prod-*", cause="low_precision", because="b", up_to=1e-3),), NOW) == {
+            "accepted": 1,
+            "withdrawn": 1,
+        }
         assert accepted(store, RUN)[0].up_to == 1e-3
     code, _, said = command(home, RUN, "low_precision", "--withdraw")
-    assert (code, "accepted.yaml; change it there" in said) == (1, True)
+    assert (code, "logprobe.yaml; change it there" in said) == (1, True)
     command(home, RUN, "low_precision", "--because", "less", "--up-to", "5e-4")
     with Store.open(Home(home)) as store:
         assert accepted(store, RUN)[0].up_to == 5e-4  # a person's word counts before the policy's
@@ -173,7 +178,7 @@ def test_a_policy_accepts_for_patterns_of_runs(home: Path) -> None:
 
 def test_the_file_is_read_again_and_a_mistake_changes_nothing(home: Path) -> None:
     record(home, RUN)
-    file = home / policy_file.FILE
+    file = home / settings_file.FILE
     entry = "accepted:\n  - {match: '*', cause: low_precision, because: b, up_to: %s}\n"
     with Store.open(Home(home)) as store:
         part = acceptance_part(store, threading.Event())
@@ -182,7 +187,7 @@ def test_the_file_is_read_again_and_a_mistake_changes_nothing(home: Path) -> Non
         file.write_text(entry % "3e-3")
         assert job.run_now()["accepted"] == 1
         file.write_text(entry % "many")
-        assert "accepted.yaml:2" in job.run_now()["problem"]
+        assert "logprobe.yaml:2" in job.run_now()["problem"]
         assert accepted(store, RUN)[0].up_to == 3e-3
         assert part.actions[ACCEPT].run(
             {"run": RUN, "cause": "staleness", "because": "b", "up_to": 1e-3, "author": "ann"}
@@ -195,23 +200,27 @@ def test_the_file_is_read_again_and_a_mistake_changes_nothing(home: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("accept: []", "f:1: unknown key 'accept'"),
+        ("accept: []", ":1: unknown key 'accept'"),
         (
             "accepted:\n  - {match: x, cause: low_precison, because: b}",
-            "f:2: unknown cause 'low_precison'; did you mean",
+            ":2: accepted.0.cause: unknown cause 'low_precison'; did you mean",
         ),
-        ("accepted:\n  - {match: x, cause: staleness}", "f:2: an entry of `accepted` needs `because`"),
+        ("accepted:\n  - {match: x, cause: staleness}", ":2: accepted.0.because: Field required"),
         (
             "accepted:\n  - {match: x, cause: staleness, because: b, upto: 1}",
-            "f:2: unknown key 'upto'; did you mean 'up_to'",
+            ":2: accepted.0.upto: unknown key; did you mean 'up_to'",
         ),
-        ("accepted:\n  - {match: x, cause: staleness, because: b, up_to: -1}", "f:2: `up_to`: -1 is not a K3"),
+        (
+            "accepted:\n  - {match: x, cause: staleness, because: b, up_to: -1}",
+            ":2: accepted.0.up_to: `up_to`: -1 is not a K3",
+        ),
         ("accepted:\n  - {match: x, cause: staleness, because: b, up_to: .inf}", "is not a K3"),
     ],
 )
-def test_mistakes_in_the_file_are_named(text: str, says: str) -> None:
+def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / settings_file.FILE).write_text(text)
     with pytest.raises(ConfigurationError) as caught:
-        policy_file.parse(text, "f")
+        policy_file.load(tmp_path)
     assert says in str(caught.value)
 
 

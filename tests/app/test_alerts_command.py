@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +21,7 @@ defaults: false
 rules:
   - {name: high, severity: critical, metric: logprob_abs_diff_mean, when: {kind: threshold, above: 0.5}}
 """
+OWN = "alerts:\n" + textwrap.indent(RULES, "  ")
 
 
 def record(home: Path, run: str, gaps: list[float]) -> None:
@@ -39,7 +41,7 @@ def record(home: Path, run: str, gaps: list[float]) -> None:
 @pytest.fixture
 def own_rules(home: Path) -> Path:
     home.mkdir()
-    (home / "alerts.yaml").write_text(RULES)
+    (home / "logprobe.yaml").write_text(OWN)
     return home
 
 
@@ -75,10 +77,10 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own_rul
             assert {"alerts.acknowledge", "alerts.silence"} <= set(_actions(reader))
             snoozed = logprobe("alerts", "ack", "bad", "--for", "soon", "--home", home, code=1).stderr
             assert snoozed == "logprobe: 'soon' is not a duration; write 90s, 10m, 2h or 1d\n"
-            rewrite(home / "alerts.yaml", RULES.replace("severity", "severty"))
+            rewrite(home / "logprobe.yaml", OWN.replace("severity", "severty"))
             kept = "unknown key; did you mean 'severity'?; the previous version stays active"
             eventually(lambda: kept in logprobe("status", "bad", "--home", home, code=2).stdout, "the mistake is said")
-            rewrite(home / "alerts.yaml", RULES)
+            rewrite(home / "logprobe.yaml", OWN)
     finally:
         errors = end(process)
     assert "Traceback" not in errors
@@ -98,12 +100,12 @@ def _actions(reader) -> list[str]:
 
 
 def test_a_home_with_a_wrong_rule_file_does_not_start(own_rules: Path) -> None:
-    (own_rules / "alerts.yaml").write_text(RULES.replace("severity", "severty"))
+    (own_rules / "logprobe.yaml").write_text(OWN.replace("severity", "severty"))
     process = start_service(own_rules)
     assert process.wait(SECONDS) == 1
     line = end(process)
-    assert line == f"logprobe: {own_rules}/alerts.yaml:3: `severty`: unknown key; did you mean 'severity'?\n"
-    checked = logprobe("alerts", "check", own_rules / "alerts.yaml", code=1)
+    assert line == f"logprobe: {own_rules}/logprobe.yaml:4: `severty`: unknown key; did you mean 'severity'?\n"
+    checked = logprobe("alerts", "check", own_rules / "logprobe.yaml", code=1)
     assert checked.stdout == line.removeprefix("logprobe: ")
 
 
@@ -136,7 +138,7 @@ def test_check_lists_what_is_in_force_and_prints_the_schema(own_rules: Path) -> 
     listed = logprobe("alerts", "check", "--home", own_rules).stdout
     (row,) = [line.split() for line in listed.splitlines() if line.startswith("high")]
     assert (row[1], row[-1]) == ("info", "dashboard.yaml")
-    (rule,) = json.loads(logprobe("alerts", "check", own_rules / "alerts.yaml", "--json").stdout)
+    (rule,) = json.loads(logprobe("alerts", "check", own_rules / "logprobe.yaml", "--json").stdout)
     assert (rule["name"], rule["when"]["above"]) == ("high", 0.5)
     assert json.loads(logprobe("alerts", "check", "--schema").stdout)["title"] == "logprobe alert rules"
 

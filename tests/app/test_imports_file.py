@@ -1,4 +1,4 @@
-"""imports.yaml: read with file and line, followed by the service, read again when it changes, shown."""
+"""The section `imports`: read with file and line, followed by the service, read again when it changes, shown."""
 
 import json
 import os
@@ -14,15 +14,16 @@ from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.data import imports_blocks
 from logprobe.app.processes import imports_file
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import settings_file
 
 GOOD = "imports:\n  - format: jsonl\n    path: {path}\n    run: {run}\n"
 WRONG = {
     "import:\n": (1, "unknown key 'import'"),
-    "imports: 3\n": (1, "must be a list"),
+    "imports: 3\n": (1, "must be a mapping or a list"),
     "imports:\n  - format: jsonl\n    path: /x\n    rnu: r\n": (4, "did you mean 'run'"),
     "imports:\n  - format: prime\n    path: /x\n    run: r\n": (2, "did you mean 'prime-rl'"),
-    "imports:\n  - format: jsonl\n    path: /x\n    run: 7\n": (4, "needs `run`, as text; it is 7"),
-    "imports:\n  - format: jsonl\n    path: /x\n": (2, "needs `run`"),
+    "imports:\n  - format: jsonl\n    path: /x\n    run: 7\n": (4, "imports.0.run: Input should be a valid string"),
+    "imports:\n  - format: jsonl\n    path: /x\n": (2, "imports.0.run: Field required"),
     GOOD.format(path="/a", run="r") + GOOD.format(path="/b", run="r").partition("\n")[2]: (5, "already imported"),
 }
 
@@ -30,10 +31,10 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_mistakes_have_file_and_line(tmp_path, text):
     line, words = WRONG[text]
-    (tmp_path / imports_file.FILE).write_text(text)
+    (tmp_path / settings_file.FILE).write_text(text)
     with pytest.raises(ConfigurationError) as error:
         imports_file.load(tmp_path)
-    assert str(error.value).startswith(f"{tmp_path / imports_file.FILE}:{line}: ")
+    assert str(error.value).startswith(f"{tmp_path / settings_file.FILE}:{line}: ")
     assert words in str(error.value)
 
 
@@ -43,7 +44,8 @@ def test_entries(tmp_path):
         + GOOD.format(path="~/x", run="b").partition("\n")[2]
         + '    files: "*_0.pt"\n'
     )
-    first, second = imports_file.parse(text, "f", tmp_path)
+    (tmp_path / settings_file.FILE).write_text(text)
+    first, second = imports_file.load(tmp_path)
     assert (first.path, first.run, first.files) == (tmp_path / "below", "a", None)
     assert (second.path, second.files) == (Path("~/x").expanduser(), "*_0.pt")
 
@@ -71,7 +73,7 @@ def test_the_service_follows_what_the_file_lists(tmp_path, capsys):
     home.mkdir()
     write_lines(tmp_path / "a" / "1.jsonl", [generic_row(1, "a")])
     write_lines(tmp_path / "b" / "1.jsonl", [generic_row(1, "b")])
-    file = home / imports_file.FILE
+    file = home / settings_file.FILE
     file.write_text(GOOD.format(path=tmp_path / "a", run="first"))
     counted = "SELECT run, count(*) AS n FROM sequences GROUP BY run ORDER BY run"
     with service(home) as reader:

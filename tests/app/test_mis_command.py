@@ -83,7 +83,7 @@ def test_a_preview_is_what_a_trainer_would_measure(recorded: Path) -> None:
 
 
 def test_a_preview_of_the_policy_is_told_in_words(recorded: Path) -> None:
-    (recorded / "correction.yaml").write_text("correction: {preset: tis}\n")
+    (recorded / "logprobe.yaml").write_text("correction: {correction: {preset: tis}}\n")
     told = mis(recorded, "preview")
     assert "is_level=token, is_upper=2.0" in told
     assert "masked tokens     0.00%" in told

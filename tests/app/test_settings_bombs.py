@@ -23,10 +23,11 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, LEVELS)
 )
 YAML = {
+    "logprobe.yaml": lambda home: read_settings(home, {}),
     "accepted.yaml": accepted_file.load,
     "alerts.yaml": lambda home: rule_file.for_home(Home(home)),
     "alerts.d/ours.yaml": lambda home: rule_file.for_home(Home(home)),
-    "channels.yaml": lambda home: read_settings(home / "channels.yaml", {}),
+    "channels.yaml": lambda home: read_settings(home, {}),
     "correction.yaml": policy_file.load,
     "imports.yaml": imports_file.load,
     "loggers.yaml": lambda home: logger_file.load(Home(home)),
@@ -92,7 +93,7 @@ def test_a_device_in_place_of_a_secret(tmp_path):
 
 def test_a_tokenizer_that_is_too_large(tmp_path, monkeypatch):
     monkeypatch.setenv("LOGPROBE_TOKENIZER_MIB", "1")
-    write(tmp_path, "tokenizers.yaml", '"*": big.json\n')
+    write(tmp_path, "logprobe.yaml", "tokenizers: {'*': big.json}\n")
     write(tmp_path, "big.json", " " * ((1 << 20) + 1))
     with pytest.raises(ConfigurationError, match="LOGPROBE_TOKENIZER_MIB"):
         vocabulary(tmp_path, "r")

@@ -74,7 +74,7 @@ def measure(step_seconds: float, doubling: int, seed: int) -> Outcome:
     """One run with a service of its own."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        (home / "correction.yaml").write_text("mode: armed\n")
+        (home / "logprobe.yaml").write_text("correction: {mode: armed}\n")
         with _service(home), Recorder(home, RUN) as recorder, CorrectionSwitch(home, RUN, poll_seconds=0.2) as switch:
             recorder.config(ENGINE, kind="engine_config")
             recorder.config({"dtype": "bfloat16"}, kind="trainer_config")

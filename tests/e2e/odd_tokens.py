@@ -43,7 +43,7 @@ def make_home(folder: Path, *, forget: bool = True) -> None:
     _reduced(folder)
     _store(folder)
     (folder / "tokenizer.json").write_text(tokenizer().to_str(), encoding="utf-8")
-    (folder / "tokenizers.yaml").write_text('"odd*": tokenizer.json\n', encoding="utf-8")
+    (folder / "logprobe.yaml").write_text('tokenizers: {"odd*": tokenizer.json}\n', encoding="utf-8")
 
 
 BYTES = [0xE2, 0x96]  # no character by themselves

@@ -47,7 +47,7 @@ def probing(models: Path) -> Any:
             )
             weights.mark(1, step=1)
             answer |= {"stale": lab.until_probed(models / "new", both_kinds), "diagnosed_stale": diagnose(home)}
-            (home / "probe.yaml").write_text("probe: []\n")  # so that some sequences are still to be scored
+            (home / "logprobe.yaml").write_text("probe: []\n")  # so that some sequences are still to be scored
             lab.rollout()
         configure(home, address)
         answer |= {"notes": lab.until_noted(), "gone": probe(home, address, "--json")}
@@ -156,7 +156,7 @@ def service_of(home: Path) -> Any:
 
 def configure(home: Path, address: str, running: int = 32) -> None:
     """Has the service probe the engine from now on."""
-    (home / "probe.yaml").write_text(SETTINGS.format(url=address, running=running))
+    (home / "logprobe.yaml").write_text(SETTINGS.format(url=address, running=running))
 
 
 class Laboratory:

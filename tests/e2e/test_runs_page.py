@@ -15,14 +15,14 @@ from logprobe.monitor.store.store import Store
 
 STEPS = 30
 # One run is far too high; an alert says so.
-RULES = "defaults: false\nrules:\n  - {name: too-high, severity: critical, metric: k3_kl, when: {kind: threshold, above: 0.1}}\n"
+RULES = "alerts:\n  defaults: false\n  rules:\n  - {name: too-high, severity: critical, metric: k3_kl, when: {kind: threshold, above: 0.1}}\n"
 NAMES = (*(f"sweep-lr/seed-{seed}" for seed in range(1, 61)), "<b>bold", "baseline")
 BAD = "sweep-lr/seed-37"
 
 
 def fill(home: Path, names: tuple[str, ...] = NAMES, bad: str = BAD) -> None:
     """Runs as the step job leaves them."""
-    (home / "alerts.yaml").write_text(RULES, encoding="utf-8")
+    (home / "logprobe.yaml").write_text(RULES, encoding="utf-8")
     with Store.open(Home(home)) as store:
         for name in names:
             put(store, name, {step: {K3: 1e-3 * (1 + step % 3) * (500 if name == bad else 1)} for step in range(STEPS)})

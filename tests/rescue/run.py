@@ -118,7 +118,7 @@ def armed(seed: int, steps: int, pace: float) -> Outcome:
     """The arm that the service watches, in a home with a healthy live run and ended ones."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        (home / "correction.yaml").write_text("mode: armed\n")
+        (home / "logprobe.yaml").write_text("correction: {mode: armed}\n")
         for number in range(ENDED):
             record(home, f"ended-{number}", seed + number, ENDED_STEPS, 0.0, grows=False)
         with _service(home), _neighbour(home, seed + 50, steps, pace):

@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts import audit, located
+from logprobe.alerts import audit
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.editing import rule_rows, rule_text, trying
 from logprobe.alerts.rules.editing.rule_rows import Layer, form, row
@@ -28,6 +28,7 @@ from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import replace_file
+from logprobe.monitor import located
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
@@ -159,7 +160,7 @@ class Editor:
     def _texts(self) -> Texts:
         found = [self._home / OVERLAY, *rule_file.files(self._home)]
         by_name = {file.relative_to(self._home).as_posix(): file for file in found}
-        ordered = sorted(by_name, key=lambda name: (name != rule_file.FILE, name))
+        ordered = sorted(by_name, key=lambda name: (name.startswith(f"{rule_file.FOLDER}/"), name))
         return {name: rule_file.read(by_name[name]) if by_name[name].exists() else "" for name in ordered}
 
 

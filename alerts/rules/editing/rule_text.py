@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import yaml
 
-from logprobe.alerts import located
 from logprobe.alerts.rules.rule_file import OVERLAY
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import located
 
 _KEY: Final = "rules"
 _HEADER: Final = "# Written by the rule editor of the dashboard, over the other files; `logprobe alerts check` lists what is in force.\n"

@@ -1,6 +1,6 @@
 """Where a channel may connect to: http and https, no redirects, and no address at which a cloud hands its machines their secrets.
 
-The address is looked at when the connection is made, whatever name led to it, before anything is sent. Only ``channels.yaml``, on disk,
+The address is looked at when the connection is made, whatever name led to it, before anything is sent. Only ``logprobe.yaml``, on disk,
 can allow such an address for one channel (``allow_link_local: true``).
 """
 
@@ -121,5 +121,5 @@ def _refuse(address: str) -> None:
         raise ChannelError(
             "setup",
             f"its address resolves to {address}, which is link-local or a cloud's metadata service; "
-            "if that is meant, set allow_link_local: true for the channel in channels.yaml",
+            "if that is meant, set allow_link_local: true for the channel in logprobe.yaml",
         )

@@ -16,7 +16,6 @@ from logprobe.alerts.sending.channels.console import Console
 from logprobe.alerts.sending.channels.file import File
 from logprobe.alerts.sending.channels.network import checked_address
 from logprobe.alerts.sending.channels.settings import (
-    FILE,
     AppriseSettings,
     ConsoleSettings,
     FileSettings,
@@ -47,7 +46,7 @@ def channels_of(
     home: Home, *, environment: Mapping[str, str], stopping: threading.Event, clock: Callable[[], datetime]
 ) -> list[Route]:
     """The channels that a home is configured with. Raises `ConfigurationError` or `MissingExtraError`."""
-    settings = read_settings(home.path / FILE, environment)
+    settings = read_settings(home.path, environment)
     return routes_of(settings, home, environment=environment, stopping=stopping, clock=clock)
 
 

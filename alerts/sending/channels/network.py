@@ -48,6 +48,6 @@ def checked_address(secret: Secret, what: str, *, allow_link_local: bool = False
         raise ConfigurationError(f"{what} is not an https:// or http:// URL")
     if not allow_link_local and is_forbidden_literal(parts.hostname or ""):
         raise ConfigurationError(
-            f"{what} is link-local or a cloud's metadata service; if this is intended, set allow_link_local: true in channels.yaml"
+            f"{what} is link-local or a cloud's metadata service; if this is intended, set allow_link_local: true in logprobe.yaml"
         )
     return secret

@@ -1,7 +1,8 @@
-"""Text of token ids, from a `tokenizer.json` on this machine: ``<home>/tokenizers.yaml`` says which one belongs to which run.
+"""Text of token ids, from a `tokenizer.json` on this machine: the section ``tokenizers`` says which one belongs to which run.
 
-    "*": /models/qwen3/tokenizer.json
-    my-run: mine/tokenizer.json      # relative to the home
+    tokenizers:
+      "*": /models/qwen3/tokenizer.json
+      my-run: mine/tokenizer.json      # relative to the home
 
 Keys are patterns of run names, and the first that fits counts. The file is data: nothing is fetched, nothing in it is executed.
 """
@@ -16,11 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts.located import parse, plain
-from logprobe.collectors.errors import ConfigurationError, MissingExtraError
-from logprobe.monitor import limits
+from pydantic import TypeAdapter
 
-FILE: Final = "tokenizers.yaml"
+from logprobe.collectors.errors import ConfigurationError, MissingExtraError
+from logprobe.monitor import limits, settings_file
+
+SECTION: Final = "tokenizers"
+_KIND: Final = TypeAdapter(dict[str, str])
 _WORD: Final = "\u2581"  # what SentencePiece writes for a space
 _FALLBACK: Final = re.compile("<0x([0-9A-F]{2})>")  # and for a byte that is in no word of it
 
@@ -55,7 +58,7 @@ def vocabulary(home: Path, run: str) -> Vocabulary | None:
     """That of `run`; None when nobody named one.
 
     Raises:
-        ConfigurationError: ``tokenizers.yaml`` or the file it names cannot be read; the message says which.
+        ConfigurationError: the section ``tokenizers`` or the file it names cannot be read; the message says which.
         MissingExtraError: the package tokenizers is not installed.
     """
     path = _path(home, run)
@@ -64,20 +67,11 @@ def vocabulary(home: Path, run: str) -> Vocabulary | None:
     try:
         return _loaded(path, path.stat().st_mtime_ns)
     except OSError as error:
-        raise ConfigurationError(f"{home / FILE}: no tokenizer at {path} ({error.strerror})") from error
+        raise ConfigurationError(f"{SECTION}: no tokenizer at {path} ({error.strerror})") from error
 
 
 def _path(home: Path, run: str) -> Path | None:
-    file = home / FILE
-    try:
-        named = plain(parse(limits.read_text(file, limits.SETTINGS), str(file)))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file} cannot be read: {error}") from error
-    for pattern, place in named.items():
-        if not isinstance(place, str):
-            raise ConfigurationError(f"{file}: {pattern!r} names no file; write the path of a tokenizer.json")
+    for pattern, place in settings_file.read(home, SECTION, _KIND, {}).items():
         if fnmatchcase(run, pattern):
             path = home / Path(place).expanduser()
             return path / "tokenizer.json" if path.is_dir() else path

@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _CHANNELS: Final = ("channel", "kind", "receives", "state", "last message", "sent", "waiting", "abandoned")
 _LOST: Final = ("alert", "channel", "when", "attempts", "error")
-_NONE: Final = "None, so no notifications are sent. Configure channels in `channels.yaml` in the home, or in the environment (`docs/channels.md`)."
+_NONE: Final = "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home, or in the environment (`docs/channels.md`)."
 
 
 def channels_blocks(
@@ -29,7 +29,7 @@ def channels_blocks(
     """
     channels = document["channels"]
     return [
-        heading("Channels", "`channels.yaml` in the home is reloaded when it changes; secrets are never shown"),
+        heading("Channels", "`logprobe.yaml` in the home is reloaded when it changes; secrets are never shown"),
         *([text(document["problem"], "warning")] if document["problem"] else []),
         table("channels", _CHANNELS, [_channel(each, blocked) for each in channels], empty=_NONE),
         heading("Not delivered", "messages that a channel rejected, or did not accept for a day"),

@@ -213,9 +213,9 @@ def _file(each: Row, blocked: str) -> Block:
 
 
 def imports_blocks(status: Row) -> list[Block]:
-    """The folders that `imports.yaml` has followed."""
+    """The folders that `imports` has followed."""
     rows = [_import(each) for each in imports_of(status)]
-    empty = "None. List folders that other programs write in `imports.yaml` (`docs/importing.md`)."
+    empty = "None. List folders that other programs write as `imports` in `logprobe.yaml` (`docs/importing.md`)."
     return [
         heading("Imports", "folders followed while this home is served"),
         table("imports", _IMPORTS, rows, empty=empty),

@@ -172,7 +172,7 @@ def _acceptance(
     ]
     withdraw: Block = {
         "id": "withdraw", "label": "Withdraw", "args": {"cause": each["cause"]}, "fields": [_BY],
-        "disabled": blocked or ("it is accepted in the home's accepted.yaml" if each["source"] == "policy" else ""),
+        "disabled": blocked or ("it is accepted in the home's logprobe.yaml" if each["source"] == "policy" else ""),
         "words": f"`{each['cause']}` alerts and vetoes a correction again.",
     }  # fmt: skip
     return row(cells, tone="warning" if back else "", actions=[withdraw])

@@ -1,21 +1,21 @@
-"""What the probe may do, as an entry of ``probe.yaml`` or the arguments of `logprobe probe` say."""
+"""What the probe may do, as an entry of the section ``probe`` or the arguments of `logprobe probe` say."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from logprobe.monitor.settings_file import Settings
 
 SHARE: Final = 0.001
 SEQUENCES: Final = 4
 RUNNING: Final = 32
 
 
-class ProbeSettings(BaseModel):
+class ProbeSettings(Settings):
     """One engine that is probed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/@]+(/[^\s]*)?$")]  # of `vllm serve`, without /v1
     runs: str = "*"  # a pattern of run names, as of files; the newest run that matches is probed

@@ -1,4 +1,4 @@
-"""Reading a home's correction.yaml: what it may say, and what the error says about the rest."""
+"""Reading a home's correction: what it may say, and what the error says about the rest."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.policy_file import load, parse
+from logprobe.alerts.controller.policy_file import Policies, load, of_section
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import located
+
+
+def parse(text: str, file: str) -> Policies:
+    return of_section(located.parse(text, file))
 
 
 def test_without_a_file_the_controller_only_suggests(tmp_path: Path) -> None:
@@ -18,7 +23,7 @@ def test_without_a_file_the_controller_only_suggests(tmp_path: Path) -> None:
 
 
 def test_runs_differ_from_the_default_and_the_last_match_counts(tmp_path: Path) -> None:
-    (tmp_path / "correction.yaml").write_text(
+    (tmp_path / "correction.yaml").write_text(  # as a file of its own, as it was before
         """
 mode: armed
 max_masked_share: 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from logprobe.alerts.rules.editing import editor
 from logprobe.alerts.rules.editing.editor import DELETE, ENABLE, RULES, SAVE, TRY, Editor
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import settings_file
 from logprobe.monitor.store.store import Store
 
 OWN = """\
@@ -30,11 +32,16 @@ rules:
 RULE = "name: high\nmetric: k3_kl\nfor: 2\nwhen: {kind: threshold, above: 0.5}\n"
 
 
+def section(rules: str) -> str:
+    """Settings with these rules between other sections."""
+    return f"tokenizers: {{}}\nalerts:\n{textwrap.indent(rules, '  ')}imports: []\n"
+
+
 class Client:
     """The actions of an editor, as a page asks for them."""
 
     def __init__(self, store: Store) -> None:
-        self.theirs = store.home.path / rule_file.FILE
+        self.theirs = store.home.path / settings_file.FILE
         self.file = store.home.path / rule_file.OVERLAY
         self._actions = Editor(store, lambda: None, lambda: datetime.now(UTC)).actions()
 
@@ -58,7 +65,7 @@ def client(store: Store, monkeypatch: pytest.MonkeyPatch) -> Client:
 def beside(store: Store) -> Client:
     """The same, with the rule in people's own file and none of the editor's."""
     made = Client(store)
-    made.theirs.write_text(OWN)
+    made.theirs.write_text(section(OWN))
     return made
 
 
@@ -75,9 +82,9 @@ def test_rules_say_where_they_stand(client: Client) -> None:
     assert high["text"] == "name: high\nmetric: k3_kl\nwhen: {kind: threshold, above: 1}\n"
     assert high["form"]["limit"] == 1
     client.file.unlink()
-    client.theirs.write_text("rules:\n  - {name: gap-growing, severity: info}\n")
+    client.theirs.write_text(section("rules:\n  - {name: gap-growing, severity: info}\n"))
     found = {rule["name"]: rule for rule in client(RULES)["rules"]}
-    assert found["gap-growing"]["where"] == "built in, changed in alerts.yaml"
+    assert found["gap-growing"]["where"] == "built in, changed in logprobe.yaml"
     assert (found["gap-critical"]["where"], found["gap-critical"]["own"]) == ("built in", False)
     (shipped,) = found["gap-growing"]["below"]
     assert shipped["text"].startswith("name: gap-growing\n")
@@ -90,35 +97,35 @@ def test_a_rule_of_peoples_own_file_is_changed_beside_it_and_given_back(beside: 
 
     based_on = beside.fingerprint()
     beside(SAVE, text=RULE.replace("0.5", "0.7"), was="high", author="ann", based_on=based_on)
-    assert beside.theirs.read_text() == OWN
+    assert beside.theirs.read_text() == section(OWN)
     assert (high()["where"], high()["own"], high()["form"]["limit"]) == (
-        "alerts.yaml, changed in alerts.d/dashboard.yaml", True, 0.7
+        "logprobe.yaml, changed in alerts.d/dashboard.yaml", True, 0.7
     )  # fmt: skip
-    assert [layer["file"] for layer in high()["below"]] == ["alerts.yaml"]
+    assert [layer["file"] for layer in high()["below"]] == ["logprobe.yaml"]
     beside(DELETE, name="high", author="ann", based_on=beside.fingerprint())
-    assert (high()["where"], high()["own"], high()["form"]["limit"]) == ("alerts.yaml", False, 1)
+    assert (high()["where"], high()["own"], high()["form"]["limit"]) == ("logprobe.yaml", False, 1)
     with pytest.raises(ConfigurationError, match="those of other files can be disabled here, not removed"):
         beside(DELETE, name="high", author="ann", based_on=beside.fingerprint())
-    assert beside.theirs.read_text() == OWN
+    assert beside.theirs.read_text() == section(OWN)
 
 
 def test_a_rule_of_peoples_own_file_can_be_disabled_and_outlived(beside: Client) -> None:
     beside(ENABLE, name="high", on=False, author="ann", based_on=beside.fingerprint())
     assert beside.file.read_text().endswith("rules:\n  - name: high\n    enabled: false\n")
     assert (find(beside, "high")["enabled"], find(beside, "high")["form"]["limit"]) == (False, 1)
-    beside.theirs.write_text(OWN.replace("high", "higher"))  # what is left over here stops nobody
+    beside.theirs.write_text(section(OWN.replace("high", "higher")))  # what is left over here stops nobody
     assert [rule["name"] for rule in beside(RULES)["rules"]] == ["higher"]
-    beside.theirs.write_text(OWN)
+    beside.theirs.write_text(section(OWN))
     beside(ENABLE, name="high", on=True, author="ann", based_on=beside.fingerprint())
     assert (find(beside, "high")["enabled"], find(beside, "high")["own"]) == (True, False)
 
 
 def test_what_would_stay_of_another_file_without_being_seen_is_refused(beside: Client) -> None:
-    beside.theirs.write_text("rules:\n  - {name: gap-growing, severity: info, keep_firing: 3}\n")
+    beside.theirs.write_text(section("rules:\n  - {name: gap-growing, severity: info, keep_firing: 3}\n"))
     (problem,) = beside(TRY, text="name: gap-growing\nkeep_firing: 4\n", was="gap-growing", run="a")["problems"]
-    assert problem == "line 1: alerts.yaml sets `severity` of this rule; to change it, set it here as well"
+    assert problem == "line 1: logprobe.yaml sets `severity` of this rule; to change it, set it here as well"
     (problem,) = beside(TRY, text="name: gap-growing\nkeep_firing: 4\n", was=None, run="a")["problems"]
-    assert problem == "line 1: alerts.yaml has a rule 'gap-growing'; open that one to change it"
+    assert problem == "line 1: logprobe.yaml has a rule 'gap-growing'; open that one to change it"
     (beside.file.parent).mkdir()
     (beside.file.parent / "zz.yaml").write_text("rules:\n  - {name: gap-critical, enabled: true}\n")
     with pytest.raises(ConfigurationError, match=r"alerts.d/zz.yaml has the last word on 'gap-critical'"):
@@ -239,7 +246,7 @@ def test_a_rule_about_the_present_says_that_it_cannot_be_tried(client: Client) -
 
 def test_the_evaluator_that_runs_takes_the_new_rule(store: Store) -> None:
     put(store, "a", series([0.7] * 5))
-    (store.home.path / rule_file.FILE).write_text(OWN.replace("defaults", "tell_within: 36500d\ndefaults"))
+    (store.home.path / settings_file.FILE).write_text(section(OWN.replace("defaults", "tell_within: 36500d\ndefaults")))
     made = alerts_part(rule_file.for_home)(store, threading.Event())
     (job,) = made.jobs
     assert not job.run_now().get("transitions")
@@ -249,6 +256,6 @@ def test_the_evaluator_that_runs_takes_the_new_rule(store: Store) -> None:
     assert store.read("alert_list", run="a")["phase"].to_pylist() == ["firing"]
     assert store.read("alert_list", run="a")["started_step"].to_pylist() == [0]
     assert store.read("alert_list", run="a")["rule"].to_pylist() == ["high"]
-    (store.home.path / rule_file.FILE).write_text("rules: 7\n")
+    (store.home.path / settings_file.FILE).write_text("rules: 7\n")
     assert "the previous version stays active" in job.run_now()["problem"]
     assert store.read("alert_list", run="a")["phase"].to_pylist() == ["firing"]

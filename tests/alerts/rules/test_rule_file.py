@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from datetime import timedelta
 
 import jsonschema
@@ -77,8 +78,8 @@ def test_a_home_has_the_shipped_rules_until_it_has_its_own(home) -> None:
     place = Home(home).create()
     shipped = rule_file.for_home(place)
     assert {"gap-growing", "gap-critical", "no-new-step"} <= {rule.name for rule in shipped.rules}
-    (home / "alerts.yaml").write_text(
-        "tell_within: 2h\nrules:\n  - {name: gap-growing, severity: info}\n" + ONE.removeprefix("rules:\n")
+    (home / "logprobe.yaml").write_text(
+        "alerts:\n  tell_within: 2h\n  rules:\n  - {name: gap-growing, severity: info}\n" + ONE.removeprefix("rules:\n")
     )
     own = rule_file.for_home(place)
     by_name = {rule.name: rule for rule in own.rules}
@@ -92,7 +93,7 @@ def test_the_files_of_the_folder_come_after_the_homes_own_by_name(home) -> None:
     place = Home(home).create()
     folder = home / "alerts.d"
     folder.mkdir()
-    (home / "alerts.yaml").write_text("tell_within: 2h\n" + ONE)
+    (home / "logprobe.yaml").write_text(textwrap.indent("tell_within: 2h\n" + ONE, "  ").join(["alerts:\n", ""]))
     (folder / "20.yaml").write_text("rules:\n  - {name: one, severity: critical}\n")
     (folder / "10.yaml").write_text(
         "tell_within: 3h\nrules:\n  - {name: one, severity: info, for: 7}\n  - {name: gap-growing, for: 9}\n"

@@ -154,7 +154,7 @@ def configured(folder: Path, url: str, more: str = "") -> None:
     folder.mkdir(exist_ok=True)
     (folder / "url").write_text(url)
     (folder / "url").chmod(0o600)
-    (folder / "channels.yaml").write_text(
+    (folder / "logprobe.yaml").write_text(
         f"channels: {{c: {{kind: webhook, url_file: '{folder}/url', secret_env: KEY{more}}}}}"
     )
     environment = {"KEY": "x" * 32}

@@ -1,4 +1,4 @@
-"""``channels.yaml``: every mistake is named with its line, and secrets come from elsewhere."""
+"""Settings of channels: every mistake is named with its line, and secrets come from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fake_slack import CHANNEL, TOKEN
 
 from logprobe.alerts.sending.channels.building import channels_of
-from logprobe.alerts.sending.channels.settings import parse_settings
+from logprobe.alerts.sending.channels.settings import Settings, read_settings
 from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.credentials import Secret, read_secret, redacted
@@ -33,6 +33,11 @@ channels:
 """
 
 
+def parse_settings(text: str, folder: Path) -> dict[str, Settings]:
+    (folder / "logprobe.yaml").write_text(text)
+    return read_settings(folder, {})
+
+
 def build(home: Path, environment: dict[str, str]) -> list:
     return channels_of(Home(home), environment=environment, stopping=threading.Event(), clock=lambda: datetime.now(UTC))
 
@@ -42,7 +47,7 @@ def test_all_kinds(home: Path, tmp_path: Path) -> None:
     token.write_text(TOKEN + "\n")
     token.chmod(0o600)
     home.mkdir()
-    (home / "channels.yaml").write_text(EVERYTHING.format(token=token))
+    (home / "logprobe.yaml").write_text(EVERYTHING.format(token=token))
     routes = build(home, {"HOOK": "https://hooks.slack.com/services/T/B/x", "SIGN": "s" * 32})
     assert [route.channel.name for route in routes] == ["oncall", "everyone", "hook", "audit", "log"]
     assert [sorted(route.severities) for route in routes[:2]] == [["critical"], ["critical", "warning"]]
@@ -53,35 +58,35 @@ def test_all_kinds(home: Path, tmp_path: Path) -> None:
     [
         (
             "channels:\n  a:\n    kind: slack_bot\n    chanel: C012345\n",
-            "c.yaml:4: channels.a.chanel: unknown key; did you mean channel?",
+            "logprobe.yaml:4: channels.a.chanel: unknown key; did you mean 'channel'?",
         ),
         (
             "channels:\n  a:\n    kind: slack_bot\n    channel: '#alerts'\n",
-            "c.yaml:4: channels.a.channel: expected the channel's ID",
+            "logprobe.yaml:4: channels.a.channel: expected the channel's ID",
         ),
-        ("channels:\n  a:\n    kind: slak\n", "c.yaml:2: channels.a"),
-        ("channels:\n  a: {kind: console}\n\n  a: {kind: console}\n", "c.yaml:4"),
-        ("channels:\n  a:\n    kind: console\n    severities: [loud]\n", "c.yaml:4"),
-        ("chanels: {}\n", "c.yaml:1: chanels: unknown key; did you mean channels?"),
-        ("channels:\n  a:\n    kind: console\n  b: [\n", "c.yaml:5: invalid YAML"),
-        ("channels:\n  'a b': {kind: console}\n", "c.yaml:2"),
+        ("channels:\n  a:\n    kind: slak\n", "logprobe.yaml:2: channels.a"),
+        ("channels:\n  a: {kind: console}\n\n  a: {kind: console}\n", "logprobe.yaml:4"),
+        ("channels:\n  a:\n    kind: console\n    severities: [loud]\n", "logprobe.yaml:4"),
+        ("chanels: {}\n", "logprobe.yaml:1: unknown key 'chanels'; did you mean 'channels'?"),
+        ("channels:\n  a:\n    kind: console\n  b: [\n", "logprobe.yaml:5: invalid YAML"),
+        ("channels:\n  'a b': {kind: console}\n", "logprobe.yaml:2"),
         (
             "channels:\n  a:\n    kind: webhook\n    secret: hunter2hunter2\n",
-            "c.yaml:4: channels.a.secret: unknown key",
+            "logprobe.yaml:4: channels.a.secret: unknown key",
         ),
     ],
 )
-def test_mistakes_name_file_line_and_key(text: str, expected: str) -> None:
+def test_mistakes_name_file_line_and_key(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse_settings(text, "c.yaml")
+        parse_settings(text, tmp_path)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "channels: {}\n", "# nothing yet\n"])
-def test_no_channels(text: str) -> None:
-    assert parse_settings(text, "c.yaml") == {}
+def test_no_channels(tmp_path: Path, text: str) -> None:
+    assert parse_settings(text, tmp_path) == {}
 
 
 def test_slack_from_the_environment_alone(home: Path) -> None:
@@ -134,8 +139,8 @@ def test_a_secret_prints_as_nothing() -> None:
     assert redacted("https://h/canary%2F1?x=canary/1", [secret]) == "https://h/[secret]?x=[secret]"
 
 
-def test_the_file_in_the_documentation_is_valid(repository: Path) -> None:
+def test_the_file_in_the_documentation_is_valid(repository: Path, tmp_path: Path) -> None:
     page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
     block = page[page.index("    channels:\n") :].split("\n\n")[0]
     names = ["oncall", "everyone", "receiver", "audit", "log", "mail"]
-    assert list(parse_settings(textwrap.dedent(block), "docs")) == names
+    assert list(parse_settings(textwrap.dedent(block), tmp_path)) == names

@@ -31,7 +31,7 @@ channels:
 def configured(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with two channels."""
     home.mkdir()
-    (home / "channels.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
+    (home / "logprobe.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
     monkeypatch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
     return home
 
@@ -70,7 +70,7 @@ def test_a_service_that_is_killed_sends_nothing_twice_and_loses_nothing(configur
 
 
 def test_a_service_ends_at_once_though_a_channel_hangs(configured: Path, slack: FakeSlack) -> None:
-    (configured / "channels.yaml").write_text(
+    (configured / "logprobe.yaml").write_text(
         f"channels: {{team: {{kind: slack_bot, channel: {CHANNEL}, api_url: '{slack.api_url}', timeout: 60}}}}"
     )
     enqueue(configured, 1)
@@ -83,10 +83,10 @@ def test_a_service_ends_at_once_though_a_channel_hangs(configured: Path, slack: 
 
 
 def test_a_channel_that_is_configured_wrongly_fails_at_the_start(configured: Path) -> None:
-    (configured / "channels.yaml").write_text("channels:\n  a: {kind: slack_bot, channel: general}\n")
+    (configured / "logprobe.yaml").write_text("channels:\n  a: {kind: slack_bot, channel: general}\n")
     with (
         Store.open(Home(configured)) as store,
-        pytest.raises(ConfigurationError, match=r"channels\.yaml:2: channels\.a"),
+        pytest.raises(ConfigurationError, match=r"logprobe\.yaml:2: channels\.a"),
     ):
         dispatch.part(store, threading.Event())
 

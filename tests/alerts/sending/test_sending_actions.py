@@ -51,7 +51,7 @@ def given_up(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> I
     home.mkdir()
     monkeypatch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
     give_up(home, slack, "a/firing", "b/firing")
-    (home / "channels.yaml").write_text(TEAM.format(channel=CHANNEL, url=slack.api_url))
+    (home / "logprobe.yaml").write_text(TEAM.format(channel=CHANNEL, url=slack.api_url))
     process = start_service(home)
     try:
         with connected(home) as reader:
@@ -105,12 +105,12 @@ def test_a_channels_file_that_changes_is_taken_over_and_a_wrong_one_is_not(
     given_up: tuple[Reader, Path], slack: FakeSlack
 ) -> None:
     reader, home = given_up
-    file = home / "channels.yaml"
+    file = home / "logprobe.yaml"
     good = file.read_text()
     rewrite(file, good + "  more: {kind: slack_bot, channel: general}\n")
     eventually(lambda: reader.act(CHANNELS, {})["problem"], "the mistake is noticed")
     state = reader.act(CHANNELS, {})
-    assert "channels.yaml:3: channels.more" in state["problem"]
+    assert "logprobe.yaml:3: channels.more" in state["problem"]
     assert [row["name"] for row in state["channels"]] == ["team"]
     # The job gives account of itself after its turn, which may still be on its way.
     told = lambda: reader.status()["jobs"]["delivery"]["progress"].get("problem")

@@ -98,7 +98,7 @@ def test_what_is_accepted_stays_visible_without_colour_and_says_when_it_is_back(
     assert (line["cells"][0], line["tone"]) == ("low precision: beyond what was accepted", "warning")
     (line,) = lines({**NOISY, "findings": []}, "accepted", Acceptances([{**STANDING, "source": "policy"}], blocked=""))
     assert line["cells"][1] == "not found"
-    assert "accepted.yaml" in line["actions"][0]["disabled"]
+    assert "logprobe.yaml" in line["actions"][0]["disabled"]
 
 
 def test_without_data_nothing_is_ruled_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def named(home: Path, text: str) -> Path:
-    (home / "tokenizers.yaml").write_text(text, encoding="utf-8")
+    (home / "logprobe.yaml").write_text(f"tokenizers:\n  {text}", encoding="utf-8")
     return home
 
 
@@ -55,7 +55,7 @@ def test_runs_have_tokenizers_of_their_own(tmp_path: Path, file: Path) -> None:
     home = named(tmp_path, "mine-*: model/tokenizer.json\n")
     assert texts(home, "mine-1", [256]) == {256: PIECES[0]}
     assert vocabulary(home, "other") is None
-    (home / "tokenizers.yaml").unlink()
+    (home / "logprobe.yaml").unlink()
     assert vocabulary(home, "mine-1") is None
     assert file.exists()
 
@@ -74,8 +74,8 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path: Path, file: Path) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("- a list\n", "expected a mapping"),
-        ('"*": [a]\n', "names no file"),
+        ("- a list\n", "Input should be a valid dictionary"),
+        ('"*": [a]\n', "Input should be a valid string"),
         ('"*": gone.json\n', "no tokenizer at"),
         ('"*": broken.json\n', "is no tokenizer.json"),
         ('"*": list.json\n', "is no tokenizer.json"),

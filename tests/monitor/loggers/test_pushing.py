@@ -201,7 +201,7 @@ def test_a_missing_package_and_a_missing_setting_say_what_to_do(recorded, tmp_pa
 def test_the_service_s_loggers_follow_a_run_and_survive_a_kill(home, tmp_path):
     home.mkdir()
     logs = tmp_path / "logs"
-    (home / "loggers.yaml").write_text(f"loggers:\n  - {{to: tensorboard, dir: '{logs}', runs: 'go*'}}\n")
+    (home / "logprobe.yaml").write_text(f"loggers:\n  - {{to: tensorboard, dir: '{logs}', runs: 'go*'}}\n")
     command = [sys.executable, "-m", "logprobe.app.cli", "up", "--no-app", "--home", str(home)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
@@ -260,6 +260,6 @@ def test_a_wrong_file_is_refused_at_the_start(home):
         "- 1",
         "{",
     ):
-        (home / "loggers.yaml").write_text(text)
-        with pytest.raises(ConfigurationError, match=r"loggers\.yaml"):
+        (home / "logprobe.yaml").write_text(text)
+        with pytest.raises(ConfigurationError, match=r"logprobe\.yaml"):
             logger_file.load(Home(home))

@@ -347,7 +347,7 @@ def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServe
     with Store.open(Home(home)) as store:
         SpoolWriter(home, "../../evil run", "w").write("training", records("training", trained("a", 0)))
         Ingester(store).run_once()
-        (home / "storage.yaml").write_text(f"raw: file://{share}/tokens\nafter: 0\n")
+        (home / "logprobe.yaml").write_text(f"storage: {{raw: 'file://{share}/tokens', after: 0}}\n")
         assert move(store).problem is None
         assert [path.relative_to(share).parts[0] for path in share.rglob("*.parquet")] == ["tokens"]
         assert store.read("export_tokens", run="../../evil run", step=0).num_rows == 4
@@ -368,8 +368,8 @@ def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServe
 )
 def test_a_wrong_setting_is_named(home: Path, text: str, words: str) -> None:
     with Store.open(Home(home)) as store:
-        (home / "storage.yaml").write_text(text + "\n")
-        with pytest.raises(ConfigurationError, match=rf"storage\.yaml: {words}"):
+        (home / "logprobe.yaml").write_text(f"storage:\n  {text}\n")
+        with pytest.raises(ConfigurationError, match=rf"logprobe\.yaml:2: storage\.{words}"):
             move(store)
 
 

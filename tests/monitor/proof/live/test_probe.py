@@ -18,6 +18,7 @@ from logprobe.app.processes import probe_file
 from logprobe.collectors.errors import ConfigurationError, EngineError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.versions import Mark, MarkFile
+from logprobe.monitor import settings_file
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
@@ -289,12 +290,12 @@ def test_an_address_of_a_cloud_s_metadata_is_not_asked() -> None:
         ("probe: [{url: 'http://a', share: 2}]", "probe.0.share"),
         ("probe: [{url: 'http://a', shares: 1}]", "probe.0.shares"),
         ("prob: []", "prob"),
-        ("probe: [", "cannot be read"),
+        ("probe: [", "invalid YAML"),
     ],
 )
 def test_settings_that_are_wrong_name_their_field(home: Path, text: str, words: str) -> None:
     home.mkdir(exist_ok=True)
-    (home / probe_file.FILE).write_text(text)
+    (home / settings_file.FILE).write_text(text)
     with pytest.raises(ConfigurationError, match=words):
         probe_file.load(Home(home))
 

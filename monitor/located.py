@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -82,6 +82,20 @@ def parse(text: str, file: str) -> Table:
     return value
 
 
+def source(text: str, file: str, key: str) -> str:
+    """The text below a key, each line with the number that it has in `text`; all of a text that `parse` refuses, so that parsing it says why."""
+    try:
+        parse(text, file)
+    except ConfigurationError:
+        return text
+    node = yaml_text.composed(text, file)
+    for name, value in [] if node is None else node.value:
+        if name.value == key:
+            start, end = value.start_mark, value.end_mark
+            return "\n" * start.line + " " * start.column + str(text[start.index : end.index])
+    return ""
+
+
 def plain(value: Any) -> Any:
     """The data alone."""
     if isinstance(value, Table):
@@ -95,10 +109,23 @@ def place_of(value: Any, path: Iterable[Any]) -> Place:
     """Where the value at `path` stood; where the path leaves the data, the last place on it."""
     place: Place = value.place
     for key in path:
-        known = key in value.values if isinstance(value, Table) else isinstance(value, Entries)
-        if known:
+        if _has(value, key):
             place, value = value.places[key], value.values[key]
     return place
+
+
+def keys_on(value: Any, path: Sequence[Any]) -> Iterator[Any]:
+    """The keys of `path` that the data has, and the last one, which it may lack."""
+    for i, key in enumerate(path):
+        if _has(value, key):
+            yield key
+            value = value.values[key]
+        elif i == len(path) - 1:
+            yield key
+
+
+def _has(value: Any, key: Any) -> bool:
+    return key in value.values if isinstance(value, Table) else isinstance(value, Entries)
 
 
 def _value(loader: yaml.SafeLoader, node: yaml.Node, file: str, depth: int) -> Any:

@@ -1,0 +1,76 @@
+"""One file of settings: its sections, the files they were before, and errors with file and line."""
+
+import logging
+
+import pytest
+from pydantic import TypeAdapter
+
+from logprobe.alerts.rules import rule_file
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import settings_file
+from logprobe.monitor.home import Home
+from logprobe.monitor.located import Table
+from logprobe.monitor.settings_file import read, section
+
+TEXTS = TypeAdapter(dict[str, str])
+RULES = "defaults: false\nrules:\n  - {name: a, metric: k3_kl, when: {kind: threshold, above: 1}}\n"
+
+
+def test_a_section_is_read_with_its_places(tmp_path):
+    assert section(tmp_path, "tokenizers") is None
+    (tmp_path / settings_file.FILE).write_text("probe:\n\ntokenizers:\n  a: b\n")
+    assert isinstance(section(tmp_path, "probe"), Table)
+    assert read(tmp_path, "tokenizers", TEXTS, {}) == {"a": "b"}
+    assert read(tmp_path, "probe", TEXTS, {"default": ""}) == {"default": ""}
+    (tmp_path / settings_file.FILE).write_text("tokenizers:\n  a: b\n  c: [1]\n")
+    with pytest.raises(ConfigurationError, match=r"logprobe\.yaml:3: tokenizers\.c: Input should be a valid string"):
+        read(tmp_path, "tokenizers", TEXTS, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tokenisers: {}\n", r":1: unknown key 'tokenisers'; did you mean 'tokenizers'"),
+        ("\ntokenizers: 3\n", r":2: `tokenizers` must be a mapping or a list; it is 3"),
+        ("a: [\n", r":2: invalid YAML"),
+        ("- 1\n", r":1: expected a mapping"),
+    ],
+)
+def test_a_mistake_anywhere_in_the_file_is_named(tmp_path, text, words):
+    (tmp_path / settings_file.FILE).write_text(text)
+    with pytest.raises(ConfigurationError, match=rf"logprobe\.yaml{words}"):
+        section(tmp_path, "tokenizers")
+
+
+def test_files_of_the_release_before_are_read_with_one_notice(tmp_path, caplog):
+    (tmp_path / "tokenizers.yaml").write_text("a: b\n")
+    (tmp_path / "probe.yaml").write_text("probe:\n- url: x\n")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert read(tmp_path, "tokenizers", TEXTS, {}) == {"a": "b"}
+        assert settings_file.located.plain(section(tmp_path, "probe")) == [{"url": "x"}]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        str(tmp_path / "tokenizers.yaml"), str(tmp_path / "probe.yaml")
+    ]  # fmt: skip
+    assert "below `tokenizers:`" in caplog.text
+    (tmp_path / "probe.yaml").write_text("prob: []\n")
+    with pytest.raises(ConfigurationError, match=r"probe\.yaml:1: unknown key 'prob'"):
+        section(tmp_path, "probe")
+
+
+def test_a_section_that_is_in_both_files_is_refused(tmp_path):
+    (tmp_path / "tokenizers.yaml").write_text("a: b\n")
+    (tmp_path / settings_file.FILE).write_text("probe: []\ntokenizers:\n  a: c\n")
+    with pytest.raises(ConfigurationError, match=r"logprobe\.yaml:2: `tokenizers` is also in .*tokenizers\.yaml"):
+        section(tmp_path, "tokenizers")
+
+
+@pytest.mark.parametrize("name", ["logprobe.yaml", "alerts.yaml"])
+def test_rules_come_from_either_file(tmp_path, name):
+    text = "storage: {}\nalerts:\n" + "".join(f"    {line}\n" for line in RULES.splitlines()) + "probe: []\n"
+    (tmp_path / name).write_text(text if name == settings_file.FILE else RULES)
+    assert [rule.name for rule in rule_file.for_home(Home(tmp_path)).rules] == ["a"]
+    (tmp_path / name).write_text((tmp_path / name).read_text().replace("metric:", "metrik:"))
+    line = 5 if name == settings_file.FILE else 3
+    with pytest.raises(rule_file.RuleFileError, match=rf"{name}:{line}: `metrik`"):
+        rule_file.for_home(Home(tmp_path))
