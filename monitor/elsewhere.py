@@ -26,7 +26,6 @@ from logprobe.collectors.relay.protocol import SCHEME as _TLS
 from logprobe.monitor.home import Home, ServiceInfo
 from logprobe.monitor.reader import DIRECTLY, FlightReader, Reader, open_reader
 
-ALSO_VARIABLE: Final = "LOGPROBE_ALSO"  # for the dashboard's process: JSON list of places
 _PLAIN: Final = "grpc://"
 _WRITE: Final = f"{_TLS}HOST:PORT"
 _LOOK_SECONDS: Final = 5.0

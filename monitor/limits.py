@@ -1,6 +1,7 @@
 """What a file from outside may cost, in one place: no file can set these limits for itself.
 
-Whoever reads the file can raise one in the environment, by the name that the error says; docs/security.md lists them all.
+Whoever reads the file can raise one in the environment, by the name that the error says: ``LOGPROBE_LIMITS="import_unit_mib=128"``,
+with commas between several; docs/security.md lists them all.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from logprobe.collectors.errors import ConfigurationError
 
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
 _BLOCK: Final = 1 << 20
+VARIABLE: Final = "LOGPROBE_LIMITS"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One limit. `words`: what is limited; `default`: in `unit`."""
 
-    variable: str
+    name: str
     words: str
     default: int
     unit: str
@@ -31,9 +33,10 @@ class Limit:
     @property
     def value(self) -> int:
         """In bytes, or as a count. Raises `ConfigurationError` when the environment holds no whole number above 0."""
-        text = os.environ.get(self.variable, "")
+        # Until the release after this one, each limit is also a variable of its own.
+        text = _raised().get(self.name) or os.environ.get(f"LOGPROBE_{self.name.upper()}", "")
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
-            raise ConfigurationError(f"{self.variable}={text!r}: must be a whole number above 0")
+            raise ConfigurationError(f"{VARIABLE}: {self.name}={text!r}: must be a whole number above 0")
         return (int(text) if text else self.default) * _UNITS[self.unit]
 
     def __str__(self) -> str:
@@ -43,25 +46,21 @@ class Limit:
     def exceeded(self, what: str) -> ConfigurationError:
         """The error that says `what` is over the limit, which limit, and how to raise it."""
         return ConfigurationError(
-            f"{what}; the limit for {self.words} is {self}. If you trust the file, set {self.variable} to raise it"
+            f"{what}; the limit for {self.words} is {self}. If you trust the file, raise it: {VARIABLE}={self.name}=…"
         )
 
 
-SETTINGS: Final = Limit("LOGPROBE_SETTINGS_KIB", "a settings file", 256, "KiB")
-SETTINGS_VALUES: Final = Limit("LOGPROBE_SETTINGS_VALUES", "values in a settings file, aliases expanded", 20_000, "")
-TOKENIZER: Final = Limit("LOGPROBE_TOKENIZER_MIB", "a tokenizer.json", 256, "MiB")
-IMPORT_FILES: Final = Limit("LOGPROBE_IMPORT_FILES", "files in one import", 100_000, "")
-IMPORT_UNIT: Final = Limit("LOGPROBE_IMPORT_UNIT_MIB", "one line, row or record of an imported file", 64, "MiB")
-IMPORT_MEMORY: Final = Limit("LOGPROBE_IMPORT_MEMORY_GIB", "the memory that reading one file may take", 4, "GiB")
-IMPORT_EXPANSION: Final = Limit("LOGPROBE_IMPORT_EXPANSION", "bytes read per byte of an imported file", 200, "")
-IMPORT_FREE: Final = Limit("LOGPROBE_IMPORT_FREE_MIB", "the expansion allowed for a file of any size", 256, "MiB")
-RELAY_SEGMENT: Final = Limit("LOGPROBE_RELAY_SEGMENT_MIB", "one segment from a relay", 256, "MiB")
-RELAY_SPOOL: Final = Limit(
-    "LOGPROBE_RELAY_SPOOL_GIB", "what waits to be ingested, before relays are told to wait", 20, "GiB"
-)
-RELAY_MEMORY: Final = Limit(
-    "LOGPROBE_RELAY_MEMORY_GIB", "the memory of the process that receives from relays", 4, "GiB"
-)
+SETTINGS: Final = Limit("settings_kib", "a settings file", 256, "KiB")
+SETTINGS_VALUES: Final = Limit("settings_values", "values in a settings file, aliases expanded", 20_000, "")
+TOKENIZER: Final = Limit("tokenizer_mib", "a tokenizer.json", 256, "MiB")
+IMPORT_FILES: Final = Limit("import_files", "files in one import", 100_000, "")
+IMPORT_UNIT: Final = Limit("import_unit_mib", "one line, row or record of an imported file", 64, "MiB")
+IMPORT_MEMORY: Final = Limit("import_memory_gib", "the memory that reading one file may take", 4, "GiB")
+IMPORT_EXPANSION: Final = Limit("import_expansion", "bytes read per byte of an imported file", 200, "")
+IMPORT_FREE: Final = Limit("import_free_mib", "the expansion allowed for a file of any size", 256, "MiB")
+RELAY_SEGMENT: Final = Limit("relay_segment_mib", "one segment from a relay", 256, "MiB")
+RELAY_SPOOL: Final = Limit("relay_spool_gib", "what waits to be ingested, before relays are told to wait", 20, "GiB")
+RELAY_MEMORY: Final = Limit("relay_memory_gib", "the memory of the process that receives from relays", 4, "GiB")
 ALL: Final = (
     SETTINGS,
     SETTINGS_VALUES,
@@ -75,6 +74,16 @@ ALL: Final = (
     RELAY_SPOOL,
     RELAY_MEMORY,
 )
+
+
+def _raised() -> dict[str, str]:
+    """What the environment says, by the names of limits."""
+    pairs = [pair.partition("=") for pair in os.environ.get(VARIABLE, "").split(",") if pair.strip()]
+    raised = {name.strip(): number.strip() for name, _, number in pairs}
+    if unknown := raised.keys() - {limit.name for limit in ALL}:
+        names = ", ".join(limit.name for limit in ALL)
+        raise ConfigurationError(f"{VARIABLE}: no limit is called {min(unknown)!r}; there are {names}")
+    return raised
 
 
 def read_text(file: Path, limit: Limit, *, not_for: int = 0) -> str:

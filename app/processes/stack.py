@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import random
 import socket
@@ -11,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.error import URLError
@@ -25,7 +25,6 @@ from logprobe.app.processes.supervisor import DAMAGED, Child, Supervisor, module
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.collectors.relay.arguments import CA_VARIABLE
 from logprobe.collectors.relay.protocol import SCHEME
-from logprobe.monitor.elsewhere import ALSO_VARIABLE
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects import settings as storage
 from logprobe.monitor.relay.files import RelayFiles
@@ -209,10 +208,9 @@ class Stack:
         script = Path(__file__).parent.parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = module("streamlit", "run", str(script), *arguments)
-        also = {ALSO_VARIABLE: json.dumps(self._also)} if self._also else {}
-        if self._ca is not None:
-            also[CA_VARIABLE] = str(self._ca.expanduser().absolute())
-        environment = {"LOGPROBE_HOME": str(self._home.path), **also, **self._access.environment()}
+        trusted = {} if self._ca is None else {CA_VARIABLE: str(self._ca.expanduser().absolute())}
+        access = replace(self._access, also=self._also)
+        environment = {"LOGPROBE_HOME": str(self._home.path), **trusted, **access.environment()}
         return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 
     def _answering(self) -> bool:

@@ -15,13 +15,14 @@ from segments import RUN, records, trained
 
 from logprobe.app import cli
 from logprobe.app.commands.ingest import take
+from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.data.comparing import Comparer
 from logprobe.app.dashboard.data.elsewhere import OtherPlaces
 from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.compare import Place
-from logprobe.monitor.elsewhere import ALSO_VARIABLE, Briefly, RemoteService, checked, reader_at
+from logprobe.monitor.elsewhere import Briefly, RemoteService, checked, reader_at
 from logprobe.monitor.home import Home
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -88,7 +89,7 @@ def test_runs_are_listed_with_where_they_are_and_compared(
 
 def test_the_compare_page_compares_across_them(homes: tuple[Path, Path, str]) -> None:
     ours, other, address = homes
-    places = OtherPlaces.of({ALSO_VARIABLE: json.dumps([str(other), address, NOWHERE])})
+    places = OtherPlaces.of(Access(also=(str(other), address, NOWHERE)).environment())
     found = places.look()
     while len(found.runs) < 2 or not found.problems[0].startswith("the service"):
         found = places.look()
@@ -138,4 +139,4 @@ def test_what_is_no_place_is_refused_at_once(tmp_path: Path) -> None:
 def test_the_dashboard_is_told(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     stack = Stack(Home(tmp_path / "a"), port=0, also=[str(tmp_path / "b")])
-    assert json.loads(stack._dashboard().environment[ALSO_VARIABLE]) == [str(tmp_path / "b")]
+    assert Access.of(stack._dashboard().environment).also == (str(tmp_path / "b"),)

@@ -48,7 +48,7 @@ def write(folder, name, text):
 @pytest.mark.parametrize("name", YAML)
 def test_aliases_of_aliases(tmp_path, name):
     write(tmp_path, name, ALIASES)
-    with pytest.raises(ConfigurationError, match=rf"{name} has [\d,]{{7,}} values .* LOGPROBE_SETTINGS_VALUES"):
+    with pytest.raises(ConfigurationError, match=rf"{name} has [\d,]{{7,}} values .* LOGPROBE_LIMITS=settings_values"):
         YAML[name](tmp_path)
 
 
@@ -72,7 +72,7 @@ def test_nesting_in_toml_and_json(tmp_path):
 @pytest.mark.parametrize("name", ALL)
 def test_a_file_that_is_larger_than_settings_are(tmp_path, name):
     write(tmp_path, name, "#" * (limits.SETTINGS.value + 1))
-    with pytest.raises(ConfigurationError, match="LOGPROBE_SETTINGS_KIB"):
+    with pytest.raises(ConfigurationError, match="LOGPROBE_LIMITS=settings_kib"):
         ALL[name](tmp_path)
 
 
@@ -92,8 +92,8 @@ def test_a_device_in_place_of_a_secret(tmp_path):
 
 
 def test_a_tokenizer_that_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setenv("LOGPROBE_TOKENIZER_MIB", "1")
+    monkeypatch.setenv("LOGPROBE_LIMITS", "tokenizer_mib=1")
     write(tmp_path, "logprobe.yaml", "tokenizers: {'*': big.json}\n")
     write(tmp_path, "big.json", " " * ((1 << 20) + 1))
-    with pytest.raises(ConfigurationError, match="LOGPROBE_TOKENIZER_MIB"):
+    with pytest.raises(ConfigurationError, match="LOGPROBE_LIMITS=tokenizer_mib"):
         vocabulary(tmp_path, "r")

@@ -24,8 +24,12 @@ def test_every_boundary_names_a_test_that_exists(repository):
 
 
 def test_every_limit_is_listed_with_its_default(repository):
-    listed = dict(re.findall(r"^\| `(LOGPROBE_\w+)` \| ([\d,]+ ?\w*) \|", page(repository), re.MULTILINE))
-    assert listed == {limit.variable: str(limit) for limit in limits.ALL}
+    listed = dict(
+        re.findall(
+            r"^\| `(\w+)` \| ([\d,]+ ?\w*) \|", page(repository).partition("## Limits for files")[2], re.MULTILINE
+        )
+    )
+    assert listed == {limit.name: str(limit) for limit in limits.ALL}
 
 
 def test_the_switch_for_exact_text_is_there():
@@ -39,3 +43,15 @@ def test_the_policy_says_how_to_report_and_where_the_proofs_are(repository):
     for heading in ("## Reporting a vulnerability", "## Who is trusted", "## Guarantees", "## Not covered"):
         assert heading in policy
     assert "docs/security.md" in policy
+
+
+def test_every_environment_variable_is_listed(repository):
+    listed = (repository / "docs" / "settings.md").read_text(encoding="utf-8").partition("## Environment variables")[2]
+    parts = [repository / name for name in ("collectors", "monitor", "alerts", "app")]
+    used = {
+        name
+        for part in parts
+        for file in part.rglob("*.py")
+        for name in re.findall(r"\bLOGPROBE_[A-Z][A-Z_]+\b", file.read_text(encoding="utf-8"))
+    }
+    assert used == set(re.findall(r"LOGPROBE_[A-Z_]+", listed))

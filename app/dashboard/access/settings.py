@@ -17,17 +17,22 @@ VARIABLE: Final = "LOGPROBE_DASHBOARD"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`address`: that the dashboard listens on; `public_url`: what browsers call it, when it is behind a proxy."""
+    """`address`: that the dashboard listens on; `public_url`: what browsers call it, when it is behind a proxy.
+
+    `also`: other homes and services whose runs can be compared.
+    """
 
     address: str = "127.0.0.1"
     public_url: str | None = None
     read_only: bool = False
+    also: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Access:
         """As `environment` hands it on; the narrowest one when nothing was handed on."""
         text = environment.get(VARIABLE)
-        return cls(**json.loads(text)) if text else cls()
+        given = json.loads(text) if text else {}
+        return cls(**{**given, "also": tuple(given.get("also", ()))})
 
     def environment(self) -> dict[str, str]:
         """What `of` reads."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +12,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.compare import Place
-from logprobe.monitor.elsewhere import ALSO_VARIABLE, Briefly, name_at
+from logprobe.monitor.elsewhere import Briefly, name_at
 
 _FRESH_SECONDS: Final = 5.0
 _PATIENCE: Final = 2.0  # for the first look; later ones are waited for by nobody
@@ -47,7 +47,7 @@ class OtherPlaces:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> OtherPlaces:
         """Those that `logprobe up --also` was given."""
-        return cls(json.loads(environment.get(ALSO_VARIABLE) or "[]"))
+        return cls(Access.of(environment).also)
 
     def look(self) -> Elsewhere:
         """What is known now; waits a moment for places that were never read."""

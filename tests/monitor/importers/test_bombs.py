@@ -22,7 +22,7 @@ from logprobe.monitor.importers.tensorboard import masked_crc
 
 MIB = 1 << 20
 # So that a test needs no gigabytes: what is tested is that the limit holds, whatever it is.
-SMALL = {"LOGPROBE_IMPORT_MEMORY_GIB": "1", "LOGPROBE_IMPORT_UNIT_MIB": "2", "LOGPROBE_IMPORT_FREE_MIB": "8"}
+SMALL = {"LOGPROBE_LIMITS": "import_memory_gib=1, import_unit_mib=2,import_free_mib=8"}
 
 
 def logprobe(folder, *arguments, **environment):
@@ -69,7 +69,7 @@ def test_a_bundle_whose_parquet_repeats_one_row(tmp_path):
     code, said = logprobe(tmp_path, "import", "bundle", tmp_path / "b.logprobe")
     assert code == 1
     assert "expands to more than 8,388,608" in said
-    assert "set LOGPROBE_IMPORT_EXPANSION to raise it" in said
+    assert "LOGPROBE_LIMITS=import_expansion=" in said
     held = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file() and "home" in file.parts)
     assert held < 32 * MIB
 
@@ -88,7 +88,7 @@ def test_parquet_that_needs_more_memory_than_allowed(tmp_path):
     code, said = logprobe(tmp_path, "import", "parquet", tmp_path / "t.parquet", "--run", "r")
     assert code == 1
     assert "reading it took more memory than allowed" in said
-    assert "set LOGPROBE_IMPORT_MEMORY_GIB to raise it" in said
+    assert "LOGPROBE_LIMITS=import_memory_gib=" in said
 
 
 def test_a_recorded_run_that_repeats_one_row(tmp_path, monkeypatch):
@@ -170,7 +170,7 @@ def test_more_files_than_anybody_meant(tmp_path):
     for number in range(12):
         write_lines(tmp_path / "in" / f"{number}.jsonl", [generic_row(1, str(number))])
     arguments = ("import", "jsonl", tmp_path / "in", "--run", "r")
-    code, said = logprobe(tmp_path, *arguments, LOGPROBE_IMPORT_FILES="10")
+    code, said = logprobe(tmp_path, *arguments, LOGPROBE_LIMITS="import_files=10")
     assert code == 1
     assert "holds 12 files to import; the limit for files in one import is 10" in said
 
@@ -197,6 +197,6 @@ def test_modules_beside_a_download_are_not_run(tmp_path):
 def test_a_limit_that_is_no_number_is_said(tmp_path):
     write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
     arguments = ("import", "jsonl", tmp_path / "in.jsonl", "--run", "r")
-    code, said = logprobe(tmp_path, *arguments, LOGPROBE_IMPORT_MEMORY_GIB="lots")
+    code, said = logprobe(tmp_path, *arguments, LOGPROBE_LIMITS="import_memory_gib=lots")
     assert code == 1
-    assert "LOGPROBE_IMPORT_MEMORY_GIB='lots': must be a whole number above 0" in said
+    assert "LOGPROBE_LIMITS: import_memory_gib='lots': must be a whole number above 0" in said
