@@ -92,7 +92,7 @@ def source(text: str, file: str, key: str) -> str:
     for name, value in [] if node is None else node.value:
         if name.value == key:
             start, end = value.start_mark, value.end_mark
-            return "\n" * start.line + " " * start.column + str(text[start.index : end.index])
+            return f"{chr(10) * start.line}{' ' * start.column}{text[start.index : end.index]}"
     return ""
 
 
