@@ -262,6 +262,12 @@ cluster: dev
 test-proof: dev
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)
 
+# Whether vLLM's own replay of tokens reports what was sampled, bit by bit: its second model runner, whose Triton kernels are interpreted.
+.PHONY: test-trace
+test-trace: dev
+	@test -d .artifacts/triton || $(BIN)/python -m pip install -q --no-deps --target .artifacts/triton triton
+	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/trace_replay.py .artifacts/triton
+
 # What `--ray` runs on a cluster, on a real Ray of three raylets, some of which are killed.
 .PHONY: test-ray
 test-ray: .venv-ray/.logprobe-ready

@@ -3,10 +3,11 @@
 The JSON form is public API, one document, unknown is null; arms are sorted by the share they remove:
 
     {"departs", "departs_all", "why",
-     "baseline": {"k3", "noise_floor", "tokens_per_s", "legs": {"engine_state", "engine", "trainer", "policy_age"}},
+     "baseline": {"k3", "noise_floor", "tokens_per_s", "kv_tokens", "weight_bytes", "legs": {"engine_state", "engine", "trainer", "policy_age"}},
      "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
-               "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause"}],
-     "smallest_set": [knob …], "parity", "residual": {side: what the settings leave},
+               "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause",
+               "speed": [ratio to the baseline, low, high], "kv_tokens", "weight_bytes"}],
+     "smallest_set": [knob …], "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
      "layers": [[name, relative error of the trainer's hidden states] …], "drifts_at": [name …], "not_measured": [...]}
 """
 
@@ -26,6 +27,7 @@ from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
 from logprobe.monitor.proof.layers import jumps
+from logprobe.monitor.proof.prices import Cost
 from logprobe.monitor.proof.scorers.nursery import Nursery
 from logprobe.monitor.proof.scorers.place import Executor
 
@@ -85,6 +87,8 @@ def text(found: Bisection) -> str:
     if found.smallest_set:
         parity = "restores parity" if found.parity else "lowers K3, but not to agreement"
         lines.append(f"change    {', '.join(found.smallest_set)}: {parity}")
+        cheapest = found.cheapest
+        lines += [] if cheapest is None else [f"cheapest  {cheapest.knob} = {cheapest.setting}: {_price(cheapest)}"]
     elif found.arms:
         lines.append("change    no setting that was tried removes the mismatch")
     lines += [f"left      {side}: {words}" for side, words in found.residual.items()]
@@ -92,14 +96,40 @@ def text(found: Bisection) -> str:
     at = [f"{name} (relative error {errors[name]:.2g})" for name in jumps(found.layers)]
     lines += [f"layers    the trainer's hidden states drift at {', then at '.join(at)}"] if at else []
     if found.arms:
-        header = ["knob", "setting", "K3", "removed", "95 %", "tokens/s", "verdict", "note"]
-        lines += ["", tables.aligned(header, [_row(arm, found.tokens_per_s) for arm in found.arms], widest=90)]
+        header = [
+            "knob",
+            "setting",
+            "K3",
+            "removes",
+            "95 %",
+            "tokens/s",
+            "95 %",
+            "KV cache",
+            "weights",
+            "verdict",
+            "note",
+        ]
+        lines += ["", tables.aligned(header, [_row(arm, found.cost) for arm in found.arms], widest=90)]
     lines += [f"not measured: {tables.harmless(words)}" for words in found.not_measured]
     return "\n".join(lines) + "\n"
 
 
-def _row(arm: Arm, baseline: float | None) -> list[str | float | None]:
-    speed = None if arm.tokens_per_s is None or not baseline else f"×{arm.tokens_per_s / baseline:.2f}"
+def _price(arm: Arm) -> str:
+    """What a setting costs in speed, as far as that was measurable."""
+    ratio, low, high = arm.speed or (1.0, 1.0, 1.0)
+    if low <= 1 <= high:
+        return f"no measurable cost in tokens/s (×{low:.2f} … ×{high:.2f})"
+    return f"×{ratio:.2f} tokens/s (×{low:.2f} … ×{high:.2f})"
+
+
+def _row(arm: Arm, baseline: Cost) -> list[str | float | None]:
     removed = None if arm.removed is None else f"{arm.removed:.1%}"
     interval = None if arm.interval is None else f"{arm.interval[0]:.0%} … {arm.interval[1]:.0%}"
-    return [arm.knob, arm.setting, arm.k3, removed, interval, speed, arm.verdict, arm.note]
+    speed = None if arm.speed is None else f"×{arm.speed[0]:.2f}"
+    speeds = None if arm.speed is None else f"×{arm.speed[1]:.2f} … ×{arm.speed[2]:.2f}"
+    memory = [_times(arm.kv_tokens, baseline.kv_tokens), _times(arm.weight_bytes, baseline.weight_bytes)]
+    return [arm.knob, arm.setting, arm.k3, removed, interval, speed, speeds, *memory, arm.verdict, arm.note]
+
+
+def _times(value: int | None, baseline: int | None) -> str | None:
+    return None if value is None or not baseline else f"×{value / baseline:.2f}"

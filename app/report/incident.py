@@ -119,7 +119,7 @@ def _evidence(name: str, value: Any) -> list[Any]:
 def _experiment(document: Mapping[str, Any] | None) -> Iterator[Markup]:
     """The newest bisection; no section where there is none."""
     if document is not None:
-        rows = [arm_cells(arm, document["baseline"]) for arm in document["arms"]]
+        rows = [arm_cells(arm) for arm in document["arms"]]
         arms = [table("Arms, by the share of K3 that they remove", list(HEAD), rows)] if rows else []
         yield section("Proof by experiment", element("p", headline(document)), *arms)
 

@@ -38,7 +38,7 @@ _INFORMATIONAL: Final = {
     "unknown set-up": "no set-up recorded to compare with",
 }
 _WRONG: Final = ("growing", "critical")
-HEAD: Final = ("knob", "setting", "K3", "removed", "95 %", "speed", "verdict")  # of a table of an experiment's arms
+HEAD: Final = ("knob", "setting", "K3", "removes", "95 %", "tokens/s", "verdict")  # of a table of an experiment's arms
 
 
 def sure(confidence: float) -> str:
@@ -148,18 +148,22 @@ def headline(document: Mapping[str, Any]) -> str:
     return f"{words} No setting that was tried removes the mismatch."
 
 
-def arm_cells(arm: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
+def arm_cells(arm: Mapping[str, Any]) -> list[str]:
     """The cells of an arm's row, under `HEAD`."""
-    speed, whole = arm["tokens_per_s"], baseline["tokens_per_s"]
     return [
         arm["knob"],
         arm["setting"],
         number(arm["k3"]),
         "–" if arm["removed"] is None else f"{arm['removed']:.1%}",
         _interval(arm["interval"]),
-        "–" if speed is None or not whole else f"×{speed / whole:.2f}",
+        _speed(arm.get("speed")),
         arm["verdict"] + (f" ({arm['note']})" if arm["note"] else ""),
     ]
+
+
+def _speed(ratio: Sequence[float] | None) -> str:
+    """Times the tokens/s of the engine as configured, with the interval; documents from before it was measured have none."""
+    return "–" if ratio is None else f"×{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
 
 
 def _interval(interval: Sequence[float] | None) -> str:

@@ -15,6 +15,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide
 from logprobe.monitor.proof.paired import Gap, gap, sums
 from logprobe.monitor.proof.patterns import pattern
+from logprobe.monitor.proof.prices import UNMEASURED, Cost
 from logprobe.monitor.proof.recorded_sample import RecordedSample
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
@@ -187,7 +188,7 @@ class Fresh:
 
     decode: Scores
     prefill: Scores
-    tokens_per_s: float | None = None
+    cost: Cost = UNMEASURED
     error: str | None = None
 
 
@@ -279,7 +280,7 @@ class Scorers:
     ) -> Fresh:
         """Runs engines and puts their answers together."""
         answers: dict[str, list[Floats | None]] = {path: [None] * len(self._sequences) for path in PATHS}
-        speeds, errors = [], []
+        costs, errors = [], []
         variables = {**self._setup.environment, **(environment or {})}
         for job, indices in jobs:
             outcome = self._run(ENGINE, job, seconds=self._setup.seconds, environment=variables)
@@ -287,13 +288,12 @@ class Scorers:
                 errors.append(outcome.error or "no answer")
                 continue
             self.settings.update(outcome.answer["settings"])
-            speeds.append(outcome.answer.get("tokens_per_s", math.nan))
+            costs.append(outcome.answer)
             self._note_speeds(outcome.answer)
             for path in job["paths"]:
                 _put(answers[path], indices, outcome.answer[path])
         self.problems += [f"engine: {error}" for error in errors]
-        speed = float(np.mean(speeds)) if speeds else None
-        return Fresh(tuple(answers["decode"]), tuple(answers["prefill"]), speed, errors[0] if errors else None)
+        return Fresh(tuple(answers["decode"]), tuple(answers["prefill"]), _cost(costs), errors[0] if errors else None)
 
     def require(self, *scores: Scores) -> None:
         """Raises `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can load."""
@@ -370,6 +370,14 @@ class Scorers:
                 found.setdefault(checkpoint, []).append(index)
         self.problems = list(dict.fromkeys(self.problems))
         return list(found.items())
+
+
+def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
+    """Of the engines of several checkpoints: rounds are averaged in their order."""
+    rounds = zip(*(answer.get("rates", ()) for answer in answers), strict=False)
+    first = answers[0] if answers else {}
+    rates = tuple(float(np.mean(rates)) for rates in rounds)
+    return Cost(rates, first.get("kv_tokens"), first.get("weight_bytes"))
 
 
 def _place(function: str) -> dict[str, Any]:

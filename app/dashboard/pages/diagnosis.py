@@ -217,5 +217,5 @@ def experiment_blocks(document: Mapping[str, Any] | None, run: str) -> Iterator[
         f"by {document['author'] or 'unknown'}, {document['at'][:16].replace('T', ' ')}."
     )
     found = {"this is it": "critical", "contributes": "warning"}
-    rows = [row(arm_cells(arm, baseline), tone=found.get(arm["verdict"], "")) for arm in document["arms"]]
+    rows = [row(arm_cells(arm), tone=found.get(arm["verdict"], "")) for arm in document["arms"]]
     yield table("experiment", HEAD, rows, empty="No side departs, so no setting was tried.")

@@ -22,6 +22,7 @@ from logprobe.monitor.proof.experiments.knobs import Knob, Side
 from logprobe.monitor.proof.layers import jumps
 from logprobe.monitor.proof.paired import Gap, Sums, differences, gap, removed, restores, sums
 from logprobe.monitor.proof.patterns import Pattern
+from logprobe.monitor.proof.prices import UNMEASURED, Cost, speed
 from logprobe.monitor.proof.sample import Scores
 from logprobe.monitor.proof.scorers.place import each
 
@@ -36,7 +37,7 @@ class Measured:
 
     a: Scores | None = None
     b: Scores | None = None
-    tokens_per_s: float | None = None
+    cost: Cost = UNMEASURED
     error: str | None = None
 
 
@@ -64,6 +65,7 @@ class Bench:
         measure: runs an arm.
         ruled_out: knobs that need no arm, with why.
         reproduces: whether an arm is a faulty scoring that may give what was recorded, rather than the recorded side made safe.
+        costs: of the engines as configured.
     """
 
     side: Side
@@ -72,6 +74,7 @@ class Bench:
     measure: Measure
     ruled_out: tuple[tuple[Knob, Verdict, str], ...] = ()
     reproduces: bool = False
+    costs: tuple[Cost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ class Arm:
         removed: share of the side's gap that is gone; None: not run.
         interval: 95 % of it.
         tokens_per_s: of the engine in this arm.
+        speed: ratio of it to the engine as configured, with the 95 % interval; None: not measured.
+        kv_tokens: room in its KV cache.
+        weight_bytes: of its weights.
         verdict: see `Verdict`.
         note: why it was not run, or with which other settings.
         cause: the diagnosis cause that the knob proves.
@@ -101,10 +107,17 @@ class Arm:
     verdict: Verdict
     note: str = ""
     cause: str | None = None
+    speed: tuple[float, float, float] | None = None
+    kv_tokens: int | None = None
+    weight_bytes: int | None = None
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {**asdict(self), "interval": self.interval and list(self.interval)}
+        return {
+            **asdict(self),
+            "interval": self.interval and list(self.interval),
+            "speed": self.speed and list(self.speed),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +131,20 @@ class Bisection:
     arms: tuple[Arm, ...]
     smallest_set: tuple[str, ...]
     parity: bool
-    tokens_per_s: float | None
+    floor: float = FLOOR
+    cost: Cost = UNMEASURED
     residual: Mapping[Side, str] = field(default_factory=dict)
     layers: tuple[tuple[str, float], ...] = ()
     not_measured: tuple[str, ...] = ()
+
+    @property
+    def cheapest(self) -> Arm | None:
+        """The setting that does it alone in the engine and costs the least speed; None: none does, or no speed was measured."""
+        enough = [
+            arm for arm in self.arms if arm.side == "engine" and arm.verdict in _AT_FAULT and arm.speed is not None
+        ]
+        alone = [arm for arm in enough if arm.verdict == "this is it" or (arm.k3 is not None and arm.k3 <= self.floor)]
+        return max(alone, key=lambda arm: arm.speed[0] if arm.speed else 0.0, default=None)
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe bisect --json`` prints and the store keeps."""
@@ -132,11 +155,14 @@ class Bisection:
             "baseline": {
                 "k3": None if self.whole is None else self.whole.k3,
                 "noise_floor": self.noise_floor,
-                "tokens_per_s": self.tokens_per_s,
+                "tokens_per_s": self.cost.tokens_per_s,
+                "kv_tokens": self.cost.kv_tokens,
+                "weight_bytes": self.cost.weight_bytes,
                 "legs": {leg: None if found is None else found.k3 for leg, found in self.legs.items()},
             },
             "arms": [arm.document() for arm in self.arms],
             "smallest_set": list(self.smallest_set),
+            "cheapest": self.cheapest and f"{self.cheapest.knob} = {self.cheapest.setting}",
             "parity": self.parity,
             "residual": dict(self.residual),
             "layers": [list(layer) for layer in self.layers],
@@ -206,7 +232,12 @@ class Search:
             return arm(None, None, None, None, "not testable here", note)
         share, interval = removed(base, of)
         alone = len(changes) == 1 and self._restores(changes, base)
-        return arm(_k3(of), share, interval, measured.tokens_per_s, judged(share, interval, alone=alone))
+        found, cost = (
+            arm(_k3(of), share, interval, measured.cost.tokens_per_s, judged(share, interval, alone=alone)),
+            measured.cost,
+        )
+        ratio = speed(cost, self.bench.costs)
+        return replace(found, speed=ratio, kv_tokens=cost.kv_tokens, weight_bytes=cost.weight_bytes)
 
     def _restores(self, changes: tuple[Change, ...], base: Sums) -> bool:
         """Whether all but noise of the side's gap is gone with these changes."""
@@ -376,7 +407,7 @@ def search_all(
         arms=tuple(arms),
         smallest_set=tuple(dict.fromkeys(smallest)),
         parity=all(parities) if parities else decision.departs == "none",
-        tokens_per_s=None,
+        floor=floor,
         residual=residual,
     )
 

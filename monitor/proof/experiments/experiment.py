@@ -79,7 +79,7 @@ def bisect(
     lost = [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
     return replace(
         found,
-        tokens_per_s=lab.fresh.tokens_per_s,
+        cost=lab.fresh.cost,
         layers=layers,
         not_measured=(*lab.problems(), *lost, *assumptions(sequences)),
     )
@@ -174,7 +174,8 @@ class _Laboratory:
             else:
                 changes.append(Change(knob, knob.safe))
         base = (self.fresh.decode, self.target)
-        return Bench("engine", base, tuple(changes), self._measure_engine, tuple(ruled_out))
+        costs = (self.fresh.cost, self.again.cost)
+        return Bench("engine", base, tuple(changes), self._measure_engine, tuple(ruled_out), costs=costs)
 
     def _measure_engine(self, changes: tuple[Change, ...]) -> Measured:
         overrides: dict[str, Any] = {}
@@ -274,7 +275,7 @@ class _Laboratory:
 def _measured(a: Scores, b: Scores, fresh: Fresh) -> Measured:
     if all(value is None for value in fresh.decode):
         return Measured(error=fresh.error or "no checkpoint for any sequence")
-    return Measured(a, b, fresh.tokens_per_s)
+    return Measured(a, b, fresh.cost)
 
 
 def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[TokenSequence]) -> str | None:

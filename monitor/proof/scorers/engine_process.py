@@ -2,7 +2,7 @@
 
 A job has `model`, `arguments` (as `vllm serve` takes them), `overrides` (fields of `EngineArgs`), `sequences`, `paths`
 ("decode", "prefill") and optionally `replay`. The answer has log-probs per path and sequence, the engine's effective
-settings and its speed; or `error`, in one line.
+settings, its speed and its memory; or `error`, in one line.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from logprobe.monitor.proof.scorers.child import answer_job
 from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, PromptTemperature
 
 _PROCESSOR = "logprobe.monitor.proof.scorers.forced:ForcedTokens"
+_FEWEST, _ROUNDS, _TIMED = 3, 8, 0.5  # rounds that are timed, and seconds after which no more begin
 _WORKER = f"{PromptTemperature.__module__}.{PromptTemperature.__qualname__}"
 
 
@@ -35,6 +36,7 @@ def main(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         began = time.monotonic()
         answer["decode"] = scorer.decode(job.get("replay"))
         answer["tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
+        answer |= {"rates": [] if job.get("replay") else scorer.rates(), **scorer.memory()}
     if "prefill" in job["paths"]:
         began = time.monotonic()
         answer["prefill"] = scorer.prefill()
@@ -51,7 +53,10 @@ class Scorer:
         self._sequences: Sequence[Mapping[str, Any]] = job["sequences"]
         self._checkpoints: Mapping[str, str] = job.get("checkpoints", {})
         arguments = _arguments(job["model"], job["arguments"], job["overrides"])
-        if "decode" in job["paths"]:  # vLLM takes no processors beside speculative decoding
+        self._repeats = "decode" in job["paths"] and _repeats(arguments)
+        if self._repeats:
+            arguments.enable_trace_replay = True
+        elif "decode" in job["paths"]:  # vLLM takes no processors beside speculative decoding
             arguments.logits_processors = [*(arguments.logits_processors or []), _PROCESSOR]
         self._engine = LLMEngine.from_engine_args(arguments)
 
@@ -61,9 +66,10 @@ class Scorer:
         return sum(len(sequence["response_ids"]) for sequence in self._sequences)
 
     @property
-    def _processed(self) -> bool:
+    def _read(self) -> bool:
         """Whether log-probs are read by the processor; the engine is not asked for its own then."""
-        return str(self._engine.vllm_config.model_config.logprobs_mode).startswith("processed")
+        processed = str(self._engine.vllm_config.model_config.logprobs_mode).startswith("processed")
+        return processed and not self._repeats
 
     def settings(self) -> dict[str, Any]:
         """The engine's effective settings, as the plugin records them."""
@@ -76,7 +82,7 @@ class Scorer:
     def decode(self, replay: Mapping[str, Any] | None) -> list[list[float | None]]:
         """Log-probs by decode kernels: the tokens are forced one after the other."""
         reported = self._replayed(replay) if replay else self._plainly()
-        if not self._processed:
+        if not self._read:
             return [_plain(reported[index]) for index in range(len(self._sequences))]
         read = {entry["key"]: entry["readings"] for entry in map(json.loads, _lines(os.environ[READINGS]))}
         return [_plain(read[str(index)]) for index in range(len(self._sequences))]
@@ -84,6 +90,24 @@ class Scorer:
     def _plainly(self) -> dict[int, list[float]]:
         self._submit(range(len(self._sequences)))
         return self._finish()
+
+    def rates(self) -> list[float]:
+        """Tokens/s of further rounds over the sample: what an engine does once, such as compiling, is not in them."""
+        rates: list[float] = []
+        ends = time.monotonic() + _TIMED
+        while len(rates) < _FEWEST or (len(rates) < _ROUNDS and time.monotonic() < ends):
+            self._engine.reset_prefix_cache()
+            began = time.monotonic()
+            self._plainly()
+            rates.append(self.tokens / (time.monotonic() - began))
+        return rates
+
+    def memory(self) -> dict[str, int | None]:
+        """Room for tokens in the KV cache, and the bytes of the weights of all workers; None: this vLLM does not say."""
+        cache = self._engine.vllm_config.cache_config
+        blocks = getattr(cache, "num_gpu_blocks", None)
+        weights = sum(self._engine.collective_rpc("logprobe_weight_bytes"))
+        return {"kv_tokens": blocks and blocks * cache.block_size, "weight_bytes": weights}
 
     def prefill(self) -> list[list[float | None] | None]:
         """Log-probs by prefill kernels: prompt and response are scored as one prompt.
@@ -179,10 +203,14 @@ class Scorer:
                 temperature=sequence["temperature"],
                 max_tokens=len(response),
                 ignore_eos=True,
-                logprobs=None if self._processed else 0,
+                logprobs=None if self._read else 0,
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,
-                extra_args={FORCED: response, KEY: str(index)},
+                **(
+                    {"trace_decode_token_ids": response}
+                    if self._repeats
+                    else {"extra_args": {FORCED: response, KEY: str(index)}}
+                ),
                 **sampling,
             )
             self._engine.add_request(str(index), {"prompt_token_ids": list(sequence["prompt_ids"])}, params)
@@ -249,6 +277,11 @@ def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
     made.disable_log_stats = True
     made.skip_tokenizer_init = True  # token ids in, token ids out: many a trainer's checkpoint has no tokenizer
     return made
+
+
+def _repeats(arguments: Any) -> bool:
+    """Whether the engine repeats given tokens by itself (vLLM 0.32): its second model runner does, and takes no processor made for the first."""
+    return hasattr(arguments, "enable_trace_replay") and bool(arguments.create_engine_config().use_v2_model_runner)
 
 
 def _lines(path: str) -> list[str]:

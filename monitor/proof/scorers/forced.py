@@ -102,7 +102,7 @@ def _write(key: str, readings: list[float]) -> None:
 
 
 class PromptTemperature:
-    """Mixed into vLLM's workers: prompts are scored at a temperature, which vLLM itself never applies to them; and what was chosen."""
+    """Mixed into vLLM's workers: prompts are scored at a temperature, which vLLM itself never applies to them; what was chosen, and its size."""
 
     model_runner: Any  # the worker's
     vllm_config: Any
@@ -111,7 +111,12 @@ class PromptTemperature:
         """What the worker runs with where its configuration leaves that open, as the plugin records it."""
         return effective(self, self.vllm_config)
 
+    def logprobe_weight_bytes(self) -> int:
+        """Of this worker."""
+        return sum(weight.numel() * weight.element_size() for weight in self.model_runner.model.parameters())
+
     def logprobe_prompt_temperature(self, temperature: float) -> None:
-        """From now on `compute_logprobs` divides by `temperature`; call it while only prompts are scored."""
-        sampler = self.model_runner.sampler
-        sampler.compute_logprobs = lambda logits: (logits.float() / temperature).log_softmax(dim=-1)
+        """From now on logits are divided by `temperature`; call it while only prompts are scored."""
+        model = self.model_runner.model
+        compute = type(model).compute_logits
+        model.compute_logits = lambda *args, **kwargs: compute(model, *args, **kwargs).float() / temperature

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from logprobe.collectors.errors import StoreError
-from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged
+from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, leg, search_all
 from logprobe.monitor.proof.experiments.knobs import KNOBS
+from logprobe.monitor.proof.prices import Cost, speed
 
 SEQUENCES, TOKENS = 24, 30
 
@@ -37,7 +38,7 @@ class Side:
         names = frozenset(change.knob.name for change in changes)
         if names & set(self.missing):
             return Measured(error="ValueError: no such device")
-        return Measured(self._of(names), self.target, 100.0)
+        return Measured(self._of(names), self.target, Cost((99.0, 100.0, 101.0)))
 
     def search(self, **more) -> Search:
         bench = Bench("engine", (self._of(frozenset()), self.target), self.changes, self.measure)
@@ -126,3 +127,35 @@ def test_an_arm_that_fails_ends_the_search():
 
 def _full_disk(_: tuple[Change, ...]) -> Measured:
     raise StoreError("cannot write")
+
+
+# --- What a setting costs ---
+
+
+def test_a_setting_that_is_half_as_fast_says_so_and_one_that_is_within_the_noise_of_starts_does_not():
+    baselines = Cost((100.0, 102.0, 98.0)), Cost((104.0, 103.0, 105.0))
+    ratio, low, high = speed(Cost((50.0, 51.0, 52.0)), baselines)
+    assert (round(ratio, 1), high < 0.7, low > 0.35) == (0.5, True, True)
+    _, low, high = speed(Cost((97.0, 96.0, 98.0)), baselines)  # two starts of one configuration differ by as much
+    assert low < 1 < high
+    assert speed(Cost((50.0,)), baselines) is None
+
+
+def test_the_cheapest_of_the_settings_that_do_it_alone_is_recommended():
+    side = Side({"logprobs_mode": 0.3})
+    change = side.changes[0]
+    rates = {"dtype": 50.0, "logprobs_mode": 90.0}
+
+    def measure(changes):
+        names = {one.knob.name for one in changes} & {*rates}
+        found = side.measure((*changes, change) if not names else side.changes)
+        return Measured(
+            found.a, found.b, Cost(tuple(min(rates[name] for name in names) + x for x in (0, 1, 2)) if names else ())
+        )
+
+    base = (side._of(frozenset()), side.target)
+    bench = Bench("engine", base, side.changes, measure, costs=(Cost((99.0, 100.0, 101.0)),))
+    legs = {"engine": leg(*base, ("r_fresh", "q"))}
+    found = search_all([bench], legs, None, look=lambda *_: None, noise_floor=0.0)
+    assert {"logprobs_mode", "dtype"} <= {arm.knob for arm in found.arms if arm.verdict == "this is it"}
+    assert found.document()["cheapest"] == "logprobs_mode = processed_logprobs"
