@@ -13,6 +13,7 @@ class Page:
 
     Attributes:
         path: in the address; "" for the first one.
+        key: opens it after "g".
         title: of its tab.
         about: the question that it answers and how to read it, for somebody who has never seen it: two sentences at most.
         next: path of a page to go on to → what for.
@@ -24,6 +25,7 @@ class Page:
     """
 
     path: str
+    key: str
     title: str
     about: str
     next: Mapping[str, str]
@@ -37,6 +39,7 @@ class Page:
 PAGES: Final = (
     Page(
         "runs",
+        "r",
         "Runs",
         "Which runs need somebody now, and why? The worst come first; a severity is the worse of a run's verdict and its "
         "firing alerts.",
@@ -53,6 +56,7 @@ PAGES: Final = (
     ),
     Page(
         "",
+        "o",
         "Overview",
         "Do engine and trainer compute the same log-probability for the same token, and if not, since which step, "
         "why, and what should you do? The banner is the verdict; tiles compare the latest values with what is usual "
@@ -75,6 +79,7 @@ PAGES: Final = (
     ),
     Page(
         "diagnosis",
+        "d",
         "Diagnosis",
         "Which cause explains K3, what is the evidence, and what fixes it? Layers are listed in the order in which "
         "they are ruled out: repair semantic faults first, then the inference path; importance sampling is for what "
@@ -100,6 +105,7 @@ PAGES: Final = (
     ),
     Page(
         "mismatch",
+        "m",
         "Mismatch",
         "How large is the mismatch by every metric, and which tokens carry it? Each metric compares a pair: engine "
         "and trainer (backend), the trainer before and at the update (update), or both together (total).",
@@ -118,6 +124,7 @@ PAGES: Final = (
     ),
     Page(
         "weights",
+        "w",
         "Weights",
         "Which weights sampled the tokens of each step, and how many versions old were they? Lag raises K3 without "
         "any fault in the engine, so look here before you blame it.",
@@ -137,6 +144,7 @@ PAGES: Final = (
     ),
     Page(
         "tokens",
+        "t",
         "Tokens",
         "Which tokens make up a step's K3, and what did engine and trainer compute for each? The same place wrong in "
         "every sequence points to the template or the mask, rare tokens off everywhere to arithmetic.",
@@ -154,6 +162,7 @@ PAGES: Final = (
     ),
     Page(
         "compare",
+        "c",
         "Compare",
         "In which metrics and settings do runs differ, and since which step? Worse and better mean a difference beyond "
         "noise and margin in the steps that both runs have; same means that none was found.",
@@ -170,6 +179,7 @@ PAGES: Final = (
     ),
     Page(
         "alerts",
+        "a",
         "Alerts",
         "Which rules fire now, who is handling them, and where did notifications go? Rules work without set-up; edit "
         "one to see on which recorded steps it would have fired, before you save it.",
@@ -189,6 +199,7 @@ PAGES: Final = (
     ),
     Page(
         "actions",
+        "x",
         "Actions",
         "Should the loss be corrected by importance sampling, is it, and did it help? A correction repairs the "
         "objective, not the engine: it is for policies that drift apart, and never for a fault upstream.",
@@ -209,6 +220,7 @@ PAGES: Final = (
     ),
     Page(
         "data",
+        "s",
         "Data",
         "What was recorded, what was dropped or quarantined and why, and how far behind is the service? What is "
         "missing here is unknown everywhere else, never 0.",

@@ -7,7 +7,6 @@ import { help, offer, withdraw } from "./keys.js";
 import { SIGNS, sign } from "./sign.js";
 
 const WORDS = { live: "live", idle: "idle", stale: "stale", ended: "ended", no_data: "no data", away: "service away" };
-const LETTERS = { "": "o", runs: "r", diagnosis: "d", mismatch: "m", weights: "w", tokens: "t", compare: "c", alerts: "a", actions: "x", data: "s" };
 const PATIENCE_MS = 10_000; // an answer that takes longer was lost; ask again
 const SILENCE_MS = 12_000; // from then on the reader is told: a frozen service says nothing itself
 const COLORS = { critical: "#d55e00", warning: "#e69f00", unknown: "#8d939a", ok: "#009e73" };
@@ -45,10 +44,10 @@ function start(root, view) {
 }
 
 function shortcuts(view) {
-  const pages = (view.data.pages ?? []).filter(({ path }) => path in LETTERS);
+  const pages = view.data.pages ?? [];
   return [
     { keys: ["?"], words: "about this page, and this list", run: () => explain(view) },
-    ...pages.map(({ path, title }) => ({ keys: [`g ${LETTERS[path]}`], words: title, run: () => view.send("go", `/${path}`) })),
+    ...pages.map(({ path, key, title }) => ({ keys: [`g ${key}`], words: title, run: () => view.send("go", `/${path}`) })),
     { keys: ["j"], words: "older run", run: () => beside(view, 1) },
     { keys: ["k"], words: "newer run", run: () => beside(view, -1) },
   ];

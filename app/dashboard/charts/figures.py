@@ -107,7 +107,7 @@ def _x_range(runs: Sequence[RunSeries]) -> list[float]:
 
 
 def _scaled(row: Row) -> dict[str, Any]:
-    """The kind of y axis; `browser/scales.js` chooses ticks by the same rule when the reader zooms."""
+    """The kind of y axis; `browser/plot.js` chooses ticks by the same rule when the reader zooms."""
     if not row.scale.log:
         return {"type": "linear"}
     axis: dict[str, Any] = {"type": "log", "tickformat": ".2~e", "dtick": log_ticks(row.scale.decades)}

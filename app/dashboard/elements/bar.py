@@ -56,7 +56,7 @@ def _severity(snapshot: Snapshot, run: Run | None) -> str | None:
 
 
 def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
-    tab = {"path": page.path, "title": page.title, "open": open, "href": link(page.path, run)}
+    tab = {"path": page.path, "key": page.key, "title": page.title, "open": open, "href": link(page.path, run)}
     return tab | _explained(page, run) if open else tab
 
 

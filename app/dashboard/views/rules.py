@@ -28,7 +28,7 @@ def rules(run: str) -> None:
         return
     data = rules_data(listed, _trial_of(run), run=run, blocked=blocked(run))
     data |= {"said": said(_KEY), "saved": st.session_state.get(_SAVED)}
-    wanted = show("rules", _KEY, {"version": str(hash(str(data))), **data})
+    wanted = show("rules", _KEY, data)
     if wanted is not None and wanted.get("id") == "try":
         _try(run, wanted)
     else:

@@ -90,7 +90,7 @@ def _blocks(key: str, blocks: Sequence[Block]) -> None:
 
 
 def _drawn(kind: str, key: str, run: Run, data: Mapping[str, Any]) -> None:
-    show(kind, f"weights {key}", {"version": f"{hash(str(data))} {theme().mode}", "run": run.name, **data})
+    show(kind, f"weights {key}", {"run": run.name, "mode": theme().mode, **data})
 
 
 def _timeline(at: _Looking) -> None:
