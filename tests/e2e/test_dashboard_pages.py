@@ -175,7 +175,7 @@ def test_what_a_correction_did_over_the_steps_and_in_numbers(
     page = seen.page
     page.goto(f"{address}/?page=actions&run=late-growth-mis")
     expect(page.locator(".lp-trend svg.lp-rule-chart")).to_have_count(4)
-    assert page.locator(".lp-trend rect.lp-rule-on").count() == 4
+    expect(page.locator(".lp-trend rect.lp-rule-on")).to_have_count(4)
     expect(page.locator(".lp-trend-key")).to_contain_text("acknowledged, step 524")
     effect = page.locator("table[aria-label=effect]")
     expect(effect.locator("tr", has_text="share of the tokens masked")).to_contain_text("no correction")
