@@ -62,7 +62,7 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of one stored query (``monitor/sql/<name>.sql``). Raises as `query` does."""
+        """The rows of one stored query (of ``monitor/sql``). Raises as `query` does."""
 
     @abstractmethod
     def status(self) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""SQL statements of the monitor, read by name from ``monitor/sql``: one statement per file, grain and inputs in its header."""
+"""SQL statements of the monitor, read by name from ``monitor/sql``, each with its grain and inputs in its header.
+
+A long statement is a file. The short ones about a subject are in one: ``outbox.sql`` has ``outbox_due``, which begins with ``-- outbox_due: ``.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -22,11 +26,24 @@ class Migration:
 
 @cache
 def statement(name: str) -> str:
-    """The statement in ``sql/<name>.sql``. Raises `QueryError` when there is none."""
-    file = _folder() / f"{name}.sql"
-    if not name.isidentifier() or not file.is_file():
-        raise QueryError(f"there is no stored query {name!r}")
-    return file.read_text(encoding="utf-8")
+    """The statement of that name. Raises `QueryError` when there is none."""
+    subject = name if name.isidentifier() else ""
+    while subject:
+        if (sql := _of_subject(subject).get(name)) is not None:
+            return sql
+        subject = subject.rpartition("_")[0]
+    raise QueryError(f"there is no stored query {name!r}")
+
+
+@lru_cache(maxsize=1024)  # other processes ask by name, too
+def _of_subject(subject: str) -> dict[str, str]:
+    """The statements in ``sql/<subject>.sql`` by name: one that has the file's own name, or several that begin with it."""
+    file = _folder() / f"{subject}.sql"
+    if not file.is_file():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    _, *parts = re.split(rf"^-- ({subject}_\w+): ", text, flags=re.MULTILINE)
+    return {name: f"-- {sql}" for name, sql in zip(parts[::2], parts[1::2], strict=True)} if parts else {subject: text}
 
 
 @cache

@@ -25,7 +25,7 @@ _EXAMPLES: Final = ("steps", "sequences", "versions", "metrics", "events", "runs
 
 
 def examples(run: str | None) -> list[list[str]]:
-    """Titles and statements about `run`, from ``monitor/sql/example_<name>.sql``."""
+    """Titles and statements about `run`, from ``monitor/sql/example.sql``."""
     quoted = "'" + (run or "my-run").replace("'", "''") + "'"
     return [[title, sql.replace("$run", quoted)] for title, sql in map(_example, _EXAMPLES)]
 

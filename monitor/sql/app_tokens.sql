@@ -1,0 +1,61 @@
+-- app_tokens_corrections: What the trainer said it applied in one step. Grain: record of a rank or micro-batch that says so. Inputs: step_records.
+SELECT rank, correction FROM step_records WHERE run = $run AND step = $step AND correction IS NOT NULL ORDER BY rank, time
+
+-- app_tokens_sequence: The raw tokens of one training record. Grain: token, masked ones included. Inputs: tokens_in (the run's files). Parameters: $run, $step,
+-- $segment, $row: the record's key; they reach the Parquet files, so that only row groups that may hold it are read.
+SELECT position, token_id, mask, rollout_logprob, trainer_logprob, current_logprob, reference_logprob, entropy, advantage, weight_version
+FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to)
+WHERE run = $run AND step = $step AND segment_id = $segment AND row = $row
+ORDER BY position
+
+-- app_tokens_sides: Where the rollout log-probs of one step's sequences come from, and how the records fit. Grain: source and alignment.
+-- Inputs: training_sequences, segments; of a folded step (`folded`) folded_joins and sampled_sequences,
+-- without the alignment. Parameters: $run, $step. `kept`: sequences whose raw tokens are still there; `reduced`: that
+-- were recorded as statistics only, and never had any here.
+SELECT t.rollout_source, t.alignment, count(*) AS sequences, count(*) FILTER (t.raw_kept) AS kept,
+       count(*) FILTER (g.kind = 'statistics') AS reduced, false AS folded
+FROM training_sequences AS t LEFT JOIN segments AS g USING (segment_id)
+WHERE t.run = $run AND t.step = $step
+GROUP BY t.rollout_source, t.alignment
+UNION ALL
+SELECT j.rollout_source, NULL, sum(j.sequences)::BIGINT,
+       (SELECT count(*) FILTER (raw_kept) FROM sampled_sequences AS s
+        WHERE s.run = $run AND s.step = $step AND s.rollout_source = j.rollout_source),
+       0, true
+FROM folded_joins AS j
+WHERE j.run = $run AND j.step = $step
+GROUP BY j.rollout_source
+ORDER BY sequences DESC, rollout_source, alignment
+
+-- app_tokens_steps: Steps of $run as places to look for tokens. Grain: step. Inputs: step_summaries, step_metrics, training_sequences, sampled_sequences. Parameters: $run,
+-- $pair. `k3_kl`, `broken` (tokens) of the pair, null where not measured; `kept`: sequences whose raw tokens are still there.
+WITH measured AS (
+    SELECT step, any_value(value) FILTER (metric = $pair || '.k3_kl') AS k3_kl,
+           sum(value) FILTER (metric <> $pair || '.k3_kl')::BIGINT AS broken
+    FROM step_metrics
+    WHERE run = $run AND metric IN ($pair || '.k3_kl', $pair || '.nonfinite_tokens', $pair || '.impossible_tokens')
+    GROUP BY step
+),
+kept AS (
+    SELECT step, count(*) FILTER (raw_kept) AS kept
+    FROM (SELECT run, step, raw_kept FROM training_sequences UNION ALL SELECT run, step, raw_kept FROM sampled_sequences)
+    WHERE run = $run GROUP BY step
+)
+SELECT s.step, s.sequences, m.k3_kl, m.broken, coalesce(k.kept, 0) AS kept
+FROM step_summaries AS s LEFT JOIN measured AS m USING (step) LEFT JOIN kept AS k USING (step)
+WHERE s.run = $run
+ORDER BY s.step
+
+-- app_tokens_unmeasured: Sequences of one step without statistics of the pair $pair: at most $count of them, and those of the sample $sample (null: none).
+-- Grain: sequence. Inputs: training_sequences, statistics, the rollout record each was joined with. Columns as in slice_worst_sequences.
+SELECT
+    t.step, t.sample_id, t.group_id, t.n_expected AS tokens, t.n_total, t.reward, t.rank, t.rollout_source, t.alignment, t.tags,
+    r.replica, t.weight_version AS trainer_weight_version, known_versions(r.spans, t.rollout_versions, t.alignment) AS spans, r.cached_prefix_tokens, r.finish_reason, t.raw_kept,
+    t.segment_id, t.row
+FROM training_sequences AS t
+ANTI JOIN statistics AS s
+    ON s.run = $run AND s.step = $step AND s.pair = $pair AND s.segment_id = t.segment_id AND s.row = t.row
+LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+WHERE t.run = $run AND t.step = $step
+QUALIFY row_number() OVER (ORDER BY t.segment_id, t.row) <= $count OR t.sample_id = $sample
+ORDER BY t.segment_id, t.row

@@ -1,0 +1,103 @@
+-- controller_acks: What the trainer said it applied in the steps $first to $last of $run. Grain: step and configuration, whichever ranks and micro-batches
+-- name it. Inputs: step_records. `fingerprint`: null where what is stated is no such document. `masked`: mean over their tokens.
+WITH stated AS (
+    SELECT step, CASE WHEN json_valid(correction) THEN correction END AS document
+    FROM step_records
+    WHERE run = $run AND step BETWEEN $first AND $last AND correction IS NOT NULL
+),
+reports AS (
+    SELECT step, document ->> '$.fingerprint' AS fingerprint,
+           try_cast(document ->> '$.report.masked_frac' AS DOUBLE) AS masked,
+           coalesce(try_cast(document ->> '$.report.tokens' AS DOUBLE), 1) AS tokens
+    FROM stated
+)
+SELECT step, fingerprint, sum(masked * tokens) / sum(tokens) FILTER (masked IS NOT NULL AND tokens > 0) AS masked
+FROM reports
+GROUP BY step, fingerprint
+ORDER BY step, fingerprint
+
+-- controller_act: Appends one action to the audit. Parameters: $run, $number, $step, $now, $name, $reason, $words, $severity, $details.
+INSERT INTO controller_actions (run, number, step, time, name, reason, words, severity, details)
+VALUES ($run, $number, $step, $now::TIMESTAMPTZ, $name, $reason, $words, $severity, $details)
+
+-- controller_actions: The audit of a run's controller, oldest first. Grain: action. Inputs: controller_actions. Parameters: $run.
+SELECT number, step, time, name, reason, words, severity, details
+FROM controller_actions
+WHERE run = $run
+ORDER BY number
+
+-- controller_coverage: The smallest coverage of the steps of each of $runs between its numbers in $first and $last, but for those whose engine records may still
+-- be on their way. Grain: run. Inputs: step_metrics, runs_on_their_way.
+WITH asked AS (
+    SELECT unnest($runs::VARCHAR[]) AS run, unnest($first::BIGINT[]) AS first, unnest($last::BIGINT[]) AS last
+), complete AS (
+    SELECT m.run, m.value
+    FROM step_metrics AS m
+    JOIN asked AS a ON a.run = m.run AND m.step BETWEEN a.first AND a.last
+    ANTI JOIN runs_on_their_way($runs::VARCHAR[], now()) AS w ON w.run = m.run AND w.step = m.step
+    WHERE m.metric = 'backend.coverage'
+)
+SELECT a.run, min(c.value) AS coverage FROM asked AS a LEFT JOIN complete AS c ON c.run = a.run GROUP BY a.run
+
+-- controller_heard: When the newest step of $run from $first on was made, and when its trainer was last told of a correction. Grain: one row.
+-- Inputs: step_summaries, controller_actions.
+SELECT
+    (SELECT max(time) FROM step_summaries WHERE run = $run AND step >= $first) AS made,
+    (SELECT max(time) FROM controller_actions WHERE run = $run AND name = 'switched_on') AS told
+
+-- controller_impossible: Why the trainer of $run said that it cannot apply a correction, in records of step $first or later, the newest first.
+-- Grain: record. Inputs: health_records.
+SELECT step, message
+FROM health_records
+WHERE run = $run AND event = 'correction_impossible' AND step >= $first
+ORDER BY time DESC
+
+-- controller_read: What the controller remembers of $runs (a list). Grain: run of which it remembers anything. Inputs: controllers, controller_actions.
+SELECT run, control, directives, coalesce(actions, 0) AS actions
+FROM controllers
+LEFT JOIN (SELECT run, max(number) AS actions FROM controller_actions GROUP BY run) USING (run)
+WHERE list_contains($runs::VARCHAR[], run)
+
+-- controller_runs: Where each run stands, for the controller: the step that its newest records are of (after a return to a checkpoint that is not the
+-- highest), when they were made, and two marks of change: `revision` grows whenever a step was recomputed. `live`: see live_runs.
+-- Grain: run. Inputs: step_summaries, diagnoses, live_runs. Parameters: none.
+SELECT s.run, arg_max(s.step, (coalesce(s.time, TIMESTAMPTZ '-infinity'), s.step)) AS step, max(s.time) AS time,
+       max(s.revision) AS revision, any_value(d.diagnosed_at) AS diagnosed_at, any_value(l.live) AS live
+FROM step_summaries AS s
+JOIN live_runs(now()) AS l ON l.run = s.run
+LEFT JOIN diagnoses AS d ON d.run = s.run
+GROUP BY s.run
+ORDER BY s.run
+
+-- controller_save: Remembers the controller's state of a run. Parameters: $run, $control, $directives, $now.
+INSERT OR REPLACE INTO controllers (run, control, directives, updated_at)
+VALUES ($run, $control, $directives, $now::TIMESTAMPTZ)
+
+-- controller_trend: What a correction is judged by, step by step: K3 and the effective sample size of the pair `backend`, reward and gradient norm, and what
+-- the trainer reports of the correction itself: the share of the tokens that it masked, the effective sample size of its weights.
+-- Grain: step of $run from $first to $last that has any of it. Inputs: step_metrics, scalars, step_records.
+WITH metrics AS (
+    SELECT step, max(value) FILTER (metric = 'backend.k3_kl') AS k3, max(value) FILTER (metric = 'backend.ess') AS ess,
+           max(value) FILTER (metric = 'reward') AS reward
+    FROM step_metrics
+    WHERE run = $run AND step BETWEEN $first AND $last AND metric IN ('backend.k3_kl', 'backend.ess', 'reward')
+    GROUP BY step
+), norms AS (
+    SELECT step, value AS grad_norm FROM scalars WHERE run = $run AND step BETWEEN $first AND $last AND name = 'grad_norm'
+), stated AS (
+    SELECT step, CASE WHEN json_valid(correction) THEN correction END AS document
+    FROM step_records
+    WHERE run = $run AND step BETWEEN $first AND $last AND correction IS NOT NULL
+), reports AS (
+    SELECT step, coalesce(try_cast(document ->> '$.report.tokens' AS DOUBLE), 1) AS tokens,
+           try_cast(document ->> '$.report.masked_frac' AS DOUBLE) AS masked,
+           try_cast(document ->> '$.report.ess_after' AS DOUBLE) AS ess_after
+    FROM stated
+), corrected AS (
+    SELECT step, sum(masked * tokens) / sum(tokens) FILTER (masked IS NOT NULL AND tokens > 0) AS masked,
+           sum(ess_after * tokens) / sum(tokens) FILTER (ess_after IS NOT NULL AND tokens > 0) AS weight_ess
+    FROM reports GROUP BY step
+)
+SELECT step, k3, ess, reward, grad_norm, masked, weight_ess
+FROM metrics FULL JOIN norms USING (step) FULL JOIN corrected USING (step)
+ORDER BY step

@@ -1,0 +1,30 @@
+-- deletion_acknowledgements: Forgets who took care of alerts of $run. An episode's name begins with that of its run, which may hold a slash; of two runs whose names
+-- fit, the longer is meant. To be run before the states are forgotten. Inputs: alert_states.
+DELETE FROM alert_acknowledgements
+WHERE starts_with(alert_acknowledgements.episode, $run || '/') AND NOT EXISTS (
+    SELECT 1 FROM alert_states
+    WHERE starts_with(alert_acknowledgements.episode, run || '/') AND starts_with(run, $run || '/')
+)
+
+-- deletion_deliveries: Forgets how the messages about $run were delivered. To be run before those are forgotten. Inputs: notifications.
+DELETE FROM deliveries WHERE key IN (SELECT key FROM notifications WHERE run = $run)
+
+-- deletion_doom: The objects of a run that is being deleted are to be removed. Parameters: $run. Inputs: raw_files.
+INSERT OR IGNORE INTO doomed_objects (url, since)
+SELECT location, now() FROM raw_files WHERE location IS NOT NULL AND run = $run
+
+-- deletion_files: Files and objects that the store names for $run, relative to the home. `location` null: on the disk. Grain: file. Inputs: raw_files,
+-- quarantine.
+SELECT path, location FROM raw_files WHERE run = $run
+UNION ALL
+SELECT path, NULL FROM quarantine WHERE run = $run
+ORDER BY path
+
+-- deletion_tables: Tables that carry a run. Grain: table. Inputs: DuckDB's catalog. Parameters: none.
+SELECT table_name
+FROM duckdb_tables() JOIN duckdb_columns() USING (database_name, schema_name, table_name)
+WHERE column_name = 'run' AND NOT duckdb_tables.internal AND NOT temporary AND database_name = current_database()
+ORDER BY table_name
+
+-- deletion_writers: Collectors that are known of $run. Grain: writer. Inputs: segments.
+SELECT DISTINCT writer FROM segments WHERE run = $run ORDER BY writer

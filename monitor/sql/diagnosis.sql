@@ -1,0 +1,104 @@
+-- diagnosis_configs: Configuration documents of $run. Grain: fingerprint, with the number of rollout sequences that name it (sampling params and engine
+-- configurations). Inputs: config_records, rollout_sequences, folded_rollouts.
+WITH rollouts AS (
+    SELECT sampling_id, engine_config_id, 1 AS rollouts FROM rollout_sequences WHERE run = $run AND parts IS NULL
+    UNION ALL SELECT sampling_id, engine_config_id, rollouts FROM folded_rollouts WHERE run = $run
+), used AS (
+    SELECT sampling_id AS fingerprint, sum(rollouts)::BIGINT AS sequences FROM rollouts GROUP BY ALL
+    UNION ALL
+    SELECT engine_config_id, sum(rollouts)::BIGINT FROM rollouts GROUP BY ALL
+)
+SELECT c.fingerprint, c.kind, any_value(c.document ORDER BY c.time DESC) AS document, min(c.time) AS time,
+       coalesce(any_value(u.sequences), 0) AS sequences
+FROM config_records AS c
+LEFT JOIN used AS u USING (fingerprint)
+WHERE c.run = $run AND c.kind <> 'weight_layout'
+GROUP BY c.fingerprint, c.kind
+ORDER BY min(c.time), c.fingerprint
+
+-- diagnosis_due: Runs with steps that were computed since the run was last diagnosed, of which something was accepted or taken back, or on which an experiment finished since; the most
+-- recent ones first. `document`: of the diagnosis there is; null: none yet. `awaited`: somebody waits for it. `changed`: growth is judged
+-- otherwise since, or an alert began to fire, at a step that the diagnosis does not know. `live`: see live_runs.
+-- Grain: run. Inputs: live_runs, growth_now, diagnoses, acceptances, experiments, alert_states. Parameters: $now.
+WITH accepted AS (
+    SELECT run, max(changed_at) AS changed_at
+    FROM (
+        SELECT run, greatest(accepted_at, coalesce(withdrawn_at, accepted_at)) AS changed_at FROM acceptances
+        UNION ALL SELECT run, finished_at FROM experiments
+    )
+    GROUP BY run
+), firing AS (
+    SELECT run, max(started_step) AS step FROM alert_states WHERE phase = 'firing' GROUP BY run
+), news AS (
+    SELECT n.run, n.step, n.revision, n.live, d.document, n.revision > coalesce(d.revision, -1) AS computed,
+           coalesce(a.changed_at >= d.diagnosed_at, false) AS awaited,
+           coalesce(f.step > d.step AND f.step <= n.step, false) OR coalesce(g.changed_step > d.step, false) AS changed
+    FROM live_runs($now::TIMESTAMPTZ) AS n
+    LEFT JOIN diagnoses AS d ON d.run = n.run
+    LEFT JOIN growth_now AS g ON g.run = n.run
+    LEFT JOIN accepted AS a ON a.run = n.run
+    LEFT JOIN firing AS f ON f.run = n.run
+)
+SELECT run, step, revision, live, document, awaited, changed
+FROM news
+WHERE computed OR awaited
+ORDER BY revision DESC
+
+-- diagnosis_latest: The latest diagnosis of each run, or of $run alone (null: of all). Grain: run. Input: diagnoses.
+SELECT run, step, verdict, layer, since_step, causes, document, diagnosed_at
+FROM diagnoses
+WHERE run = coalesce($run, run)
+ORDER BY run
+
+-- diagnosis_probe: What the live probe recorded, steps $first to $last of $run (both included; null: no bound); of each step the newest result.
+-- Grain: step. Input: the view scalars.
+SELECT step, any_value(value) FILTER (name = 'probe/k3') AS k3, any_value(value) FILTER (name = 'probe/tokens') AS tokens,
+       any_value(value) FILTER (name = 'probe/cached_k3') AS cached_k3, any_value(value) FILTER (name = 'probe/uncached_k3') AS uncached_k3
+FROM scalars
+WHERE run = $run AND name LIKE 'probe/%'
+    AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
+GROUP BY step
+HAVING k3 IS NOT NULL
+ORDER BY step
+
+-- diagnosis_probe_silence: What the live probe of $run noted last. Grain: at most one row. Input: health_records.
+SELECT event, message FROM health_records WHERE run = $run AND component = 'probe' ORDER BY time DESC LIMIT 1
+
+-- diagnosis_update: K3 of the pair "update" (how far the optimizer moved within the step), steps $first to $last of $run (both included; null: no
+-- bound). Grain: step, of those that recorded current log-probs. Inputs: statistics, folded_pairs.
+SELECT step, sum(sum_k3) / sum(n) AS k3
+FROM (
+    SELECT run, step, pair, n, sum_k3 FROM statistics
+    UNION ALL SELECT run, step, pair, n, sum_k3 FROM folded_pairs
+)
+WHERE run = $run AND pair = 'update' AND n > 0
+    AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
+GROUP BY step
+ORDER BY step
+
+-- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first, of at most the 4,000 newest readings. Grain: reading. `step`: optimizer step whose result the version is.
+-- Inputs: weight_readings, weight_records.
+WITH steps AS (
+    SELECT version, min(step) AS step FROM weight_records WHERE run = $run AND version IS NOT NULL GROUP BY version
+), newest AS (
+    SELECT * FROM weight_readings WHERE run = $run ORDER BY coalesce(applied_at, time) DESC LIMIT 4000
+)
+SELECT r.source, r.replica, r.worker, r.version, coalesce(r.step, s.step) AS step, r.fingerprint, r.layout, r.reason, r.tensor_hashes, r.adapter
+FROM newest AS r LEFT JOIN steps AS s USING (version)
+ORDER BY coalesce(r.applied_at, r.time), r.source, r.replica, r.worker
+
+-- diagnosis_weights: What trainer and engines said of weight versions in $run. Grain: one row per observation, oldest first. `loaded`: the engine was seen
+-- to load weights. Input: weight_records.
+SELECT version, step, source, replica, coalesce(applied_at, time) AS time, started_at IS NOT NULL AS loaded, pause_mode,
+       cache_cleared, tensors, checksum
+FROM weight_records
+WHERE run = $run
+ORDER BY coalesce(applied_at, time), source
+
+-- diagnosis_write: Replaces the diagnosis of a run. Grain: run. Parameters: the columns of diagnoses.
+INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, since_step, causes, document, diagnosed_at, cause, share, urgency, advice)
+VALUES ($run, $step, $revision, $verdict, $layer, $since_step, $causes, $document, $diagnosed_at, $cause, $share, $urgency, $advice)
+
+-- diagnosis_write_change: Notes that the diagnosis of $run has become another: a copy of diagnoses. Grain: run and change.
+INSERT INTO diagnosis_changes (run, step, verdict, layer, since_step, causes, document, diagnosed_at)
+SELECT run, step, verdict, layer, since_step, causes, document, diagnosed_at FROM diagnoses WHERE run = $run

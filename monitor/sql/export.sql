@@ -1,0 +1,39 @@
+-- export_config_records: The config records of a run. Grain: record. Inputs: config_records. Parameters: $run.
+SELECT * EXCLUDE (run) FROM config_records WHERE run = $run ORDER BY time
+
+-- export_health_records: The health records of a run, without the markers of an import, which mean nothing in another home.
+-- Grain: record. Inputs: health_records. Parameters: $run.
+SELECT * EXCLUDE (run, writer) FROM health_records WHERE run = $run AND component IS DISTINCT FROM 'import' ORDER BY time
+
+-- export_rollout: Raw records of some segments, as the collectors wrote them. Grain: sequence. Inputs: raw_rollout_in (the run's files). Parameters: $run, $segments.
+SELECT * EXCLUDE (run, segment_id, row) FROM raw_rollout_in($rollout_files)
+WHERE run = $run AND segment_id IN (SELECT unnest($segments::VARCHAR[])) ORDER BY segment_id, row
+
+-- export_segments: Segments of a run with sequences. Grain: segment. Inputs: segments. Parameters: $run.
+SELECT segment_id, kind, rows FROM segments
+WHERE run = $run AND kind IN ('training', 'rollout', 'statistics') ORDER BY segment_id
+
+-- export_step_records: The step records of a run. Grain: record. Inputs: step_records. Parameters: $run.
+SELECT * EXCLUDE (run) FROM step_records WHERE run = $run ORDER BY time
+
+-- export_steps: The steps of a run with all metrics and scalars. Grain: step. Inputs: steps. Parameters: $run.
+SELECT * FROM steps WHERE run = $run ORDER BY step
+
+-- export_tokens: The tokens of one step, masked ones included. Grain: token. Inputs: tokens_in (the run's files). Parameters: $run, $step.
+SELECT * EXCLUDE (segment_id, row) FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to) WHERE run = $run AND step = $step ORDER BY sample_id, segment_id, row, position
+
+-- export_training: Raw records of some segments, as the collectors wrote them. Grain: sequence. Inputs: raw_training_in (the run's files). Parameters: $run, $segments.
+SELECT * EXCLUDE (run, segment_id, row) FROM raw_training_in($training_files)
+WHERE run = $run AND segment_id IN (SELECT unnest($segments::VARCHAR[])) ORDER BY segment_id, row
+
+-- export_weight_records: The weight records of a run, with the fingerprints that trainers gave and workers read. Grain: record. Inputs: weight_records,
+-- weight_readings. Parameters: $run.
+SELECT w.* EXCLUDE (run), r.fingerprint, r.layout, r.tensor_hashes, r.worker, r.reason
+FROM weight_records AS w
+LEFT JOIN weight_readings AS r
+    ON r.run = w.run AND r.source = w.source AND r.time = w.time AND r.version IS NOT DISTINCT FROM w.version
+        AND r.adapter IS NOT DISTINCT FROM w.adapter
+WHERE w.run = $run
+UNION ALL BY NAME
+SELECT * EXCLUDE (run) FROM weight_readings WHERE run = $run AND source = 'worker'
+ORDER BY time

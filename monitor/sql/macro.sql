@@ -1,0 +1,95 @@
+-- macro_known_versions: Spans [{start, end, version}] of the weights that sampled a sequence: the engine's where the trainer said nothing; else of every token
+-- the version of whoever knows it, and null where the two differ. Arguments and places as of `version_pieces`.
+CASE WHEN stated IS NULL THEN spans ELSE list_transform(
+    version_pieces(spans, stated, alignment),
+    lambda p: {
+        'start': p."start",
+        'end': p."end",
+        'version': CASE WHEN p.engine = p.stated OR p.engine IS NULL OR p.stated IS NULL THEN coalesce(p.engine, p.stated) END
+    }
+) END
+
+-- macro_live_runs: Runs with computed steps at time `looked_at`: the newest step, the newest revision, when a step was last computed, and whether the run
+-- is `live`: no more than ten seconds, and five times as long as its last steps took, have passed since then, and its records are of the
+-- last day: an import is not live. Grain: run. Inputs: step_summaries.
+WITH newest AS (
+    SELECT run, max(step) AS step, max(revision) AS revision, max(computed_at) AS computed_at, max(time) AS time
+    FROM step_summaries GROUP BY run
+), pace AS (
+    SELECT n.run, coalesce(epoch(max(s.time) - min(s.time)) / nullif(count(s.time) - 1, 0), 0) AS seconds
+    FROM newest AS n JOIN step_summaries AS s ON s.run = n.run AND s.step > greatest(n.step, -9000000000000000000) - 10
+    GROUP BY n.run
+)
+SELECT n.run, n.step, n.revision, n.computed_at, n.time,
+       epoch(looked_at::TIMESTAMPTZ - n.computed_at) <= greatest(10, 5 * p.seconds)
+           AND coalesce(epoch(n.computed_at - n.time) <= 86400, true) AS live
+FROM newest AS n JOIN pace AS p ON p.run = n.run
+
+-- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the ledger names them.
+SELECT * FROM read_parquet(files, union_by_name = true, hive_partitioning = false)
+
+-- macro_sampled_in: Rollout records in given files that were sampled between two times (microseconds since 1970; null: any), by which the rows of a merged file are sorted.
+-- Grain: one row per sequence. Inputs: raw_rollout_in.
+SELECT * FROM raw_rollout_in(rollout_files)
+WHERE (sampled_from::BIGINT IS NULL OR time >= make_timestamptz(sampled_from::BIGINT))
+    AND (sampled_to::BIGINT IS NULL OR time <= make_timestamptz(sampled_to::BIGINT))
+
+-- macro_steps_on_their_way: Those of `runs_on_their_way` that are of `of_run`. Grain: step. Inputs: runs_on_their_way.
+SELECT step FROM runs_on_their_way([of_run], looked_at)
+
+-- macro_version_counts: Of how many tokens both engine and trainer say the version, and of how many of these they say different ones; null where the trainer said
+-- nothing. Arguments as of `version_pieces`.
+CASE WHEN stated IS NOT NULL THEN {
+    'compared': coalesce(list_sum(list_transform(
+        list_filter(version_pieces(spans, stated, alignment), lambda p: p.engine IS NOT NULL AND p.stated IS NOT NULL),
+        lambda p: p."end" - p."start"
+    )), 0)::BIGINT,
+    'differing': coalesce(list_sum(list_transform(
+        list_filter(version_pieces(spans, stated, alignment), lambda p: p.engine <> p.stated), lambda p: p."end" - p."start"
+    )), 0)::BIGINT
+} END
+
+-- macro_version_edges: Where a version may change: ascending, in the places of `version_pieces`.
+list_sort(list_distinct(list_concat(
+    flatten(list_transform(coalesce(spans, []), lambda s: [s."start", s."end"])),
+    flatten(list_transform(coalesce(stated, []), lambda s: CASE
+        WHEN alignment = 'all' THEN [s."start", s."end"] ELSE [s.sampled_start, s.sampled_end]
+    END))
+)))
+
+-- macro_version_pieces: What engine and trainer say about the weights of a sequence's tokens, side by side. Arguments: the engine's spans (`alignment` null: they
+-- are not known to be about these tokens, and are left out) and the trainer's. Value: list of pieces [start, end), ascending, in tokens of
+-- the engine's record, or without one in tokens under the mask; `engine`, `stated`: the version, null: unknown.
+list_transform(
+    list_filter(
+        [
+            {
+                'start': edge,
+                'end': list_min(list_filter(version_edges(CASE WHEN alignment IS NOT NULL THEN spans END, stated, alignment), lambda x: x > edge))
+            }
+            FOR edge IN version_edges(CASE WHEN alignment IS NOT NULL THEN spans END, stated, alignment)
+        ],
+        lambda p: p."end" IS NOT NULL
+    ),
+    lambda p: {
+        'start': p."start",
+        'end': p."end",
+        'engine': list_filter(
+            CASE WHEN alignment IS NOT NULL THEN spans END, lambda s: s."start" <= p."start" AND p."start" < s."end"
+        )[1]."version",
+        'stated': list_filter(stated, lambda s: CASE
+            WHEN alignment = 'all' THEN s."start" <= p."start" AND p."start" < s."end"
+            ELSE s.sampled_start <= p."start" AND p."start" < s.sampled_end
+        END)[1]."version"
+    }
+)
+
+-- macro_version_source: Where a sequence's versions come from: "engine", "trainer", "both" (they agree wherever both know), "conflict" (they differ somewhere, and
+-- there the version is unknown); null: nobody knows any. Arguments as of `version_pieces`.
+CASE
+    WHEN stated IS NULL THEN
+        CASE WHEN len(list_filter(spans, lambda s: s."version" IS NOT NULL)) > 0 THEN 'engine' END
+    WHEN version_counts(spans, stated, alignment).differing > 0 THEN 'conflict'
+    WHEN alignment IS NULL OR coalesce(len(list_filter(spans, lambda s: s."version" IS NOT NULL)), 0) = 0 THEN 'trainer'
+    ELSE 'both'
+END

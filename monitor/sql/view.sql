@@ -1,0 +1,106 @@
+-- view_events: Everything that happened beside the numbers, as one timeline. Grain: one row per event.
+-- Inputs: health_records, weight_records, config_records, step_records with a correction, quarantine.
+SELECT run, time, 'health' AS kind, event, severity, component AS source, step, message,
+       {'count': count, 'sequences': sequences, 'tokens': tokens, 'details': details}::JSON::VARCHAR AS details
+FROM health_records
+UNION ALL BY NAME
+SELECT run, coalesce(applied_at, time) AS time, 'weights' AS kind, 'weights' AS event, 'info' AS severity,
+       concat_ws(' ', source, replica) AS source, step, concat('weights ', coalesce(version, 'of unknown version')) AS message,
+       {'version': version, 'requested_at': requested_at, 'started_at': started_at, 'resumed_at': resumed_at,
+        'pause_mode': pause_mode, 'cache_cleared': cache_cleared, 'tensors': tensors, 'checksum': checksum}::JSON::VARCHAR
+       AS details
+FROM weight_records
+UNION ALL BY NAME
+SELECT run, time, 'config' AS kind, kind AS event, 'info' AS severity, replica AS source, NULL::BIGINT AS step,
+       concat(kind, ' ', fingerprint) AS message, document AS details
+FROM config_records
+WHERE kind <> 'weight_layout'
+UNION ALL BY NAME
+SELECT run, time, 'correction' AS kind, 'correction' AS event, 'info' AS severity, concat('rank ', rank) AS source, step,
+       correction AS message, correction AS details
+FROM step_records
+WHERE correction IS NOT NULL
+UNION ALL BY NAME
+SELECT run, moved_at AS time, 'quarantine' AS kind, reason AS event, 'error' AS severity, origin AS source,
+       NULL::BIGINT AS step, message, {'path': path, 'bytes': bytes}::JSON::VARCHAR AS details
+FROM quarantine
+
+-- view_fingerprints: Fingerprints of weights, of trainers and of engines. Grain: one row per reading. Input: weight_readings. Equal `fingerprint` and `layout`: equal
+-- values wherever they were sampled. `version` null: nobody knew which weights these are.
+SELECT * FROM weight_readings
+
+-- view_metrics: Step metrics, long. Grain: one row per run, step and metric. Inputs: step_metrics, step_summaries.
+SELECT m.run, m.step, m.metric, m.value, s.time, s.tokens, s.sequences, s.revision
+FROM step_metrics AS m
+LEFT JOIN step_summaries AS s USING (run, step)
+
+-- view_raw: Raw records of one kind as the collectors wrote them, from files on the disk. Grain: one row per sequence, token-level data as lists.
+-- Inputs: Parquet files below raw/ in raw_files. Patterns and listings see files on their way in and out, too; the semi-join
+-- with raw_files, read in the same snapshot, decides what counts, so nothing is seen twice while files are being merged.
+SELECT * EXCLUDE (filename)
+FROM read_parquet({files}, filename = true, union_by_name = true, hive_partitioning = false)
+WHERE filename IN (SELECT {home} || path FROM raw_files WHERE kind = {kind} AND location IS NULL)
+
+-- view_rollouts: What the engines sampled. Grain: one row per rollout record; what the join made of several is left out. Input: rollout_sequences.
+SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, engine_started) FROM rollout_sequences WHERE parts IS NULL
+
+-- view_scalars: Scalars of step records. Grain: one row per run, step and name. Input: step_records.
+-- `value`: mean over the ranks that reported it, of each rank's newest value; `lowest` and `highest` of these, over `ranks` ranks.
+WITH entries AS (
+    SELECT run, step, rank, time, unnest(map_entries(scalars)) AS entry FROM step_records
+),
+newest AS (
+    SELECT run, step, rank, entry.key AS name, arg_max(entry.value, coalesce(time, TIMESTAMPTZ '-infinity')) AS value
+    FROM entries GROUP BY ALL
+)
+SELECT run, step, name, avg(value) AS value, min(value) AS lowest, max(value) AS highest, count(*)::INTEGER AS ranks
+FROM newest
+GROUP BY run, step, name
+
+-- view_sequences: What is known of each trained sequence. Grain: one row per training record.
+-- Inputs: training_sequences, its rollout record (rollout_sequences), statistics of the pair "backend" (null: not measured).
+SELECT
+    s.run, s.step, s.rank, s.sample_id, s.group_id, s.time, s.n_total, s.n_expected, s.reward, s.advantage_abs_sum,
+    s.entropy_sum, s.entropy_n, s.weight_version, s.rollout_source, s.alignment, s.joined_by, s.token_match, s.length_match,
+    s.received_max_abs_diff, s.routes_match, s.routes_expected, s.routes_compared, s.routes_equal, s.tags, s.raw_kept,
+    r.request_id, r.replica, r.adapter, r.adapter_id, r.time AS rollout_time, r.n_tokens AS rollout_tokens,
+    known_versions(r.spans, s.rollout_versions, s.alignment) AS spans, version_source(r.spans, s.rollout_versions, s.alignment) AS version_source,
+    s.rollout_versions, r.prompt_length, r.prompt_hash,
+    r.cached_prefix_tokens, r.finish_reason, r.sampling_id, r.engine_config_id,
+    b.* EXCLUDE (run, step, segment_id, row, pair, n_expected),
+    r.parts, s.segment_id, s.row
+FROM training_sequences AS s
+LEFT JOIN rollout_sequences AS r ON r.segment_id = s.rollout_segment AND r.row = s.rollout_row AND r.run = s.run
+LEFT JOIN statistics AS b
+    ON b.segment_id = s.segment_id AND b.row = s.row AND b.pair = 'backend' AND b.run = s.run AND b.step = s.step
+
+-- view_steps: Steps, wide. Grain: one row per run and step. Inputs: step_summaries, step_metrics, step_records, the view scalars.
+-- The columns after `revision` are one per metric and one per scalar (the mean over ranks, as in the view scalars), as of the last
+-- refresh. `correction`: the newest of the lowest rank.
+WITH records AS (
+    SELECT * FROM step_records
+    QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY rank NULLS LAST, time DESC) = 1
+),
+means AS (
+    SELECT run, step, map(list(name), list(value)) AS scalars FROM scalars GROUP BY run, step
+),
+known AS (
+    SELECT run, step FROM step_summaries UNION SELECT run, step FROM records
+)
+SELECT
+    k.run, k.step,
+    any_value(coalesce(s.time, r.time)) AS time,
+    any_value(s.tokens) AS tokens,
+    any_value(s.sequences) AS sequences,
+    any_value(r.correction) AS correction,
+    any_value(s.computed_at) AS computed_at,
+    any_value(s.revision) AS revision{columns}
+FROM known AS k
+LEFT JOIN step_summaries AS s ON s.run = k.run AND s.step = k.step
+LEFT JOIN records AS r ON r.run = k.run AND r.step = k.step
+LEFT JOIN means AS c ON c.run = k.run AND c.step = k.step
+LEFT JOIN step_metrics AS m ON m.run = k.run AND m.step = k.step
+GROUP BY k.run, k.step
+
+-- view_weights: Weight updates. Grain: one row per observation (a version seen by the trainer, and by each engine). Input: weight_records.
+SELECT * FROM weight_records
