@@ -22,6 +22,8 @@ import pytest
 from pyarrow import fs
 from relay_processes import Proxy
 
+from logprobe.monitor.store.object_ownership import MARK
+
 BUCKET = "tokens"
 KINDS = os.environ.get("OBJECT_STORES", "s3").split(",")  # `make test-objects` names others
 KEY, SECRET = "test-key", "test-secret-key"
@@ -64,7 +66,7 @@ class ObjectServer(ABC):
 
     @abstractmethod
     def objects(self) -> list[str]:
-        """Names of everything in the bucket."""
+        """Names of everything in the bucket but marks of stores."""
 
     @abstractmethod
     def make_bucket(self) -> None:
@@ -145,7 +147,7 @@ class S3Server(ObjectServer):
 
     def objects(self) -> list[str]:
         root = self.folder / BUCKET
-        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != MARK)
 
 
 class AzureServer(ObjectServer):
@@ -187,7 +189,7 @@ class AzureServer(ObjectServer):
     def objects(self) -> list[str]:
         """Folders too, where nothing is in them: they are objects."""
         found = self._files().get_file_info(fs.FileSelector(BUCKET, recursive=True))
-        names = [each.path for each in found]
+        names = [each.path for each in found if not each.path.endswith(MARK)]
         return sorted(
             name.removeprefix(f"{BUCKET}/") for name in names if not any(n.startswith(f"{name}/") for n in names)
         )
@@ -258,7 +260,7 @@ class GoogleServer(ObjectServer):
 
     def objects(self) -> list[str]:
         root = self._root()
-        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != MARK)
 
 
 _SERVERS: dict[str, type[ObjectServer]] = {"s3": S3Server, "azure": AzureServer, "google": GoogleServer}

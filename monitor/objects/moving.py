@@ -88,6 +88,7 @@ class Mover:
         if settings.raw is None:
             return
         self._retention.merge(self._due(settings, now))
+        self._store.object_owner.require(settings.raw)
         failures = 0
         for file in self._due(settings, now):
             if self._stopping.is_set():
@@ -144,6 +145,7 @@ def remove_doomed(store: Store) -> Generator[str]:
     for row in store.read("doomed_objects").to_pylist():
         if oldest is not None and row["since"].timestamp() >= oldest:
             return
+        store.object_owner.require_of(row["url"])
         store.objects.remove(row["url"])
         with store.transaction() as cursor:
             store.execute(cursor, "spare_object", url=row["url"])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from logprobe.collectors.errors import ObjectStoreError
-from logprobe.collectors.files import fsync_folder
+from logprobe.collectors.files import fsync_folder, replace_file
 from logprobe.monitor.objects import amazon
 from logprobe.monitor.objects.settings import StorageSettings
 
@@ -85,6 +85,36 @@ class ObjectStore:
             if isinstance(files, fs.LocalFileSystem):
                 _sync(Path(key))
             self._compare(path, files, key, url)
+
+    def content(self, url: str) -> bytes | None:
+        """A small object that may change; None: there is none. Raises `ObjectStoreError`."""
+        nowhere = f"{store_of(url)} has no such bucket"
+        with _explained(url, missing=nowhere):
+            files, key = _file_system(url, self.settings.endpoint, self.settings.region)
+            if files.get_file_info(key).type == fs.FileType.NotFound:
+                return None
+            with files.open_input_stream(key) as source:
+                return bytes(source.read())
+
+    def write(self, content: bytes, url: str) -> None:
+        """Writes a small object. Raises `ObjectStoreError`."""
+        nowhere = f"{store_of(url)} has no such bucket"
+        with _explained(url, missing=nowhere):
+            files, key = _file_system(url, self.settings.endpoint, self.settings.region)
+            if isinstance(files, fs.LocalFileSystem):
+                replace_file(Path(key), content, mode=0o644)
+                return
+            with files.open_output_stream(key) as target:
+                target.write(content)
+
+    def listed(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Addresses and sizes of all objects below a prefix. Raises `ObjectStoreError`."""
+        with _explained(prefix):
+            files, key = _file_system(prefix, self.settings.endpoint, self.settings.region)
+            below = fs.FileSelector(key, recursive=True, allow_not_found=True)
+            found = [each for each in files.get_file_info(below) if each.type == fs.FileType.File]
+        for each in found:
+            yield f"{prefix}{each.path.removeprefix(key)}", int(each.size)
 
     def remove(self, url: str) -> None:
         """Removes an object; one that is not there is removed already. Raises `ObjectStoreError`."""

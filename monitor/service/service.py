@@ -202,7 +202,11 @@ class Service:
                 late=self._late,
                 named=healthz.is_loopback(self._host),
                 patience=self._patience or PATIENCE,
-                problems=[*self._store.raw.problems(), *self._full_disk()],
+                problems=[
+                    *self._store.raw.problems(),
+                    *filter(None, [self._store.object_owner.problem]),
+                    *self._full_disk(),
+                ],
             ),
             lambda: scrape.exposition(self._store, self._jobs.values(), stuck=len(self._pipeline.delays)),
             token=token,

@@ -32,6 +32,7 @@ from logprobe.monitor.store import raw_places, views
 from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
 from logprobe.monitor.store.incomplete import note_incomplete
 from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
+from logprobe.monitor.store.object_ownership import ObjectOwnership
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_files import empty_file, write_empty_files
 from logprobe.monitor.store.raw_ownership import RawOwnership
@@ -82,6 +83,7 @@ class Store:
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
         self.raw = RawOwnership(home, self._identity, self._raw_on_disk)
+        self.object_owner = ObjectOwnership(home, self._identity, lambda: self.objects, self._raw_objects)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # of a copy
@@ -379,6 +381,12 @@ class Store:
 
     def _raw_on_disk(self) -> list[str]:
         found: list[str] = self.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist()
+        return found
+
+    def _raw_objects(self) -> list[str]:
+        found: list[str] = self.query("SELECT location FROM raw_files WHERE location IS NOT NULL")[
+            "location"
+        ].to_pylist()
         return found
 
     def _is_up_to_date(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -31,6 +32,7 @@ from logprobe.monitor.objects.moving import Mover, MovingReport
 from logprobe.monitor.objects.settings import load
 from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.store import raw_files
+from logprobe.monitor.store.object_ownership import MARK
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
@@ -339,6 +341,47 @@ def test_a_copy_that_a_killed_service_left_on_the_disk_counts_once(
     assert len(ask(ALL)) == STEPS * TOKENS, "a token that lies in both places counts once"
     Ingester(store).run_once()
     assert raw_paths(store) == []
+
+
+def test_two_homes_do_not_share_a_prefix_and_a_copy_removes_nothing(
+    home_with_steps: Store, server: ObjectServer, tmp_path: Path
+) -> None:
+    """Nor is what another one wrote there removed, once its own home is gone from the disk or the mark from the prefix."""
+    store = home_with_steps
+    server.settings(store.home.path)
+    assert move(store).problem is None
+    objects = server.objects()
+    store.checkpoint()
+    with filled(tmp_path / "other") as other:
+        server.settings(other.home.path)
+        assert f"the objects of another store (home {store.home.path}" in str(move(other).problem)
+        with pytest.raises(ObjectStoreError, match="give this home a prefix of its own"):
+            other.object_owner.require(server.url)
+        assert move(other).waiting_files == 2
+        other.objects.remove(f"{server.url}/{MARK}")
+        assert "objects that this store does not know" in str(move(other).problem)
+        assert other.read("doomed_objects").num_rows == 0
+    (tmp_path / "copy").mkdir()
+    for name in ("logprobe.duckdb", "storage.yaml"):
+        shutil.copy(store.home.path / name, tmp_path / "copy" / name)
+    store.object_owner._trusted.clear()
+    assert move(store).problem is None  # the mark is back
+    with Store.open(Home(tmp_path / "copy")) as copy:
+        with copy.transaction() as cursor:
+            copy.execute(cursor, "doom_object", url=f"{server.place}/{objects[0]}")
+        assert f"of which {tmp_path / 'copy'} is a copy" in str(move(copy).problem)
+    assert server.objects() == objects
+
+
+def test_a_moved_home_keeps_its_prefix(home: Path, server: ObjectServer, tmp_path: Path) -> None:
+    with filled(home) as store:
+        server.settings(store.home.path)
+        move(store)
+    moved = home.rename(tmp_path / "moved")
+    with Store.open(Home(moved)) as store:
+        write(store, 10, 11)
+        report = move(store)
+        assert (report.problem, report.moved_files) == (None, 2)
 
 
 def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServer, tmp_path: Path) -> None:
