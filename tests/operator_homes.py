@@ -16,17 +16,22 @@ from processes import connected, end, eventually, record, service, start_service
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
 
-# Fault → what `/healthz` answers at once: 503 with these words, or 200 with none. The table in docs/operating.md is written from it.
+# Fault → what `/healthz` answers at once: 503 with these words, or 200 with none; or what a service says that does not start.
+# `make chaos` compares it with what is answered, and writes the table in docs/operating.md.
 FAULTS = {
     "`logprobe.duckdb` removed or replaced by another one": "raw files that another store wrote",
     "An older `logprobe.duckdb` put back": "complete raw files that the store does not list",
     "The write-ahead log lost or cut": None,
+    "The write-ahead log damaged": "is damaged",
     "`raw/` not mounted, at the start or later": "has none of the",
     "A copy of the home whose `raw/` is a link": "belongs to the home",
     "The home moved, with the service stopped": None,
     "The home renamed or removed under the service": "was renamed or removed while the service uses it",
     "The disk full": "is full: make room",
+    "Two homes, or a copy, on one prefix of an object store": "a prefix of its own",
 }
+
+UNSTARTED = {"The write-ahead log damaged"}
 
 SEQUENCES = "SELECT count(*) AS n, count(DISTINCT sample_id) AS d FROM sequences WHERE run = 'toy'"
 TOKENS = "SELECT count(*) AS n FROM tokens WHERE run = 'toy'"
@@ -58,11 +63,14 @@ def unwell(home: Path) -> str:
 
 def table() -> str:
     """What ``/healthz`` answers to which fault, as docs/operating.md has it."""
-    rows = [
-        f"| {fault} | {200 if words is None else 503} | {f'… {words} …' if words else ''} |"
-        for fault, words in FAULTS.items()
-    ]
+    rows = [f"| {fault} | {_status(fault)} | {f'… {words} …' if words else ''} |" for fault, words in FAULTS.items()]
     return "\n".join(["| fault | `/healthz` | sentence |", "|---|---|---|", *rows])
+
+
+def _status(fault: str) -> str:
+    if fault in UNSTARTED:
+        return "the service does not start, `up` ends"
+    return "200" if FAULTS[fault] is None else "503"
 
 
 def is_well(home: Path) -> bool:
