@@ -268,6 +268,11 @@ test-trace: dev
 	@test -d .artifacts/triton || $(BIN)/python -m pip install -q --no-deps --target .artifacts/triton triton
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/trace_replay.py .artifacts/triton
 
+# Files that the frameworks' own writers make, read as samples; ARGS is a folder with a clone of each.
+.PHONY: test-writers
+test-writers: dev
+	@PYTHONPATH=tests $(BIN)/python -W ignore tests/proof/foreign_writers.py $(ARGS)
+
 # What `--ray` runs on a cluster, on a real Ray of three raylets, some of which are killed.
 .PHONY: test-ray
 test-ray: .venv-ray/.logprobe-ready

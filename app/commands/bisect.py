@@ -3,10 +3,10 @@
 The JSON form is public API, one document, unknown is null; arms are sorted by the share they remove:
 
     {"departs", "departs_all", "why",
-     "baseline": {"k3", "noise_floor", "tokens_per_s", "kv_tokens", "weight_bytes", "legs": {"engine_state", "engine", "trainer", "policy_age"}},
+     "baseline": {"k3", "noise_floor", "tokens_per_s", "kv_tokens", "legs": {"engine_state", "engine", "trainer", "policy_age"}},
      "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
                "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause",
-               "speed": [ratio to the baseline, low, high], "kv_tokens", "weight_bytes"}],
+               "speed": [ratio to the baseline, low, high], "kv_tokens"}],
      "smallest_set": [knob …], "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
      "layers": [[name, relative error of the trainer's hidden states] …], "drifts_at": [name …], "not_measured": [...]}
 """
@@ -105,7 +105,6 @@ def text(found: Bisection) -> str:
             "tokens/s",
             "95 %",
             "KV cache",
-            "weights",
             "verdict",
             "note",
         ]
@@ -127,9 +126,5 @@ def _row(arm: Arm, baseline: Cost) -> list[str | float | None]:
     interval = None if arm.interval is None else f"{arm.interval[0]:.0%} … {arm.interval[1]:.0%}"
     speed = None if arm.speed is None else f"×{arm.speed[0]:.2f}"
     speeds = None if arm.speed is None else f"×{arm.speed[1]:.2f} … ×{arm.speed[2]:.2f}"
-    memory = [_times(arm.kv_tokens, baseline.kv_tokens), _times(arm.weight_bytes, baseline.weight_bytes)]
-    return [arm.knob, arm.setting, arm.k3, removed, interval, speed, speeds, *memory, arm.verdict, arm.note]
-
-
-def _times(value: int | None, baseline: int | None) -> str | None:
-    return None if value is None or not baseline else f"×{value / baseline:.2f}"
+    room = None if arm.kv_tokens is None or not baseline.kv_tokens else f"×{arm.kv_tokens / baseline.kv_tokens:.2f}"
+    return [arm.knob, arm.setting, arm.k3, removed, interval, speed, speeds, room, arm.verdict, arm.note]

@@ -1,7 +1,8 @@
 """Rows of other programs' files → the columns of a sample. Pure.
 
 Frameworks keep a sequence in one of two ways: prompt and response apart, perhaps padded, or all tokens with a mask over those that were
-sampled. Names are those of TRL, verl, prime-rl, NeMo-RL, open-instruct, slime, vLLM's responses, and logprobe's own training rows.
+sampled. Names are those of TRL, verl, prime-rl, NeMo-RL, open-instruct, slime, SkyRL, PipelineRL, vLLM's responses, and logprobe's own
+training rows.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "trainer_version": ("trainer_version", "weight_version"),
 }
 _LOGPROBS: Final = ("rollout_logprobs", "trainer_logprobs")
+_LISTS: Final = ("prompt_ids", "response_ids", "token_ids")
+_TEXTS: Final = ("prompt", "completion", "input", "output", "input_prompt", "output_response", "text")
+_LEFT_OUT: Final = -100  # label of a token that is not trained on
 
 
 def columns(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
@@ -50,12 +54,17 @@ def columns(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
         return
     found = {name: value for name in _NAMES if (value := _value(row, name)) is not None}
     found |= {name: row[name] for name in ("sampling", "spans", "replica") if row.get(name) is not None}
+    if "prompt_ids" not in found and "token_ids" not in found:
+        raise ConfigurationError(_without_ids(row, place))
     yield {"sample_id": place, **_apart(found, row.get("response_length"), row.get("input_lengths"), place)}
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
     """Under whatever name; NeMo-RL writes batches of one, prime-rl a temperature per token."""
-    value = next((row[known] for known in _NAMES[name] if row.get(known) is not None), None)
+    values = (row[known] for known in _NAMES[name] if row.get(known) is not None)
+    value = next((value for value in values if name not in _LISTS or isinstance(value, list)), None)
+    if name == "mask" and value is None and isinstance(row.get("labels"), list):  # PipelineRL
+        value = [label != _LEFT_OUT for label in row["labels"]]
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]
     if name in ("temperature", "rollout_version") and isinstance(value, list):
@@ -70,11 +79,7 @@ def _apart(found: dict[str, Any], response_length: Any, length: Any, place: str)
     if "response_ids" in found and "prompt_ids" in found:
         return _unpadded(found, mask, prompt_mask)
     if tokens is None or (response_length is None and mask is None):
-        raise ConfigurationError(
-            f"{place}: no prompt and response ({' or '.join(_NAMES['prompt_ids'])}; {' or '.join(_NAMES['response_ids'])}), "
-            f"nor all tokens with a mask ({' or '.join(_NAMES['token_ids'])}; {' or '.join(_NAMES['mask'])}): token ids are "
-            "what is scored again, a text is not enough"
-        )
+        raise ConfigurationError(_without_ids(found, place))
     end = _single(length) if length is not None else len(tokens)
     start, end = (len(tokens) - response_length, len(tokens)) if response_length is not None else _sampled(mask, end)
     if start < 1:
@@ -82,12 +87,27 @@ def _apart(found: dict[str, Any], response_length: Any, length: Any, place: str)
     for name in _LOGPROBS:
         if len(found.get(name) or ()) == len(tokens):
             found[name] = found[name][start:end]
-    if mask is not None and len(mask) == len(tokens):
-        _blank(found, mask[start:end])
+    if mask is not None and len(mask) in (len(tokens), end - start):
+        _blank(found, mask[start:end] if len(mask) == len(tokens) else mask)
     prompt = tokens[:start]
     if prompt_mask is not None and len(prompt_mask) == len(tokens):
         prompt = [token for token, flag in zip(prompt, prompt_mask, strict=False) if flag]
     return {**found, "prompt_ids": prompt, "response_ids": tokens[start:end]}
+
+
+def _without_ids(row: Mapping[str, Any], place: str) -> str:
+    """What a file lacks to be scored again, and what each column would allow."""
+    texts = [name for name in _TEXTS if name in row]
+    there = (
+        f"texts ({', '.join(texts)}) and no token ids; a text is not enough: re-tokenized, it may give others"
+        if texts
+        else "no token ids"
+    )
+    return (
+        f"{place}: {there}. Needed are prompt and response ({' or '.join(_NAMES['prompt_ids'])}; {' or '.join(_NAMES['response_ids'])}), or all "
+        f"tokens with a mask ({' or '.join(_NAMES['token_ids'])}; {' or '.join(_NAMES['mask'])}): with these, a fresh engine and the reference "
+        "are compared; with rollout_logprobs also the engine as it ran, with trainer_logprobs the trainer"
+    )
 
 
 def _unpadded(found: dict[str, Any], mask: Any, prompt_mask: Any) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from logprobe.monitor.proof.paired import student
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An engine's: `rates` in tokens/s of rounds over the sample; room for tokens in its KV cache; bytes of its weights; None: not known."""
+    """An engine's: `rates` in tokens/s of rounds over the sample; room for tokens in its KV cache; None: not known."""
 
     rates: tuple[float, ...] = ()
     kv_tokens: int | None = None
-    weight_bytes: int | None = None
 
     @property
     def tokens_per_s(self) -> float | None:

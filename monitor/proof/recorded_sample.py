@@ -14,7 +14,8 @@ import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.proof.sample import Floats, TokenSequence, sampling_of, spans_of, temperature_of
+from logprobe.monitor.proof.foreign_rows import columns
+from logprobe.monitor.proof.sample import Floats, TokenSequence, sampling_of, sequence_of, spans_of, temperature_of
 
 _LOOKED_AT: Final = 20  # times as many sequences as wanted: some lack a checkpoint
 # Settings of the recorded summary that are arguments of an engine, under the same name.
@@ -89,10 +90,7 @@ def recorded_sample(source: Source, run: str, *, versions: Collection[str], most
     """
     rows = source.read("proof_sequences", run=run, most=_LOOKED_AT * most).to_pylist()
     if not rows:
-        raise ConfigurationError(
-            f"run {run!r} has no sequence that can be scored again: prompts are recorded only where the engine's environment has "
-            "LOGPROBE_VLLM_PROMPTS=0.01 (a share), and raw tokens of engine and trainer must still be kept; or pass --sample FILE"
-        )
+        return _imported(source, run, versions, most)
     found = [(row, _sequence(row, f"run {run!r}, sample {row['sample_id']!r}")) for row in rows]
     usable = [(row, one) for row, one in found if _has_checkpoints(one, versions)]
     if not usable:
@@ -102,6 +100,28 @@ def recorded_sample(source: Source, run: str, *, versions: Collection[str], most
     documents = [json.loads(row["sampling"] or "{}") for row, one in usable if one in chosen]
     of_requests = tuple(name for name in _NOT_APPLIED if any(document.get(name) for document in documents))
     return _engine(source, run, config, RecordedSample(chosen, {}, {}, {}, of_requests))
+
+
+def _imported(source: Source, run: str, versions: Collection[str], most: int) -> RecordedSample:
+    """Of the trainer's records alone, where those hold the prompts. A version is the step where the file named none."""
+    rows = source.read("proof_imported", run=run, most=_LOOKED_AT * most).to_pylist()
+    if not rows:
+        raise ConfigurationError(
+            f"run {run!r} has no sequence that can be scored again: prompts are recorded only where the engine's environment has "
+            "LOGPROBE_VLLM_PROMPTS=0.01 (a share), or imported where the file has all tokens with a mask, and raw tokens must still be "
+            "kept; or pass --sample FILE"
+        )
+    found = [_of_trainer_alone(row, f"run {run!r}, sample {row['sample_id']!r}") for row in rows]
+    usable = [one for one in found if _has_checkpoints(one, versions)]
+    if not usable:
+        raise ConfigurationError(_wanted(run, found, versions))
+    return RecordedSample(tuple(usable[:most]), {}, {}, {}, ("the engine's settings, which were not recorded",))
+
+
+def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
+    (known,) = columns(row, place)
+    version = str(row["step"] if row["weight_version"] is None else row["weight_version"])
+    return sequence_of({**known, "rollout_version": version, "trainer_version": version}, place)
 
 
 def _has_checkpoints(one: TokenSequence, versions: Collection[str]) -> bool:

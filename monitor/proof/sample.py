@@ -10,7 +10,7 @@ A sample file is JSON lines or Parquet, one sequence per row:
     replica                                 engine that sampled it
     spans                                   [{"start", "end", "version"}] of a sequence that more than one version sampled
 
-Rows and names of other programs are read, too: see `foreign_rows`; and dumps of slime (``.pt``).
+Rows and names of other programs are read, too: see `foreign_rows`; and dumps of slime (``.pt``) and SkyRL (``.pkl``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.importers import torch_files
+from logprobe.monitor.importers import pickled_batches, torch_files
 from logprobe.monitor.proof.foreign_rows import columns
 
 Floats = NDArray[np.float64]
@@ -131,12 +131,15 @@ def _sequences(path: Path, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenS
     for number, row in enumerate(rows, 1):
         place = f"{path}, row {number}"
         for known in [row] if {*_REQUIRED} <= row.keys() else columns(row, place):
-            yield _sequence(known, place)
+            yield sequence_of(known, place)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix == ".pt":
         yield from (unit.value for unit in torch_files.samples(path))
+        return
+    if path.suffix == ".pkl":
+        yield from pickled_batches.rows(path)
         return
     if path.suffix == ".parquet":
         yield from pq.read_table(path).to_pylist(maps_as_pydicts="lossy")
@@ -148,12 +151,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             row = json.loads(line)
         except ValueError as error:
             raise ConfigurationError(f"{path}, line {number}: invalid JSON ({error})") from error
-        if not isinstance(row, dict):
+        rows = row if isinstance(row, list) else [row]  # PipelineRL writes a group of answers per line
+        if not all(isinstance(one, dict) for one in rows):
             raise ConfigurationError(f"{path}, line {number}: not a JSON object")
-        yield row
+        yield from rows
 
 
-def _sequence(row: Mapping[str, Any], place: str) -> TokenSequence:
+def sequence_of(row: Mapping[str, Any], place: str) -> TokenSequence:
+    """A row in the columns of a sample. Raises `ConfigurationError`."""
     missing = [name for name in _REQUIRED if row.get(name) is None]
     if missing:
         raise ConfigurationError(f"{place}: {', '.join(missing)} missing; see docs/proof.md for the columns")

@@ -377,7 +377,7 @@ def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
     rounds = zip(*(answer.get("rates", ()) for answer in answers), strict=False)
     first = answers[0] if answers else {}
     rates = tuple(float(np.mean(rates)) for rates in rounds)
-    return Cost(rates, first.get("kv_tokens"), first.get("weight_bytes"))
+    return Cost(rates, first.get("kv_tokens"))
 
 
 def _place(function: str) -> dict[str, Any]:

@@ -91,7 +91,6 @@ class Arm:
         tokens_per_s: of the engine in this arm.
         speed: ratio of it to the engine as configured, with the 95 % interval; None: not measured.
         kv_tokens: room in its KV cache.
-        weight_bytes: of its weights.
         verdict: see `Verdict`.
         note: why it was not run, or with which other settings.
         cause: the diagnosis cause that the knob proves.
@@ -109,7 +108,6 @@ class Arm:
     cause: str | None = None
     speed: tuple[float, float, float] | None = None
     kv_tokens: int | None = None
-    weight_bytes: int | None = None
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -157,7 +155,6 @@ class Bisection:
                 "noise_floor": self.noise_floor,
                 "tokens_per_s": self.cost.tokens_per_s,
                 "kv_tokens": self.cost.kv_tokens,
-                "weight_bytes": self.cost.weight_bytes,
                 "legs": {leg: None if found is None else found.k3 for leg, found in self.legs.items()},
             },
             "arms": [arm.document() for arm in self.arms],
@@ -237,7 +234,7 @@ class Search:
             measured.cost,
         )
         ratio = speed(cost, self.bench.costs)
-        return replace(found, speed=ratio, kv_tokens=cost.kv_tokens, weight_bytes=cost.weight_bytes)
+        return replace(found, speed=ratio, kv_tokens=cost.kv_tokens)
 
     def _restores(self, changes: tuple[Change, ...], base: Sums) -> bool:
         """Whether all but noise of the side's gap is gone with these changes."""

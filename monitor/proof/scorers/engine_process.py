@@ -2,7 +2,7 @@
 
 A job has `model`, `arguments` (as `vllm serve` takes them), `overrides` (fields of `EngineArgs`), `sequences`, `paths`
 ("decode", "prefill") and optionally `replay`. The answer has log-probs per path and sequence, the engine's effective
-settings, its speed and its memory; or `error`, in one line.
+settings, its speed and room in its cache; or `error`, in one line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         began = time.monotonic()
         answer["decode"] = scorer.decode(job.get("replay"))
         answer["tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
-        answer |= {"rates": [] if job.get("replay") else scorer.rates(), **scorer.memory()}
+        answer |= {"rates": [] if job.get("replay") else scorer.rates(), "kv_tokens": scorer.room()}
     if "prefill" in job["paths"]:
         began = time.monotonic()
         answer["prefill"] = scorer.prefill()
@@ -102,12 +102,11 @@ class Scorer:
             rates.append(self.tokens / (time.monotonic() - began))
         return rates
 
-    def memory(self) -> dict[str, int | None]:
-        """Room for tokens in the KV cache, and the bytes of the weights of all workers; None: this vLLM does not say."""
+    def room(self) -> int | None:
+        """For tokens in the KV cache; None: this vLLM does not say."""
         cache = self._engine.vllm_config.cache_config
         blocks = getattr(cache, "num_gpu_blocks", None)
-        weights = sum(self._engine.collective_rpc("logprobe_weight_bytes"))
-        return {"kv_tokens": blocks and blocks * cache.block_size, "weight_bytes": weights}
+        return blocks and blocks * cache.block_size
 
     def prefill(self) -> list[list[float | None] | None]:
         """Log-probs by prefill kernels: prompt and response are scored as one prompt.

@@ -102,7 +102,7 @@ def _write(key: str, readings: list[float]) -> None:
 
 
 class PromptTemperature:
-    """Mixed into vLLM's workers: prompts are scored at a temperature, which vLLM itself never applies to them; what was chosen, and its size."""
+    """Mixed into vLLM's workers: prompts are scored at a temperature, which vLLM itself never applies to them; and what was chosen."""
 
     model_runner: Any  # the worker's
     vllm_config: Any
@@ -110,10 +110,6 @@ class PromptTemperature:
     def logprobe_effective(self) -> dict[str, Any]:
         """What the worker runs with where its configuration leaves that open, as the plugin records it."""
         return effective(self, self.vllm_config)
-
-    def logprobe_weight_bytes(self) -> int:
-        """Of this worker."""
-        return sum(weight.numel() * weight.element_size() for weight in self.model_runner.model.parameters())
 
     def logprobe_prompt_temperature(self, temperature: float) -> None:
         """From now on logits are divided by `temperature`; call it while only prompts are scored."""

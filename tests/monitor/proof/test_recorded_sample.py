@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from importing_files import ROLLOUT, TOKENS, TRAINER, nemo_row, write_lines
 from segments import RUN, records, sampled, trained
 
+from logprobe.app.cli import main
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -17,6 +19,7 @@ from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
 from logprobe.monitor.proof.scoring import Setup
+from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
 
 SPANS = [{"start": 0, "end": 2, "version": "6"}, {"start": 2, "end": 4, "version": "7"}]
@@ -157,3 +160,22 @@ def test_an_engine_whose_arguments_were_not_recorded_is_not_surely_repeated(stor
     _feed(store, prompt=[11, 12])
     found = recorded_sample(store, RUN, versions={"7"}, most=10)
     assert found.not_repeated == ("the engine's arguments, which were not recorded",)
+
+
+def test_an_imported_run_is_scored_from_the_trainers_records_by_step(tmp_path: Path):
+    """Its files have all tokens with a mask; nothing is known of the engine, and no checkpoint serves for another step."""
+    source, home = tmp_path / "source", tmp_path / "home"
+    write_lines(source / "train_data_step3.jsonl", [nemo_row(0), nemo_row(1)])
+    write_lines(source / "train_data_step4.jsonl", [nemo_row(0)])
+    assert main(["import", "nemo-rl", str(source), "--run", RUN, "--home", str(home)]) == 0
+    with open_reader(home) as reader:
+        found = recorded_sample(reader, RUN, versions={"3"}, most=10)
+        with pytest.raises(ConfigurationError, match="1 sampled by 4 and trained on by 4"):
+            recorded_sample(reader, RUN, versions={""}, most=10)
+    assert len(found.sequences) == 2
+    one = found.sequences[0]
+    assert (one.prompt_ids, one.response_ids) == (tuple(TOKENS[:2]), tuple(TOKENS[2:]))
+    np.testing.assert_allclose(one.rollout, ROLLOUT[2:])
+    np.testing.assert_allclose(one.trainer, TRAINER[2:])
+    assert "temperature" in one.assumed
+    assert found.not_repeated == ("the engine's settings, which were not recorded",)

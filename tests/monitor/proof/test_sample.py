@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -108,6 +110,10 @@ FOREIGN = {
     "open-instruct": {
         "step": 1, "sample_idx": 4, "prompt_tokens": PROMPT, "response_tokens": RESPONSE, "logprobs": ROLLOUT,
     },
+    "PipelineRL": {
+        "text": "p r", "n_predicted": 1, "input_ids": [*PROMPT, *RESPONSE], "labels": [-100, -100, -100, *RESPONSE], "logprobs": ROLLOUT,
+        "prompt_tokens": 3, "output_tokens": 2,
+    },
     "vLLM, completions": {
         "id": "cmpl-4", "prompt_token_ids": PROMPT,
         "choices": [{"token_ids": RESPONSE, "logprobs": {"token_logprobs": ROLLOUT, "tokens": ["a", "b"]}}],
@@ -165,3 +171,28 @@ def test_a_dump_of_slime_is_read(tmp_path):
     torch.save({"rollout_id": 1, "samples": [FOREIGN["slime"] | {"prompt": "p"}]}, tmp_path / "rollout_1.pt")
     (found,) = read_sample(tmp_path / "rollout_1.pt")
     assert (found.sample_id, found.prompt_ids, found.response_ids) == ("4", tuple(PROMPT), tuple(RESPONSE))
+
+
+def test_a_mask_over_the_response_leaves_out_what_a_tool_wrote(tmp_path):
+    row = {**FOREIGN["slime"], "loss_mask": [0, 1]}
+    (found,) = read_sample(_written(tmp_path, row))
+    np.testing.assert_array_equal(found.rollout, [np.nan, ROLLOUT[1]])
+
+
+def test_a_line_may_hold_several_rows(tmp_path):
+    assert len(read_sample(_written(tmp_path, [FOREIGN["PipelineRL"]] * 2))) == 2
+
+
+class _Runs:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_read_without_running_what_it_names(tmp_path):
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"batch_dict": _Runs(tmp_path / "touched")}))
+    with pytest.raises(ConfigurationError, match="not a batch dumped by SkyRL"):
+        read_sample(tmp_path / "a.pkl")
+    assert not (tmp_path / "touched").exists()
