@@ -289,7 +289,8 @@ def _version_conflicts(reader: Any) -> Iterator[Finding]:
 
 def _attempts(reader: Any) -> Iterator[Finding]:
     for row in reader.read("cli_attempts", run=None).to_pylist():
-        yield Finding("runs", "problem", f"{row['run']}: {attempts(row)}", ATTEMPTS_REMEDY)
+        if text := attempts(row):
+            yield Finding("runs", "problem", f"{row['run']}: {text}", ATTEMPTS_REMEDY)
 
 
 def _stray(reader: Any) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from logprobe.app.text.files import following, imports_of, raw_of
 from logprobe.app.text.gaps import (
     SILENT_SECONDS,
     attempts,
+    attempts_aside,
     doubled,
     joined_by_tokens,
     measured,
@@ -153,7 +154,7 @@ def words(document: dict[str, Any]) -> str:
     if document["doubled"]:
         facts.append(("doubled", doubled(document["doubled"])))
     if document["attempts"]:
-        facts.append(("attempts", attempts(document["attempts"])))
+        facts += [("attempts", text) for say in (attempts, attempts_aside) if (text := say(document["attempts"]))]
     if document["measured"] and (words_on_raw := raw_sampled(document["measured"])):
         facts.append(("sampling", words_on_raw))
     facts += [("import", following(each)) for each in document["imports"]]

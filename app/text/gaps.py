@@ -211,14 +211,31 @@ def faults_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-ATTEMPTS_REMEDY: Final = "use a new run name after returning to a checkpoint"
+ATTEMPTS_REMEDY: Final = (
+    "use a new run name after returning to a checkpoint, or say where training goes on: Recorder.begins(step)"
+)
 
 
-def attempts(row: Mapping[str, Any]) -> str:
-    """Steps that a run has from several attempts; a row of `cli_attempts`."""
-    first, last = row["first_step"], row["last_step"]
-    which = f"step {first} was" if row["steps"] == 1 else f"{row['steps']:,} steps ({first} to {last}) were"
-    return f"{which} trained again by a later attempt; {row['older']:,} sequences of earlier attempts are in their metrics, too"
+def attempts(row: Mapping[str, Any]) -> str | None:
+    """Steps that hold records of several attempts; a row of `cli_attempts`. None: those of older ones are all set aside."""
+    if not row["steps"]:
+        return None
+    which = _these_steps(row["steps"], row["first_step"], row["last_step"])
+    return f"{which} trained again by a later session; {row['older']:,} sequences of earlier ones are in their metrics, too"
+
+
+def attempts_aside(row: Mapping[str, Any]) -> str | None:
+    """Steps of which the newest attempt alone counts; a row of `cli_attempts`."""
+    if not row["aside_steps"]:
+        return None
+    which = _these_steps(row["aside_steps"], row["aside_first"], row["aside_last"])
+    return (
+        f"{which} trained again, and the newest attempt counts; {row['aside']:,} sequences of older ones are set aside"
+    )
+
+
+def _these_steps(steps: int, first: int, last: int) -> str:
+    return f"step {first} was" if steps == 1 else f"{steps:,} steps ({first} to {last}) were"
 
 
 def doubled(row: Mapping[str, Any]) -> str:

@@ -40,15 +40,18 @@ def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> 
     recorder.step(int(trainer.state.global_step), scalars)
 
 
-def flushing(recorder: Recorder) -> Any:
-    """A callback that makes everything durable when training ends."""
+def session(recorder: Recorder) -> Any:
+    """A callback that says where training begins, and makes everything durable when it ends."""
     from transformers import TrainerCallback  # noqa: PLC0415 - whoever has a trainer has loaded it
 
-    class Flushing(TrainerCallback):  # type: ignore[misc]
+    class Session(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+            recorder.begins(int(state.global_step) + 1)
+
         def on_train_end(self, *_: Any, **__: Any) -> None:
             recorder.flush()
 
-    return Flushing()
+    return Session()
 
 
 def mark_weights(recorder: Recorder, version: int) -> None:

@@ -311,9 +311,10 @@ def register() -> None:
 
         recorder: Recorder | None = None
 
-        def on_train_begin(self, *_: Any, **__: Any) -> None:
+        def on_train_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
             if self.recorder is None:
                 self.recorder = watch(self.trainer)
+            self.recorder.begins(int(state.global_step) + 1)
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             if self.recorder is not None:

@@ -22,9 +22,9 @@ from logprobe.collectors.integrations import trl_online_dpo
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, share_left, unmet, weights_for
 from logprobe.collectors.integrations.hf_trainer import (
     configuration,
-    flushing,
     mark_weights,
     record_logged,
+    session,
     weighted_rewards,
 )
 from logprobe.collectors.integrations.wrapping import (
@@ -159,7 +159,7 @@ class _Watch:
         wrapper.around(trainer, "_generate_and_score_completions", self._begin, self._generated)
         wrapper.around(trainer, "_compute_loss", self._corrected, self._trained)
         wrapper.after(trainer, "log", self._logged)
-        trainer.add_callback(flushing(self._recorder))
+        trainer.add_callback(session(self._recorder))
         self._recorder.config(configuration(trainer, "trl", _SETTINGS), kind="trainer_config")
 
     # --- One generation ---

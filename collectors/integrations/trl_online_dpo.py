@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from logprobe.collectors.integrations.hf_trainer import configuration, flushing, mark_weights, record_logged
+from logprobe.collectors.integrations.hf_trainer import configuration, mark_weights, record_logged, session
 from logprobe.collectors.integrations.wrapping import Wrapper
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.vllm.ids import sample_ids as engine_names
@@ -60,7 +60,7 @@ class Watch:
         wrapper.after(trainer, "_calculate_rewards_from_functions", self._rewarded)
         wrapper.around(trainer, "training_step", self._begin, self._trained)
         wrapper.after(trainer, "log", self._logged)
-        trainer.add_callback(flushing(self._recorder))
+        trainer.add_callback(session(self._recorder))
         self._recorder.config(configuration(trainer, "trl", _SETTINGS) | {"temperature": 1.0}, kind="trainer_config")
 
     @property

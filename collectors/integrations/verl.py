@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from types import ModuleType
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.collectors.errors import InputError
@@ -101,6 +101,7 @@ class _Watch:
         self._corrector: Corrector | None = None
         # Trainer → a batch before the update.
         self._before: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
+        self._begun: WeakSet[Any] = WeakSet()
         self._tq: Any = None  # v1's queue of tensors
 
     # --- Modules of verl ---
@@ -302,6 +303,9 @@ class _Watch:
             words = "bypass mode: verl computes no log-probs of its own before the update, so nothing can be compared with the engine's"
             recorder.report("no_logprobs", words, severity="warning", component="verl", step=step)
             return
+        if trainer not in self._begun:
+            self._begun.add(trainer)
+            recorder.begins(step)
         # Step s trains on log-probs of the weights that step s - 1 left.
         recorder.training(step=step, weight_version=int(trainer.global_steps) - 1, rollout_versions=versions, **rows)
 

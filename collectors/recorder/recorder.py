@@ -433,6 +433,19 @@ class Recorder:
             return self._small("health", records.state(self._settings.component, event, message, details))
         return False
 
+    def begins(self, step: int) -> bool:
+        """Say that training begins, or goes on from a checkpoint, at `step`: it and later steps are trained again.
+
+        What an earlier session of this rank under this run name has recorded of such a step is set aside once this one has recorded it,
+        and counts in no metric any more. The adapters of TRL, ms-swift and verl call it.
+        """
+        with self._room.guard("begins", step):
+            row = records.state(
+                self._settings.component, "training_begins", "training begins", {"rank": self._settings.rank}
+            )
+            return self._small("health", row | {"step": int(step)})
+        return False
+
     def flush(self, timeout: float = 30.0) -> bool:
         """Write everything recorded so far and wait for it, at most `timeout` seconds.
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.monitor.analysis.attempts import settle
 from logprobe.monitor.analysis.step_tables import range_of, step_tables
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 from logprobe.monitor.metrics.sums import Floats, StepSums
@@ -82,6 +83,7 @@ class StepJob:
             StoreError: the store failed; the steps of the failed transaction stay dirty.
         """
         started = time.perf_counter()
+        settle(self._store, self._store.read("dirty_steps"))
         marks = self._store.read("dirty_steps")
         sequences = steps = 0
         runs = set()

@@ -49,7 +49,7 @@ _STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
     "step": ("insert_step_records",),
     "weights": ("insert_weight_records", "insert_weight_readings", "mark_dirty_by_weights", "queue_versions_of_marks"),
     "config": ("insert_config_records",),
-    "health": ("insert_health_records",),
+    "health": ("insert_health_records", "mark_dirty_by_beginnings"),
 }
 _WITH_STATISTICS: Final = {"training", "statistics"}
 # Statements that do nothing where this column says nothing. Planning one takes milliseconds.
@@ -58,6 +58,7 @@ _NEEDS: Final = {
     "insert_weight_readings": "fingerprint",
     "queue_versions_of_rollouts": "decisions",
     "queue_versions_of_marks": "moment",
+    "mark_dirty_by_beginnings": "step",
 }
 # Statements about rows of several kinds at once: what each calls a row's name, and the columns that have it, by kind.
 _NEWS: Final[dict[str, tuple[str, dict[str, tuple[str, ...]]]]] = {
@@ -176,7 +177,7 @@ def adopt_file(
     """
     with store.transaction() as cursor:
         store.execute(cursor, "adopt_raw_places", known, target=file.path)
-        for table in ("training_sequences", "sampled_sequences"):
+        for table in ("training_sequences", "older_sequences", "sampled_sequences"):
             store.execute(cursor, "adopt_raw_kept", known, table=table)
         store.execute(cursor, "unregister_raw_files", known)
         _insert(store, cursor, batch, [file], newest, now=written_at)

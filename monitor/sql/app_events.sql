@@ -1,8 +1,10 @@
 -- What happened to a run besides training: new weights in the engine, changed configurations, restarts.
--- Grain: event. Inputs: weight_records, config_records, health_records, step_summaries. Parameters: $run.
+-- Grain: event. Inputs: weight_records, config_records, health_records, step_summaries,
+-- older_sequences. Parameters: $run.
 -- An event that does not say its step is put at the first step that finished after it; null: no step has, yet.
 -- The first document of a kind and replica is where the run began, not a change.
 -- Of more than 2,000 updates the newest 2,000, and of all as many evenly: a chart cannot tell more apart, and a long run has one per step.
+-- An attempt that trained steps again is at the first of them.
 -- A restart is a collector that started again after the one before it (same component, rank and replica) had seen a step finish.
 WITH updates AS (
     SELECT 'weights' AS kind, min(coalesce(applied_at, resumed_at, started_at, requested_at, time)) AS happened_at,
@@ -27,8 +29,12 @@ WITH updates AS (
 ), restarts AS (
     SELECT 'restart' AS kind, time AS happened_at, component AS label FROM starts
     WHERE EXISTS (SELECT 1 FROM finished WHERE finished.time BETWEEN starts.earlier AND starts.time)
+), attempts AS (
+    SELECT 'restart' AS kind, min(began) AS happened_at, min(step) AS own_step, 'attempt' AS label
+    FROM older_sequences WHERE run = $run GROUP BY repeated_by
 ), events AS (
     SELECT * FROM shown UNION ALL BY NAME SELECT * FROM changes UNION ALL BY NAME SELECT * FROM restarts
+    UNION ALL BY NAME SELECT * FROM attempts
 ), placed AS (
     -- Not by an ASOF join, which compares each event with each step as long as the events are few beside the steps.
     SELECT *, first_value(finished_step IGNORE NULLS) OVER (

@@ -1,7 +1,7 @@
--- Steps that were trained more than once under one run name: a trainer went on from a checkpoint, and both attempts are in the step's
--- metrics. A writer is of an older attempt where another one of the same rank, which started after its last sequence, has sequences of
--- the same step, too. Grain: run. Inputs: segments, training_sequences, health_records. Parameters: $run (null: all).
--- `older`: sequences of older attempts in these steps.
+-- Steps that were trained more than once under one run name, because a trainer went on from a checkpoint. Grain: run. Inputs: segments,
+-- training_sequences, health_records, older_sequences. Parameters: $run (null: all).
+-- `aside_*`: what older attempts recorded is set aside. `older`: sequences of `steps` steps that look like it and count, because the later
+-- session did not say where it begins: another writer of the same rank, which started after the last of them, has recorded the step, too.
 WITH starts AS (
     SELECT run, writer, min(time) AS started FROM health_records
     WHERE event = 'started' AND run = coalesce($run, run) GROUP BY run, writer
@@ -17,6 +17,11 @@ WITH starts AS (
     JOIN ends USING (run, writer)
     JOIN parts AS new ON new.run = old.run AND new.step = old.step AND new.writer <> old.writer AND new.rank IS NOT DISTINCT FROM old.rank
     JOIN starts ON starts.run = new.run AND starts.writer = new.writer AND starts.started > ends.ended
+), counting AS (
+    SELECT run, count(DISTINCT step) AS steps, min(step) AS first_step, max(step) AS last_step, sum(sequences)::BIGINT AS older
+    FROM again GROUP BY run
+), aside AS (
+    SELECT run, count(DISTINCT step) AS aside_steps, min(step) AS aside_first, max(step) AS aside_last, count(*) AS aside
+    FROM older_sequences WHERE run = coalesce($run, run) GROUP BY run
 )
-SELECT run, count(DISTINCT step) AS steps, min(step) AS first_step, max(step) AS last_step, sum(sequences)::BIGINT AS older
-FROM again GROUP BY run ORDER BY run
+FROM counting FULL JOIN aside USING (run) ORDER BY run

@@ -17,7 +17,7 @@ filled AS (
         rollout_logprob IS NOT NULL AS has_rollout,
         trainer_logprob IS NOT NULL AS has_trainer
     FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to)
-    WHERE run = $run AND step BETWEEN $first AND $last AND step NOT IN (FROM sampled)
+    WHERE run = $run AND step BETWEEN $first AND $last AND step NOT IN (FROM sampled) AND NOT older
 )
 SELECT
     step, segment_id, "row",

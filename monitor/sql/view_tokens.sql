@@ -1,19 +1,22 @@
 -- Every raw token that is still kept. Grain: one row per token of a training record, `position` counting from 0, masked ones
 -- included. Inputs: raw_training; for what the trainer did not receive, the rollout record that the join job found (local_rollout;
 -- moved_joined: the same from the object store, by step; rollout_sequences). Of a folded step only the sample still knows that record (sampled_sequences).
+-- `older`: of an attempt whose step a later one trained again (older_sequences); no metric counts it.
 -- `rollout_logprob`: as the trainer received it, else from the rollout record; null where nothing is known or tokens disagree.
 -- `weight_version`: of the weights that sampled the token, as engine or trainer recorded it; null where they differ. `broken`: why a token under the mask is left out of every mean,
 -- by the rules of logprobe.collectors.kernel.arithmetic; null: it is not, or one of the two log-probs is missing.
 WITH known AS (
-    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row FROM training_sequences
+    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row, false AS older FROM training_sequences
     UNION ALL
-    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row FROM sampled_sequences
+    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row, false FROM sampled_sequences
+    UNION ALL
+    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row, true FROM older_sequences
 ),
 placed AS (
     SELECT
         t.*,
         coalesce(s.rollout_source, CASE WHEN t.rollout_logprobs IS NOT NULL THEN 'received' END) AS rollout_source,
-        s.alignment,
+        s.alignment, coalesce(s.older, false) AS older,
         coalesce(o.logprobs, m.logprobs, r.logprobs) AS source_logprobs,
         coalesce(r.spans, o.spans, m.spans) AS spans, t.rollout_versions AS stated,
         -- Place of each token among the rollout's tokens (from 1): its own position, or its rank among those under the mask,
@@ -35,7 +38,7 @@ placed AS (
 flat AS (
     SELECT
         run, step, rank, sample_id, group_id, rollout_source, source_logprobs, spans, stated, weight_version AS trainer_weight_version,
-        alignment,
+        alignment, older,
         unnest(range(len(token_ids))) AS position,
         unnest(token_ids) AS token_id,
         unnest(coalesce(mask, list_transform(token_ids, lambda x: true))) AS mask,
@@ -78,5 +81,5 @@ SELECT
     END AS broken,
     entropy, advantage,
     CASE WHEN of_engine = of_trainer OR of_engine IS NULL OR of_trainer IS NULL THEN coalesce(of_engine, of_trainer) END AS weight_version,
-    trainer_weight_version, rollout_source, segment_id, row
+    trainer_weight_version, rollout_source, segment_id, row, older
 FROM chosen

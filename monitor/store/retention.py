@@ -175,7 +175,7 @@ class Retention:
         paths = _paths(files)
         with self._store.transaction() as cursor:
             self._store.execute(cursor, "doom_objects", paths)
-            for table in ("training_sequences", "sampled_sequences"):
+            for table in ("training_sequences", "older_sequences", "sampled_sequences"):
                 self._store.execute(cursor, "forget_raw_kept", paths, table=table)
             for name in ("forget_raw_places", "unregister_raw_files"):
                 self._store.execute(cursor, name, paths)

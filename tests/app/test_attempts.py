@@ -11,6 +11,7 @@ import pytest
 from recorded_home import ingest_recorded
 
 from logprobe.app.cli import main
+from logprobe.app.dashboard.data.events import events_of
 from logprobe.app.text.gaps import gaps_of
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import open_reader
@@ -40,11 +41,26 @@ def test_steps_that_two_attempts_trained_are_named(home: Path, capsys: pytest.Ca
     ingest_recorded(home)
     found = json.loads(status(home, capsys, "--json"))["attempts"]
     assert (found["steps"], found["first_step"], found["last_step"], found["older"]) == (2, 3, 4, 8)
-    assert "2 steps (3 to 4) were trained again by a later attempt; 8 sequences" in " ".join(
+    assert "2 steps (3 to 4) were trained again by a later session; 8 sequences" in " ".join(
         status(home, capsys).split()
     )
     main(["doctor", "--home", str(home)])
     assert "use a new run name after returning to a checkpoint" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_attempt_that_says_where_it_begins_counts_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for attempt, steps in (("first", range(1, 5)), ("second", range(3, 7))):
+        with Recorder(home, "run", rank=0) as recorder:
+            assert recorder.begins(steps[0])
+            train(recorder, steps, attempt)
+    ingest_recorded(home)
+    words = " ".join(status(home, capsys).split())
+    assert "2 steps (3 to 4) were trained again, and the newest attempt counts; 8 sequences of older ones" in words
+    main(["doctor", "--home", str(home)])
+    assert "trained again" not in capsys.readouterr().out
+    with open_reader(home) as reader:
+        (event,) = [event for event in events_of(reader.read("app_events", run="run")) if "attempt" in event.words]
+    assert (event.kind, event.step) == ("restart", 3)
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (None, None)])

@@ -47,6 +47,8 @@ def _label(row: Mapping[str, Any]) -> str:
 def _words(row: Mapping[str, Any]) -> str:
     if row["kind"] == "weights":
         return _weights(row)
+    if row["label"] == "attempt":
+        return "trained again from here on: the newest attempt counts"
     return f"{row['label']} {'started again' if row['kind'] == 'restart' else 'changed'}"
 
 
