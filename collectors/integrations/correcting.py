@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from logprobe.collectors.correction import Correction, CorrectionConfig
+from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 
@@ -27,6 +29,34 @@ class Corrector:
     def wanted(self, step: int) -> CorrectionConfig | None:
         """What the controller wants in `step`; None: no correction."""
         return self._switch.current(step)
+
+    def weights(
+        self,
+        step: int,
+        impossible: Callable[[CorrectionConfig], str | None],
+        make: Callable[[CorrectionConfig], tuple[Correction, Any]],
+    ) -> Any:
+        """[batch, time]: the importance weights of this loss of `step`, acknowledged; None: none are wanted, or they were refused.
+
+        Args:
+            step: of the loss.
+            impossible: why the loss cannot do what a configuration states; None: it can.
+            make: the correction and its weights; may raise `InputError`.
+        """
+        config = self.wanted(step)
+        if config is None:
+            return None
+        problem = impossible(config)
+        try:
+            made = make(config) if problem is None else None
+        except InputError as error:
+            made, problem = None, str(error)
+        if made is None:
+            self.refuse(step, str(problem))
+            return None
+        correction, weights = made
+        self.acknowledge(step, correction)
+        return weights
 
     def refuse(self, step: int, reason: str) -> None:
         """A correction is on and the framework continues without it."""

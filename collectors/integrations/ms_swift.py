@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
-from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations.correcting import (
     Corrector,
     Divisor,
@@ -215,23 +214,18 @@ class _Watch:
     def _weighted(self, _: Any, __: Any, mask: Any) -> Any:
         """[batch, time]: logprobe's importance weights, while a correction is on; None: ms-swift's own."""
         batch, self._corrected = self._corrected, None
-        corrector, step = self._corrector, self._step + 1
-        config = corrector.wanted(step) if corrector is not None and self._trainer.model.training else None
-        if corrector is None or config is None:
+        if self._corrector is None or not self._trainer.model.training:
             return None
-        problem = self._impossible(config, batch)
-        if problem is not None:
-            corrector.refuse(step, problem)
-            return None
-        try:
-            correction = self._correction(config, batch, mask)
-            left = self._share_left(config, batch)
-            weights = weights_for(correction, mask, _DIVISORS[self._trainer.args.loss_type], left)
-        except InputError as error:
-            corrector.refuse(step, str(error))
-            return None
-        corrector.acknowledge(step, correction)
-        return weights
+        return self._corrector.weights(
+            self._step + 1,
+            lambda config: self._impossible(config, batch),
+            lambda config: self._made(config, batch, mask),
+        )
+
+    def _made(self, config: CorrectionConfig, batch: Any, mask: Any) -> tuple[Correction, Any]:
+        correction = self._correction(config, batch, mask)
+        divisor = _DIVISORS[self._trainer.args.loss_type]
+        return correction, weights_for(correction, mask, divisor, self._share_left(config, batch))
 
     def _impossible(self, config: CorrectionConfig, batch: Any) -> str | None:
         """Why the loss at hand cannot do what `config` states; None: it can."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
-from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations import trl_online_dpo
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, share_left, unmet, weights_for
 from logprobe.collectors.integrations.hf_trainer import (
@@ -234,22 +233,16 @@ class _Watch:
     def _corrected(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any] | None:
         """The same batch with logprobe's importance weights, while a correction is on."""
         self._forwards = []
-        corrector, step = self._corrector, self._step
-        config = corrector.wanted(step) if corrector is not None and self._trainer.model.training else None
-        if corrector is None or config is None:
+        if self._corrector is None or not self._trainer.model.training:
             return None
-        problem = self._impossible(config, inputs)
-        if problem is not None:
-            corrector.refuse(step, problem)
-            return None
-        try:
-            correction = _correction(config, inputs)
-            weights = weights_for(correction, _mask(inputs), _DIVISORS[self._loss], self._share_left(config))
-        except InputError as error:
-            corrector.refuse(step, str(error))
-            return None
-        corrector.acknowledge(step, correction)
-        return model, {**inputs, _RATIO: weights}
+        weights = self._corrector.weights(
+            self._step, lambda config: self._impossible(config, inputs), lambda config: self._weighted(config, inputs)
+        )
+        return None if weights is None else (model, {**inputs, _RATIO: weights})
+
+    def _weighted(self, config: CorrectionConfig, inputs: dict[str, Any]) -> tuple[Correction, Any]:
+        correction = _correction(config, inputs)
+        return correction, weights_for(correction, _mask(inputs), _DIVISORS[self._loss], self._share_left(config))
 
     def _impossible(self, config: CorrectionConfig, inputs: dict[str, Any]) -> str | None:
         """Why TRL's loss cannot do what `config` states; None: it can."""

@@ -130,6 +130,22 @@ def test_a_rank_that_is_killed(model: Path, tmp_path: Path, capsys: Any, monkeyp
     assert all(values["sequences"] <= 8 for values in ours.values())  # 4 of each rank, none twice
 
 
+def test_a_resume_under_the_same_name(train: Any, capsys: Any) -> None:
+    """Two ranks that accumulate go back two steps: the newest attempt counts, in TRL's numbers; the first one's last step stays."""
+    options: dict[str, Any] = {"ranks": 2, "engine": "", "watching": {"run": "resumed"}}
+    config = {"gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    first = train("first", steps=5, config=config, **options)
+    checkpoint = str(first["home"].parent / "first" / "checkpoint-2")
+    second = train("second", steps=4, checkpoint=checkpoint, config=config | {"save_strategy": "no"}, **options)
+    seen = Trained({**second, "run": "resumed"})
+    ours = seen.steps(capsys)
+    assert {step: values["sequences"] for step, values in ours.items()} == dict.fromkeys(range(1, 6), 16)
+    again = [logged for logged in second["history"] if logged["step"] in {3, 4}]
+    assert agree(ours, again, {"reward": "reward"}) == 2
+    status = " ".join(seen.logprobe(capsys, "status", "resumed").split())
+    assert "2 steps (3 to 4) were trained again, and the newest attempt counts; 32 sequences" in status
+
+
 def test_rloo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreement: Agreement) -> None:
     """RLOO asks the engine for no log-probs: the plugin computes them, and they are joined by the engine's own names."""
     monkeypatch.setenv("LOGPROBE_VLLM_INJECT", "1")

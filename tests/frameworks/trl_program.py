@@ -95,7 +95,14 @@ def trainer_of(options: dict[str, Any]) -> Any:
     model.name_or_path = options["model"]
     words = options.get("prompt_words", 4)
     prompts = [" ".join(f"w{(4 * row + column) % 40}" for column in range(2, 2 + words)) for row in range(8)]
-    defaults = {"seed": 3, "beta": 0.0, "bf16": False, "learning_rate": 1e-3, "gradient_accumulation_steps": 1}
+    defaults = {
+        "save_strategy": "no",
+        "seed": 3,
+        "beta": 0.0,
+        "bf16": False,
+        "learning_rate": 1e-3,
+        "gradient_accumulation_steps": 1,
+    }
     sizes = {
         "per_device_train_batch_size": 4,
         "num_generations": 4,
@@ -109,7 +116,6 @@ def trainer_of(options: dict[str, Any]) -> Any:
         max_steps=options.get("steps", 4),
         logging_steps=1,
         report_to=[],
-        save_strategy="no",
         use_cpu=True,
         use_vllm=bool(options.get("engine", "float32")),
         vllm_mode="colocate",
@@ -186,7 +192,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
         watching.watch(trainer, **options.get("watching", {}))
     if "dies" in options:
         trainer.add_callback(Dying(**options["dies"]))
-    trainer.train()
+    trainer.train(resume_from_checkpoint=options.get("checkpoint"))
     weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in trainer.model.parameters())).hexdigest()
     return {
         "trl": trl.__version__,

@@ -10,9 +10,10 @@ import pytest
 import torch
 from spool_contents import health_events, rows
 
-from logprobe.collectors.correction import CorrectionConfig, correct
+from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile, Directives
+from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, share_left, unmet, weights_for
 from logprobe.collectors.recorder import Recorder
 
@@ -69,6 +70,12 @@ def test_a_refusal_is_said_and_nothing_is_acknowledged(home: Path) -> None:
         corrector = Corrector(recorder, "trl")
         assert corrector.wanted(0) is None
         assert corrector.wanted(1) == MIS
-        corrector.refuse(1, "it cannot")
-    assert "it cannot" in health_events(home)["correction_impossible"][0]["message"]
+        assert corrector.weights(1, lambda _: "it cannot", lambda _: pytest.fail("asked for")) is None
+        assert corrector.weights(1, lambda _: None, _unusable) is None
+    (refused,) = health_events(home)["correction_impossible"]
+    assert ("it cannot" in refused["message"], refused["count"]) == (True, 2)
     assert not [row for row in rows(home, "step") if row["correction"]]
+
+
+def _unusable(_: CorrectionConfig) -> tuple[Correction, Any]:
+    raise InputError("log-probs of two shapes")
