@@ -231,6 +231,11 @@ test-frameworks: $(FRAMEWORKS:%=test-%)
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.logprobe-ready
 	@.venv-$*/bin/python -m pytest --timeout=900 tests/frameworks/$*_cases.py $(ARGS)
 
+# What each framework's tests have seen recorded (tests/frameworks/features.json, written by LOGPROBE_WRITE_TABLES=1), as the table of docs/frameworks.md.
+.PHONY: features
+features: dev
+	@PYTHONPATH=tests $(BIN)/python tests/frameworks/features.py
+
 # Sizes that nobody waits for in `make test`: many sessions and runs at once, a million sequences in a step, thousands of versions.
 .PHONY: scale
 scale: dev chromium
