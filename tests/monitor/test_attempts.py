@@ -163,7 +163,7 @@ def test_a_trainer_that_is_started_again_in_its_process(runs: Runs) -> None:
 
 
 NOT_REPEATED = {
-    "nobody says that it begins": lambda runs: [
+    "no beginning is stated": lambda runs: [
         runs.trainer("a", 0).trains(1, 2),
         runs.trainer("b", 100).trains(2),
     ],
