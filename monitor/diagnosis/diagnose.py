@@ -209,7 +209,7 @@ def _correction(
     vetoing = [finding for finding in findings if finding.vetoes]
     if vetoing:
         first = min(vetoing, key=lambda finding: LAYERS.index(finding.layer))
-        return Correction("do_not_enable", f"fix {first.cause} first: a correction would hide it. {first.fix}")
+        return Correction("do_not_enable", f"fix {first.cause} first: a correction would hide it")
     acting = any(finding.layer == "objective" and finding.urgency == "act" for finding in _deciding(findings))
     if acting and why is not None and why.grew and why.parts["composition"].share_interval[0] >= 1 - STANDARDS.material:
         return Correction(

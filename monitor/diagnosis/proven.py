@@ -90,7 +90,7 @@ def _correction(advice: Correction, added: Sequence[Finding]) -> Correction:
     vetoing = next((finding for finding in added if finding.vetoes), None)
     if vetoing is None or advice.advice == "do_not_enable":
         return advice
-    return Correction("do_not_enable", f"fix {vetoing.cause} first: a correction would hide it. {vetoing.fix}")
+    return Correction("do_not_enable", f"fix {vetoing.cause} first: a correction would hide it")
 
 
 def _undecided(diagnosis: Diagnosis) -> Iterator[NotMeasured]:

@@ -26,7 +26,7 @@ NOISE: Final = ("low_precision", "lm_head_precision", "quantized_rollout", "moe_
 _STEADY: Final = (*NOISE, "trainer_not_deterministic")  # there from the first step on
 GROWTH: Final = ("late_growth", "step_jump")
 _NEVER_ARRIVED: Final = ("missed_weight_sync", "partial_weight_sync")
-_LEFT_OUT: Final = (
+LEFT_OUT: Final = (
     "nonfinite_logprobs",
     "missing_logprobs",
     "synthetic_eos",
@@ -127,7 +127,7 @@ def _resampled(strata: Strata, *, seed: int) -> _Window:
 
 def _peel_semantic(window: _Window, findings: Sequence[Finding], semantic: Mapping[str, float]) -> None:
     for finding in findings:
-        if finding.cause in semantic and finding.cause not in _LEFT_OUT:
+        if finding.cause in semantic and finding.cause not in LEFT_OUT:
             rows = _since(window.strata, finding)
             window.peel(finding.cause, rows, (1 - semantic[finding.cause]) * window.rate(rows))
 

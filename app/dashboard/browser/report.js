@@ -1,6 +1,8 @@
 // A page of words and tables: blocks of data in, elements out. Text goes in as text. What is to be done is asked twice: a button
 // opens a form that says what will happen, and only its own button sends it.
 import { code, copyButton, follow, node, table as tableOf, title, uncoded } from "./dom.js";
+import { plots, stepAxis } from "./plots.js";
+import { ruleChart } from "./rule_chart.js";
 
 export function update(root, view) {
   if (view.version === view.data.version) return;
@@ -11,10 +13,11 @@ export function update(root, view) {
 
 // How other panels draw the same buttons: `view.update` is then theirs.
 export { buttons };
+export { closePlots as close } from "./plots.js";
 
 const UNFOLDED = 8; // rows of a long table
 
-const BLOCKS = { verdict, heading: ({ text: words, note }) => title(words, note), text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
+const BLOCKS = { verdict, picture, details, heading: ({ text: words, note }) => title(words, note), text, facts, table, actions: (block, root, view) => buttons(block.actions, root, view) };
 
 function verdict(block, _root, view) {
   return node("div", { class: `lp-verdict lp-tone-${block.tone}`, role: "status" },
@@ -39,6 +42,23 @@ function text({ text: words, tone }) {
 
 function facts({ items }) {
   return pairs(items, "lp-facts-list");
+}
+
+// What is folded stays as the reader left it.
+function details({ summary, blocks }, root, view) {
+  view.unfolded ??= new Set();
+  const place = node("details", { class: "lp-details", open: view.unfolded.has(summary) }, node("summary", { text: summary }),
+    ...blocks.map((block) => BLOCKS[block.type](block, root, view)));
+  place.addEventListener("toggle", () => view.unfolded[place.open ? "add" : "delete"](summary));
+  return place;
+}
+
+function picture(block, _root, view) {
+  const { tools, figures } = plots(view, {
+    ...stepAxis, name: block.name, title: block.title, whole: block.whole, charts: [ruleChart(block)],
+  });
+  const key = block.lines.map(({ slice }, at) => node("span", { class: "lp-picture-line" }, node("i", { class: `lp-picture-sample lp-rule-line-${at}`, "aria-hidden": "true" }), slice));
+  return node("div", { class: "lp-picture" }, title(block.title, block.hint, tools), ...figures.map(({ element }) => element), node("p", { class: "lp-hint" }, ...key));
 }
 
 function table({ head, rows, empty, name, fold }, root, view) {

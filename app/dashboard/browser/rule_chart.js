@@ -19,8 +19,8 @@ export function ruleChart(data) {
 }
 
 // What only tells when it is over, or what was usual, stands quietly on the left, clear of the limit's own words.
-function limitLine({ word, value }, place, { left, right }) {
-  const quiet = word === "baseline" || word === "clear";
+function limitLine({ word, value, quiet: marked }, place, { left, right }) {
+  const quiet = marked || word === "baseline" || word === "clear";
   return svg("g", { class: `lp-rule-limit${quiet ? " lp-rule-quiet" : ""}` }, svg("line", { x1: left, x2: right, y1: place, y2: place }),
     label(`${word} ${number(value)}`, quiet ? left + 4 : right - 2, place - 4, quiet ? "start" : "end"));
 }

@@ -36,3 +36,8 @@ def row(cells: Sequence[str | Block], *, tone: str = "", actions: Sequence[Block
 def place(title: str, *, href: str, path: str, help: str = "") -> Block:  # noqa: A002 -- of a link
     """Text that leads to another view of the dashboard: by `href` for a new window, by `path` within this one."""
     return {"title": title, "href": href, "path": path, "help": help}
+
+
+def details(summary: str, blocks: Sequence[Block]) -> Block:
+    """What is folded away behind a line of words."""
+    return {"type": "details", "summary": summary, "blocks": list(blocks)}

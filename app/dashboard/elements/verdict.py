@@ -15,7 +15,7 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.page_table import BY_PATH
 from logprobe.app.runs import Run
-from logprobe.app.text.correction import advised, remedy, settings
+from logprobe.app.text.correction import advised, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, share
 from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
@@ -171,6 +171,8 @@ def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
     document, standing = diagnosis.document, diagnosis.standing
     first = leading(document)
     lines = [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, standing)]
+    if first is not None and (why := unnamed(first, document)):
+        lines.append(["setting", why])
     said = advised(document, standing)
     if said and (document["verdict"] != "healthy" or standing.on):
         lines.append(["correction", said])

@@ -9,7 +9,8 @@ from typing import Any, Final
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
+from logprobe.app.dashboard.elements.blocks import Block, details, heading, row, table, text
+from logprobe.app.dashboard.elements.proof import picture
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
@@ -17,6 +18,7 @@ from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import Expectation, explained
+from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.leading import alarms, in_reading_order
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
@@ -41,18 +43,27 @@ class Acceptances:
 
 
 def diagnosis_blocks(
-    view: RunView, acceptances: Acceptances | None = None, onward: Sequence[Block] = ()
+    view: RunView, acceptances: Acceptances | None = None, onward: Sequence[Block] = (), proof: Picture | None = None
 ) -> list[Block]:
-    """Blocks of `browser/report.js` for a run; only the verdict while it has not been diagnosed. `onward`: its links."""
+    """Blocks of `browser/report.js` for a run; only the verdict while it has not been diagnosed.
+
+    Args:
+        view: of the run.
+        acceptances: what people have accepted of it.
+        onward: links of the verdict.
+        proof: the picture of the finding that leads; None: there is none.
+    """
     if view.diagnosis is None:
         return [banner(view)]
     document, known = view.diagnosis.document, acceptances or Acceptances()
     return [
         banner(view) | {"links": list(onward)},
+        *([] if proof is None else [picture(proof)]),
         *_trend(view),
         *_layers(view.diagnosis, known),
         *_accepted(document, known),
         *_correction(view.diagnosis),
+        *_ruled_out(view.diagnosis, known),
         *_not_measured(document),
     ]
 
@@ -65,20 +76,35 @@ def _trend(view: RunView) -> Iterator[Block]:
 
 
 def _layers(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
-    """Layer by layer, in the order in which they are ruled out."""
-    document, standing = diagnosis.document, diagnosis.standing
+    """What alarms, layer by layer, in the order in which they are ruled out."""
+    document = diagnosis.document
+    alarming = [finding for finding in in_reading_order(document) if not _quiet(finding)]
+    if not alarming:
+        yield heading("Findings")
+        yield text(_nothing(document))
     for layer in ORDER:
-        name, _, question = LAYERS[layer].partition(": ")
-        findings = [finding for finding in in_reading_order(document) if finding["layer"] == layer]
-        yield heading(f"{name[:1].upper()}{name[1:]}", question)
-        rows = [
-            line
-            for finding in findings
-            for line in _finding(finding, document, standing, _offer(document, finding, known))
-        ]
-        yield table(name, _HEAD, rows, empty=_nothing(document))
-        yield from (text(finding["explanation"]) for finding in findings)
-        yield from _ruled_out(layer, {finding["cause"] for finding in findings}, document)
+        if findings := [finding for finding in alarming if finding["layer"] == layer]:
+            name, _, question = LAYERS[layer].partition(": ")
+            yield heading(f"{name[:1].upper()}{name[1:]}", question)
+            yield from _findings(name, findings, diagnosis, known)
+
+
+def _findings(
+    name: str, findings: Sequence[Mapping[str, Any]], diagnosis: LatestDiagnosis, known: Acceptances
+) -> Iterator[Block]:
+    document = diagnosis.document
+    rows = [
+        line
+        for finding in findings
+        for line in _finding(finding, document, diagnosis.standing, _offer(document, finding, known))
+    ]
+    yield table(name, _HEAD, rows, empty="")
+    yield from (text(finding["explanation"]) for finding in findings)
+
+
+def _quiet(finding: Mapping[str, Any]) -> bool:
+    """What alarms nobody: as it should be in this set-up, or accepted."""
+    return finding.get("urgency") == "informational" or finding.get("accepted") is not None
 
 
 def _nothing(document: Mapping[str, Any]) -> str:
@@ -87,11 +113,21 @@ def _nothing(document: Mapping[str, Any]) -> str:
     return "No findings in what was measured." if document["not_measured"] else "No findings."
 
 
-def _ruled_out(layer: str, found: set[str], document: Mapping[str, Any]) -> Iterator[Block]:
-    """What was looked for as well."""
-    others = [cause.name.replace("_", " ") for cause in CAUSES if cause.layer == layer and cause.name not in found]
-    if others and document["verdict"] != "no_data":
-        yield text(f"No sign of: {', '.join(others)}.")
+def _ruled_out(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
+    """Folded: what was found and alarms nobody, and what was looked for as well."""
+    document = diagnosis.document
+    quiet = [finding for finding in in_reading_order(document) if _quiet(finding)]
+    if quiet:
+        words = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
+        yield details(words, list(_findings("needs no action", quiet, diagnosis, known)))
+    found = {finding["cause"] for finding in document["findings"]}
+    absent = {layer: [c.name for c in CAUSES if c.layer == layer and c.name not in found] for layer in ORDER}
+    if document["verdict"] != "no_data":
+        lines = [
+            text(f"{LAYERS[layer].partition(':')[0]}: {', '.join(names)}".replace("_", " "))
+            for layer, names in absent.items()
+        ]
+        yield details(f"{sum(map(len, absent.values()))} causes without a sign", lines)
 
 
 def _finding(

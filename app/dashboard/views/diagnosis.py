@@ -20,7 +20,9 @@ from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
+from logprobe.monitor.diagnosis import culprit
 from logprobe.monitor.diagnosis.accepted import expectation
+from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.parity import Parity
 from logprobe.monitor.diagnosis.parity import compare as parity_of
 from logprobe.monitor.diagnosis.proven import latest
@@ -41,6 +43,16 @@ def _acceptances(run: Run, view: RunView) -> Acceptances:
 def _experiment(run: Run, view: RunView) -> Mapping[str, Any] | None:
     """The newest bisection; read again whenever the run has something new, as finishing one makes it diagnosed again."""
     return read_once(f"experiment {run.name}", view.version, lambda: latest(feed(), run.name, "bisect"))
+
+
+def _proof(run: Run, view: RunView) -> Picture | None:
+    """Read again with every diagnosis, not with every step."""
+    diagnosis = view.diagnosis
+    if diagnosis is None:
+        return None
+    steps = view.series.steps[view.series.steps <= diagnosis.step].tolist()
+    version = f"{run.name} {diagnosis.at} {diagnosis.step}"
+    return read_once(f"proof {run.name}", version, lambda: culprit.read(feed(), run.name, diagnosis.document, steps))
 
 
 def _read_acceptances(run: str) -> Acceptances:
@@ -72,7 +84,7 @@ def draw(run: Run, view: RunView) -> None:
         place = f"{_KEY} {run.name}"
         blocks = [
             *said(place),
-            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis")),
+            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis"), _proof(run, view)),
             *experiment_blocks(_experiment(run, view), run.name),
         ]
         wanted = report(_KEY, "diagnosis", blocks)

@@ -11,10 +11,12 @@ import pytest
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.elements.proof import picture
 from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks
 from logprobe.app.dashboard.pages.parity import parity_data
 from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.accepted import Expectation
+from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
 from logprobe.monitor.diagnosis.result import Growth
@@ -31,7 +33,11 @@ DOCUMENT: dict[str, Any] = {
 
 def blocks(document: dict[str, Any]) -> list[dict[str, Any]]:
     diagnosis = LatestDiagnosis(document, 3, datetime.now(UTC), Growth("no_data"))
-    return diagnosis_blocks(RunView(RunSeries("r"), diagnosis=diagnosis))
+    return unfolded(diagnosis_blocks(RunView(RunSeries("r"), diagnosis=diagnosis)))
+
+
+def unfolded(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for block in blocks for each in (block, *unfolded(block.get("blocks", [])))]
 
 
 def rows(document: dict[str, Any], name: str) -> list[list[str]]:
@@ -63,7 +69,7 @@ STANDING = {"cause": "low_precision", "because": "bf16 by choice", "up_to": 3e-3
 def lines(document: dict[str, Any], name: str, known: Acceptances) -> list[dict[str, Any]]:
     diagnosis = LatestDiagnosis(document, 3, datetime.now(UTC), Growth("no_data"))
     view = RunView(RunSeries("r", 1, np.arange(4), np.ones(4), {}), diagnosis=diagnosis)
-    (found,) = [block for block in diagnosis_blocks(view, known) if block.get("name") == name]
+    (found,) = [block for block in unfolded(diagnosis_blocks(view, known)) if block.get("name") == name]
     return found["rows"]
 
 
@@ -88,7 +94,7 @@ def test_what_is_accepted_stays_visible_without_colour_and_says_when_it_is_back(
         "findings": [{**ROUNDING, "accepted": {"because": "bf16 by choice"}, "urgency": "informational"}],
     }
     known = Acceptances([STANDING], blocked="")
-    (line,) = lines(lived_with, "inference path", known)
+    (line,) = lines(lived_with, "needs no action", known)
     assert (line["tone"], line["actions"]) == ("", [])
     assert "80% of K3; accepted: bf16 by choice" in line["cells"][3]
     (line,) = lines(lived_with, "accepted", known)
@@ -105,7 +111,37 @@ def test_without_data_nothing_is_ruled_out(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("logprobe.app.dashboard.pages.diagnosis.banner", lambda _: {"type": "verdict"})
     words = str(blocks(DOCUMENT | {"verdict": "no_data", "findings": []}))
     assert "Nothing could be checked." in words
-    assert "No sign of" not in words
+    assert "without a sign" not in words
+
+
+def test_what_alarms_nobody_is_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logprobe.app.dashboard.pages.diagnosis.banner", lambda _: {"type": "verdict"})
+    normal = {**ROUNDING, "urgency": "informational"}
+    both = LatestDiagnosis(
+        {**DOCUMENT, "findings": [*DOCUMENT["findings"], normal]}, 3, datetime.now(UTC), Growth("no_data")
+    )
+    shown = diagnosis_blocks(RunView(RunSeries("r"), diagnosis=both))
+    assert [block["name"] for block in shown if block["type"] == "table"] == ["semantic", "not measured"]
+    folded = {block["summary"]: unfolded(block["blocks"]) for block in shown if block["type"] == "details"}
+    assert [
+        table["rows"][0]["cells"][0] for table in folded["1 finding that needs no action"] if table["type"] == "table"
+    ] == ["low precision"]
+    assert f"{len(CAUSES) - 2} causes without a sign" in folded
+
+
+def test_the_picture_is_logarithmic_where_all_values_allow_it() -> None:
+    lines = {"requests with cached prompt tokens": [(0, 1e-2), (1, 2e-2)], "requests without": [(0, 1e-6), (1, None)]}
+    shown = picture(Picture("stale_prefix_cache", lines, 2e-3, "most that is normal", 1, sampled=False))
+    assert (shown["log"], shown["whole"], shown["limits"]) == (
+        True,
+        [0, 1],
+        [{"word": "most that is normal", "value": 2e-3, "quiet": True}],
+    )
+    assert shown["alt"].endswith(
+        "Since step 1. Newest: requests with cached prompt tokens 0.02, requests without 1.00e-6."
+    )
+    flat = picture(Picture("late_growth", {"all tokens": [(5, 0.0)]}, None, "baseline", None, sampled=True))
+    assert (flat["log"], flat["floor"], flat["marks"], flat["limits"], flat["whole"]) == (False, None, [], [], [5, 6])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""The picture that proves a finding: K3 of the tokens that it concerns beside K3 of the others, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.diagnosis.shares import GROWTH, LEFT_OUT
+
+_STEPS: Final = 200  # that are read; of a longer run as many, evenly spaced
+
+Row = Mapping[str, Any]
+Point = tuple[int, float | None]  # step and K3; None: no such token
+Concerned = Callable[[Row], bool | None]  # None: not known of these tokens
+
+
+@dataclass(frozen=True)
+class Picture:
+    """K3 by step.
+
+    Attributes:
+        cause: that it is about.
+        lines: name → points. First the tokens concerned, then the others; one line where the cause concerns all tokens alike.
+        limit: what K3 is measured by; None: not known.
+        limit_name: what that is.
+        since: first step concerned; None: not known.
+        sampled: whether steps were left out.
+    """
+
+    cause: str
+    lines: Mapping[str, Sequence[Point]]
+    limit: float | None
+    limit_name: str
+    since: int | None
+    sampled: bool
+
+    @property
+    def words(self) -> str:
+        """What it shows, in a sentence."""
+        return f"K3 by step of {' and of '.join(self.lines)}."
+
+
+def read(source: Source, run: str, document: Mapping[str, Any], steps: Sequence[int]) -> Picture | None:
+    """The picture of the finding that people read first.
+
+    Args:
+        source: a `Reader` or a `Store`.
+        run: which run.
+        document: its diagnosis, as `Diagnosis.document` gives it.
+        steps: all of its steps.
+
+    Returns:
+        None: nothing alarms, or what does is in no mean.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    finding = leading(document)
+    if finding is None or finding["cause"] in LEFT_OUT or not len(steps):
+        return None
+    chosen = np.unique(np.asarray(steps)[np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int)]).tolist()
+    rows = source.read("diagnosis_slices", run=run, first=chosen[0], last=chosen[-1], steps=chosen).to_pylist()
+    limit, limit_name = _limit(finding["cause"], document)
+    return Picture(
+        finding["cause"],
+        _lines(finding, rows, chosen),
+        limit,
+        limit_name,
+        finding["since_step"],
+        len(chosen) < len(steps),
+    )
+
+
+def _lines(finding: Row, rows: Sequence[Row], steps: Sequence[int]) -> dict[str, list[Point]]:
+    names, concerned = _split(finding)
+    if concerned is None:
+        return {"all tokens": _by_step(rows, steps)}
+    parts = ([row for row in rows if concerned(row) is wanted] for wanted in (True, False))
+    lines = {name: _by_step(part, steps) for name, part in zip(names, parts, strict=True) if part}
+    return lines if names[0] in lines else {"all tokens": _by_step(rows, steps)}
+
+
+def _split(finding: Row) -> tuple[tuple[str, str], Concerned | None]:
+    """What the tokens concerned and the others are called, and which they are; no rule: the cause concerns all alike."""
+    replica = finding["evidence"].get("replica")
+    if finding["cause"] == "replica_divergence" and replica is not None:
+        return (f"replica {replica}", "other replicas"), lambda row: row["replica"] == replica
+    return _SPLITS.get(finding["cause"], (("", ""), None))
+
+
+def _lagging(row: Row) -> bool | None:
+    return None if row["lag"] is None else row["lag"] > 0
+
+
+_SPLITS: Final[Mapping[str, tuple[tuple[str, str], Concerned]]] = {
+    "staleness": (("tokens of older weights", "tokens of the trainer's own weights"), _lagging),
+    "stale_prefix_cache": (("requests with cached prompt tokens", "requests without"), lambda row: row["cached"]),
+    "inflight_stale_kv": (
+        ("sequences across a weight update", "sequences of one version"),
+        lambda row: row["in_flight"],
+    ),
+}
+
+
+def _by_step(rows: Sequence[Row], steps: Sequence[int]) -> list[Point]:
+    tokens, k3 = dict.fromkeys(steps, 0), dict.fromkeys(steps, 0.0)
+    for row in rows:
+        tokens[row["step"]] += row["n"]
+        k3[row["step"]] += row["k3"]
+    return [(step, k3[step] / tokens[step] if tokens[step] else None) for step in steps]
+
+
+def _limit(cause: str, document: Row) -> tuple[float | None, str]:
+    if cause in GROWTH:
+        return (document.get("growth") or {}).get("baseline"), "baseline"
+    return ((document.get("level") or {}).get("expected") or {}).get("high"), "most that is normal"
