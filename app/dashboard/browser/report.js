@@ -45,11 +45,11 @@ function facts({ items }) {
 }
 
 // What is folded stays as the reader left it.
-function details({ summary, blocks }, root, view) {
+function details({ name, summary, blocks }, root, view) {
   view.unfolded ??= new Set();
-  const place = node("details", { class: "lp-details", open: view.unfolded.has(summary) }, node("summary", { text: summary }),
+  const place = node("details", { class: "lp-details", open: view.unfolded.has(name) }, node("summary", { text: summary }),
     ...blocks.map((block) => BLOCKS[block.type](block, root, view)));
-  place.addEventListener("toggle", () => view.unfolded[place.open ? "add" : "delete"](summary));
+  place.addEventListener("toggle", () => view.unfolded[place.open ? "add" : "delete"](name));
   return place;
 }
 

@@ -38,6 +38,6 @@ def place(title: str, *, href: str, path: str, help: str = "") -> Block:  # noqa
     return {"title": title, "href": href, "path": path, "help": help}
 
 
-def details(summary: str, blocks: Sequence[Block]) -> Block:
-    """What is folded away behind a line of words."""
-    return {"type": "details", "summary": summary, "blocks": list(blocks)}
+def details(name: str, summary: str, blocks: Sequence[Block]) -> Block:
+    """What is folded away behind a line of words; `name`: by which it stays open when it has new words."""
+    return {"type": "details", "name": name, "summary": summary, "blocks": list(blocks)}

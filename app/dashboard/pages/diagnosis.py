@@ -119,7 +119,7 @@ def _ruled_out(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block
     quiet = [finding for finding in in_reading_order(document) if _quiet(finding)]
     if quiet:
         words = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
-        yield details(words, list(_findings("needs no action", quiet, diagnosis, known)))
+        yield details("quiet", words, list(_findings("needs no action", quiet, diagnosis, known)))
     found = {finding["cause"] for finding in document["findings"]}
     absent = {layer: [c.name for c in CAUSES if c.layer == layer and c.name not in found] for layer in ORDER}
     if document["verdict"] != "no_data":
@@ -127,7 +127,7 @@ def _ruled_out(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block
             text(f"{LAYERS[layer].partition(':')[0]}: {', '.join(names)}".replace("_", " "))
             for layer, names in absent.items()
         ]
-        yield details(f"{sum(map(len, absent.values()))} causes without a sign", lines)
+        yield details("absent", f"{sum(map(len, absent.values()))} causes without a sign", lines)
 
 
 def _finding(
