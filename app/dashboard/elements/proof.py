@@ -28,7 +28,7 @@ def picture(proof: Picture) -> Block:
         if proof.since is None
         else [{"step": proof.since, "words": f"since step {proof.since:,}", "tone": "critical"}],
         "log": log,
-        "floor": floor_of(values, [limit["value"] for limit in limits]) if log else None,
+        "floor": floor_of(values, [] if proof.limit is None else [proof.limit]) if log else None,
         "whole": [min(steps), max(*steps, min(steps) + 1)],
         "alt": f"{proof.words}{since} Newest: {_newest(proof)}.",
     }
