@@ -88,7 +88,11 @@ def ingest_rate(floats: Iterable[str]) -> float:
 
 def parts_share() -> float:
     """Processor time of statistics and of durable Parquet files, each by itself, over that of ingesting the same segments."""
-    with tempfile.TemporaryDirectory() as folder, Store.open(Home(folder)) as store:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as beside,  # raw files of its own would be foreign to the store
+        Store.open(Home(folder)) as store,
+    ):
         writer = SpoolWriter(store.home.path, "bench", "trainer")
         table = training(USUAL)
         for _ in range(SEGMENTS // 2):
@@ -100,7 +104,7 @@ def parts_share() -> float:
         for each in rows:
             reduce_training(each)
         for each in together:
-            write_raw(store.home, "alone", "training", each.cast(RAW_SCHEMAS["training"]), tokens)
+            write_raw(Home(beside), "alone", "training", each.cast(RAW_SCHEMAS["training"]), tokens)
         alone = time.process_time() - begun
         ingester = Ingester(store)
         begun = time.process_time()

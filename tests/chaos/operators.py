@@ -287,9 +287,9 @@ def _upgraded(drill: Drill) -> None:
     (released,) = (drill.folder / "released").glob("**/logprobe.duckdb")
     released.parent.rename(drill.home)
     drill.run = "later"
-    before = _numbers(drill)
     raw = raw_files(drill.home)
     drill.ingested(killed=False)
+    before = _numbers(drill)
     (kept,) = drill.home.glob("logprobe.duckdb.schema-*")
     if drill.rng.random() < 0.7:
         (drill.home / "logprobe.duckdb.wal").unlink(missing_ok=True)
