@@ -29,6 +29,7 @@ from logprobe.monitor.service.jobs import INCOMPLETE
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.folding import Folder, StoreBudget
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.steady_clock import SteadyClock
 from logprobe.monitor.store.store import Store
 
 Report = dict[str, Any]
@@ -69,6 +70,7 @@ class Pipeline:
             armed=armed,
         )
         self._retention = Retention(store, policy)
+        self.clock = SteadyClock()
         self._mover = Mover(store, self._retention, stopping)
         self._folder = Folder(store, budget, stopping)
         self._stopping = stopping
@@ -136,7 +138,7 @@ class Pipeline:
 
     def retain(self) -> Report:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""
-        return asdict(self._retention.run_once())
+        return asdict(self._retention.run_once(by_age=self.clock.is_steady()))
 
     def move(self) -> Report:
         """Moves raw tokens to the object store, if the home has one. Raises `StoreError` and `ConfigurationError`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
@@ -93,14 +93,15 @@ class Retention:
         self.policy = policy or RetentionPolicy()
         self._turn = threading.Lock()  # two that merge the same files would double them
 
-    def run_once(self, *, now: datetime | None = None, compact: bool = True) -> RetentionReport:
-        """Removes what exceeds the policy, then merges small files.
+    def run_once(self, *, now: datetime | None = None, compact: bool = True, by_age: bool = True) -> RetentionReport:
+        """Removes what exceeds the policy, then merges small files. Without `by_age`, nothing is too old.
 
         Raises:
             StoreError: the store or the disk refused; what was not done is tried again next time.
         """
         with self._turn:
-            return self._run(now or datetime.now(UTC), compact=compact)
+            policy = self.policy if by_age else replace(self.policy, max_age=None)
+            return self._run(now or datetime.now(UTC), policy, compact=compact)
 
     def merge(self, files: Iterable[Kept]) -> None:
         """Merges small files that are still there, however few, because nothing will join them any more. Raises `StoreError`."""
@@ -110,7 +111,7 @@ class Retention:
             for group in mergeable([file for file in files if file.path in there], fewest=2):
                 self._merge(group, RetentionReport())
 
-    def _run(self, now: datetime, *, compact: bool) -> RetentionReport:
+    def _run(self, now: datetime, policy: RetentionPolicy, *, compact: bool) -> RetentionReport:
         started = time.perf_counter()
         age = self.policy.max_age
         report = RetentionReport(
@@ -120,7 +121,7 @@ class Retention:
         )
         self._store.raw.require()
         self._forget_missing(report)
-        self._remove(expired(self.files(), self.policy, now), report)
+        self._remove(expired(self.files(), policy, now), report)
         if compact:
             for group in mergeable(self.files()):
                 self._merge(group, report)
