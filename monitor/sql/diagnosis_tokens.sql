@@ -11,7 +11,7 @@ SELECT
     k.segment_id, k.row, k.step, k.position, k.token_id, k.mask, k.rollout_logprob AS r, k.trainer_logprob AS t, k.broken,
     k.entropy, k.advantage, k.weight_version, k.trainer_weight_version, k.group_id, k.rollout_source,
     c.replica, c.cached_prefix_tokens, c.prompt_hash, c.sampling_id
-FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to) AS k
+FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to, parts := $parts) AS k
 JOIN chosen AS c ON c.segment_id = k.segment_id AND c.row = k.row
 WHERE k.run = $run AND k.step BETWEEN list_min($steps) AND list_max($steps) AND k.step IN (SELECT unnest($steps))
 ORDER BY k.step, k.segment_id, k.row, k.position

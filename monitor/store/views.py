@@ -40,7 +40,8 @@ MACROS: Final = {  # views with parameters, in the order of their dependencies
 _ARGUMENTS: Final = ("spans", "stated", "alignment")
 EXPRESSIONS: Final = ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source")
 # Files, and between which times the rollout records of the sequences were sampled (null: unknown).
-_TOKENS_IN: Final = ("training_files", "rollout_files", "sampled_from", "sampled_to")
+# `parts`: one of so many equal parts of the sequences is enough.
+_TOKENS_IN: Final = ("training_files", "rollout_files", "sampled_from", "sampled_to", "parts := 1")
 MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
 # What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
 _STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
@@ -85,8 +86,9 @@ def _definitions(home: Home) -> list[str]:
 
 
 def _in_files(sql: str) -> str:
-    """A view's statement, reading given files."""
+    """The statement of ``tokens``, reading given files, and one of so many parts of their sequences."""
     rollout = f"({statement('macro_sampled_in')}) AS"
+    sql = sql.replace("),\nflat AS (", f"{statement('macro_sample_of')}),\nflat AS (")
     return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace("local_rollout AS", rollout)
 
 
