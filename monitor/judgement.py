@@ -82,7 +82,7 @@ class Judgement:
         step: newest one that the diagnosis has seen.
         diagnosed_at: when that was.
         newest: newest step of the run.
-        behind: computed steps that are newer than what is judged.
+        behind: steps that are newer than what is judged.
         waiting: seconds for which the first of them has waited; None: none waits.
         alerts: those that fire, the worst first.
         ended_after: how many steps it had when it ended; None: it goes on.

@@ -127,7 +127,7 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         control = json.loads(rows[0]["control"]) if rows else {}
         policy = _policy(home, reader, run)
         effect = _effect(reader, run, control, policy["effect_steps"], actions)
-        judged = judged_as_of(reader, run)
+        judged = judged_as_of(reader, run, status=reader.status())
     return {
         "run": run,
         "judgement": known[run].judgement.document() | {"words": line(known[run].judgement)},

@@ -62,6 +62,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
     facts = known[run]
     behind = reader.read("cli_behind", run=run).to_pylist()[0]
     service = reader.status()
+    judged = judged_as_of(reader, run, status=service)
     return {
         "run": run,
         "state": facts.liveness.state.value,
@@ -81,7 +82,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         ),
         "alerts": _firing(reader, run),
         "alerts_seen_step": _seen_step(reader, run),
-        "judged": judged.document() if (judged := judged_as_of(reader, run)) is not None else None,
+        "judged": None if judged is None else judged.document(),
         "kept": reader.read("fold_kept", run=run, first=None, last=None).to_pylist()[0],
         "steps_to_compute": behind["dirty_steps"],
         "sudden_ends": reader.read("cli_ends", run=run, now=now, silent=SILENT_SECONDS).to_pylist(),

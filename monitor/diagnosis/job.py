@@ -2,7 +2,7 @@
 
 A diagnosis looks at the whole run and takes half a second of processor time or more; whose turn it is, is decided in
 `monitor.service.turns`. An ended run is diagnosed after its last step and then rests until something changes: data, what is accepted,
-an experiment.
+an experiment. Armed live runs can have a thread of their own, so that they wait for no other's diagnosis.
 """
 
 from __future__ import annotations
@@ -49,16 +49,22 @@ class DiagnosisStage:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         accepted: Callable[[str], Sequence[Acceptance]] = lambda _run: (),
         armed: Callable[[str], bool] = lambda _run: False,
+        urgent: bool | None = None,
     ) -> None:
-        """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched."""
+        """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched.
+
+        `urgent`: True: only armed live runs, False: only others; None: all.
+        """
         self._store = store
         self._now = now
         self._accepted = accepted
         self._armed = armed
+        self._urgent = urgent
 
     def rows(self) -> Sequence[Row]:
         """Runs that have news, the newest first."""
-        return list(self._store.read("diagnosis_due", now=self._now().isoformat()).to_pylist())
+        rows = self._store.read("diagnosis_due", now=self._now().isoformat()).to_pylist()
+        return [row for row in rows if self._urgent in {None, row["live"] and self._armed(row["run"])}]
 
     def due(self, row: Row) -> Priority:
         """All of them are due."""

@@ -2,7 +2,8 @@
 
 The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Growth is judged at every
 step; the judgement stands for the whole diagnosis as long as that knows growth's verdict. When it does not, the run is judged as of the
-diagnosis, which is next in turn (`monitor.service.turns`).
+diagnosis, which is next in turn (`monitor.service.turns`). Records that wait in the spool are of steps that nobody knows yet: a run
+whose records have waited there for more than these seconds is not judged in time either.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 STEPS: Final = 10
 SECONDS: Final = 2.0
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def is_in_time(steps: int, seconds: float) -> bool:
-    """Whether a judgement with `steps` computed after it, the first of them `seconds` ago, still speaks for its run.
+    """Whether a judgement with `steps` recorded after it, the first of them `seconds` ago, still speaks for its run.
 
     Promised is that of live runs only; a run that is not live and behind is not judged either.
     """
@@ -43,8 +46,9 @@ class JudgedAsOf:
         newest_step: of which there are records.
         judged_step: newest step that the judgement of the run stands for; None: it is not judged yet.
         diagnosed_step: newest step that the full diagnosis has seen; None: there is none yet.
-        steps_behind: computed steps after `judged_step`.
-        seconds_behind: for how long the first of these has been computed; 0: there is none.
+        steps_behind: steps after `judged_step`.
+        seconds_behind: since the first of these was recorded: its way through spool and ingest counts; 0: there is none.
+        spooled_seconds: for how long the oldest of its records has waited in the spool; 0: none does, or that is not known.
     """
 
     run: str
@@ -54,11 +58,12 @@ class JudgedAsOf:
     diagnosed_step: int | None
     steps_behind: int
     seconds_behind: float
+    spooled_seconds: float = 0.0
 
     @property
     def in_time(self) -> bool:
         """See `is_in_time`."""
-        return is_in_time(self.steps_behind, self.seconds_behind)
+        return is_in_time(self.steps_behind, self.seconds_behind) and self.spooled_seconds <= SECONDS
 
     @property
     def sentence(self) -> str | None:
@@ -66,6 +71,8 @@ class JudgedAsOf:
         if self.in_time:
             return None
         since = "not judged yet" if self.judged_step is None else f"not judged since step {self.judged_step}"
+        if is_in_time(self.steps_behind, self.seconds_behind):
+            return f"{since}: newer records have waited in the spool for {self.spooled_seconds:,.0f} s"
         return f"{since}: {self.steps_behind:,} steps and {self.seconds_behind:,.0f} s behind step {self.newest_step}"
 
     def document(self) -> dict[str, Any]:
@@ -73,12 +80,20 @@ class JudgedAsOf:
         return {**asdict(self), "in_time": self.in_time, "sentence": self.sentence}
 
 
-def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> JudgedAsOf | None:
-    """How far `run` is judged; None: it has no computed step. `now`: None: by the service's clock. Raises `QueryError`."""
-    return judged_runs(source, run, now=now).get(run)
+def judged_as_of(
+    source: Source, run: str, *, now: datetime | None = None, status: Mapping[str, Any] = _NOTHING
+) -> JudgedAsOf | None:
+    """How far `run` is judged; None: it has no computed step.
+
+    `now`: None: by the service's clock. `status`: of the service, which knows what waits in the spool. Raises `QueryError`.
+    """
+    waiting = (status.get("backlog") or {}).get("waiting_seconds") or {}
+    return judged_runs(source, run, now=now, spooled=waiting).get(run)
 
 
-def judged_runs(source: Source, run: str | None = None, *, now: datetime | None = None) -> Mapping[str, JudgedAsOf]:
-    """The same of all runs, or of `run`, by name. Raises `QueryError`."""
+def judged_runs(
+    source: Source, run: str | None = None, *, now: datetime | None = None, spooled: Mapping[str, float] = _NOTHING
+) -> Mapping[str, JudgedAsOf]:
+    """The same of all runs, or of `run`, by name. `spooled`: see `JudgedAsOf.spooled_seconds`. Raises `QueryError`."""
     rows = source.read("judged_as_of", run=run, now=None if now is None else now.isoformat()).to_pylist()
-    return {row["run"]: JudgedAsOf(**row) for row in rows}
+    return {row["run"]: JudgedAsOf(**row, spooled_seconds=spooled.get(row["run"], 0.0)) for row in rows}

@@ -53,6 +53,7 @@ def describe(
     intake: Intake | None = None,
     *,
     late: Sequence[JudgedAsOf] = (),
+    late_seconds: float = 0.0,
     named: bool = False,
     patience: float = PATIENCE,
     problems: Sequence[str] = (),
@@ -61,8 +62,8 @@ def describe(
 
     A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its patience, in
     seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not unwell: while a backlog of
-    hours is worked off, it is long. `late`: live runs that are not judged in time, `named` where nobody else reads it; they are
-    unwell when that lasts for longer than `LATE_PATIENCE`. `problems`: what keeps records from arriving, each in a sentence that says
+    hours is worked off, it is long. `late`: live runs that are not judged in time, `named` where nobody else reads it; that is
+    unwell when one of them has been late for longer than `LATE_PATIENCE`, `late_seconds` being for how long. `problems`: what keeps records from arriving, each in a sentence that says
     what to do.
     """
     watched = {job.name: _job(job) for job in jobs}
@@ -74,15 +75,14 @@ def describe(
     if intake is not None:
         document["ingest"] = _ingest(intake, patience)
         document["healthy"] = document["healthy"] and document["ingest"]["healthy"]
-    document["judged"] = _judged(late, named=named)
+    document["judged"] = _judged(late, late_seconds, named=named)
     document["healthy"] = document["healthy"] and document["judged"]["healthy"]
     return document
 
 
-def _judged(late: Sequence[JudgedAsOf], *, named: bool) -> dict[str, Any]:
+def _judged(late: Sequence[JudgedAsOf], seconds: float, *, named: bool) -> dict[str, Any]:
     sentences = [f"{run.run}: {run.sentence}" if named else str(run.sentence) for run in late[:_MOST_NAMED]]
-    longest = max((run.seconds_behind for run in late), default=0.0)
-    return {"healthy": longest <= LATE_PATIENCE, "late_runs": len(late), "late": sentences}
+    return {"healthy": seconds <= LATE_PATIENCE, "late_runs": len(late), "late": sentences}
 
 
 def _job(job: Job) -> dict[str, Any]:

@@ -12,12 +12,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
@@ -186,6 +188,11 @@ class Schedule:
         """Every job runs once at once, then at its pace."""
         self._scheduler.start()
         self._watcher.start()
+
+    def soon(self, job: Job) -> None:
+        """`job` runs at once, unless it is running; safe from any thread."""
+        with suppress(JobLookupError):  # the schedule is stopping
+            self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC))
 
     def stop(self) -> None:
         """No new runs; returns when the runs under way have ended."""

@@ -62,12 +62,16 @@ class Pipeline:
         self._steps = StepJob(store)
         self._profiles = ProfileJob(store)
         self._growth = Turns(GrowthStage(store), stopping)
-        self._diagnosis = DiagnosisJob(
-            store,
-            stopping,
-            paces=PACES if paced else None,
-            accepted=lambda run: accepted(store, run),
-            armed=armed,
+        self._urgent_diagnosis, self._diagnosis = (
+            DiagnosisJob(
+                store,
+                stopping,
+                paces=PACES if paced else None,
+                accepted=lambda run: accepted(store, run),
+                armed=armed,
+                urgent=urgent,
+            )
+            for urgent in (True, False)
         )
         self._retention = Retention(store, policy)
         self.clock = SteadyClock()
@@ -133,8 +137,12 @@ class Pipeline:
         return self._growth.run_once()
 
     def diagnose(self) -> Report:
-        """Diagnoses the runs that got new steps. Raises `StoreError` and `QueryError`."""
+        """Diagnoses the runs that got new steps, but for armed live ones. Raises `StoreError` and `QueryError`."""
         return self._diagnosis.run_once()
+
+    def diagnose_armed(self) -> Report:
+        """Diagnoses the armed live runs that got new steps. Raises `StoreError` and `QueryError`."""
+        return self._urgent_diagnosis.run_once()
 
     def retain(self) -> Report:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""
@@ -173,14 +181,16 @@ def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> Re
 def backlog(home: Home) -> Report:
     """What waits in the spool: `segments`, `bytes`, and the age of the oldest in seconds (None: nothing waits).
 
-    `unreadable`: folders and files that could not even be looked at, so that what is in them is not counted.
+    `waiting_seconds`: the same age of each run that has any. `unreadable`: folders and files that could not even be looked at, so that what is in them is not counted.
     """
     now = time.time()
     content = scan(home, now=now)
     waiting = content.segments
+    oldest = {segment.where.run: max(0.0, now - segment.modified) for segment in reversed(waiting)}
     return {
         "segments": len(waiting),
         "bytes": sum(segment.nbytes for segment in waiting),
         "oldest_seconds": max(0.0, now - waiting[0].modified) if waiting else None,
+        "waiting_seconds": oldest,
         "unreadable": len(content.refused),
     }

@@ -113,9 +113,11 @@ class Service:
         self._patience = patience
         # When the spool was looked at last (monotonic), and what waited.
         self._waiting: tuple[float, Report] | None = None
-        self._late: list[JudgedAsOf] = []  # live runs that the health job found judged late
+        # Live runs that the health job found judged late, and since when it has (monotonic).
+        self._late: dict[str, tuple[JudgedAsOf, float]] = {}
         self._store: Store
         self._pipeline: Pipeline
+        self._schedule: Schedule
         self._sql: SqlService
 
     def run(self) -> None:
@@ -137,7 +139,7 @@ class Service:
             restore_records(self._store, list(self._jobs.values()))
             server = self._listen(stack, {name: action for part in parts for name, action in part.actions.items()})
             lock.announce(f"{self._host}:{server.port}")
-            schedule = Schedule(self._jobs.values())
+            schedule = self._schedule = Schedule(self._jobs.values())
             stack.callback(self._store.interrupt)  # a long query must not hold up the end
             stack.callback(self._sql.close)
             stack.callback(self._save)
@@ -170,6 +172,8 @@ class Service:
             join.run(wait=True)
             step_metrics.run(wait=True)
             growth.run(wait=True)
+            if growth.account().progress.get("changes"):
+                self._schedule.soon(armed_diagnosis)
 
         ingest = Job(
             "ingest",
@@ -180,12 +184,26 @@ class Service:
         )
         profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
         diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose)
+        armed_diagnosis = Job("armed_diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose_armed)
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
         folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
         health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE)
         added = [job for part in parts for job in part.jobs]
-        jobs = (ingest, join, step_metrics, growth, profiles, diagnosis, *added, retention, moving, folding, health)
+        jobs = (
+            ingest,
+            join,
+            step_metrics,
+            growth,
+            profiles,
+            diagnosis,
+            armed_diagnosis,
+            *added,
+            retention,
+            moving,
+            folding,
+            health,
+        )
         if self._patience is not None:
             for job in jobs:
                 job.patience = job.seconds + self._patience
@@ -199,7 +217,8 @@ class Service:
             lambda: healthz.describe(
                 list(self._jobs.values()),
                 self._intake(),
-                late=self._late,
+                late=[run for run, _ in self._late.values()],
+                late_seconds=self._late_seconds(),
                 named=healthz.is_loopback(self._host),
                 patience=self._patience or PATIENCE,
                 problems=[
@@ -235,10 +254,17 @@ class Service:
         """The health job: the account of the jobs, and how far behind the service is."""
         waiting = backlog(self._home)
         self._waiting = (time.monotonic(), waiting)
-        self._late = [run for run in judged_runs(self._store).values() if run.live and not run.in_time]
+        spooled, now = waiting.pop("waiting_seconds"), time.monotonic()
+        runs = judged_runs(self._store, spooled=spooled).values()
+        late = [run for run in runs if run.live and not run.in_time]
+        self._late = {run.run: (run, self._late.get(run.run, (run, now))[1]) for run in late}
         save_records(self._store, list(self._jobs.values()))
         heap.trim()
-        return {**waiting, "judged_late": len(self._late)}
+        return {**waiting, "judged_late": len(late)}
+
+    def _late_seconds(self) -> float:
+        """For how long the run that has been judged late for longest has been."""
+        return max((time.monotonic() - since for _, since in self._late.values()), default=0.0)
 
     def _intake(self) -> healthz.Intake:
         """From what the health job saw last: whoever asks must not wait for a disk that hangs."""
