@@ -2,6 +2,8 @@
 
 Whatever shows, sends or counts a severity takes it from here.
 
+The verdict is that of the newest diagnosis, or what growth has been judged to be since, if that is worse: it is judged at every step.
+
 | verdict | worst alert that fires | verdict as of | severity |
 |---|---|---|---|
 | any | critical | any step | critical |
@@ -73,19 +75,20 @@ class Judgement:
     """How a run stands.
 
     Attributes:
-        verdict: of the newest diagnosis; None: there is none.
+        verdict: of the newest diagnosis, or of growth since; None: there is none.
         since_step: where the trouble began, as the diagnosis has it.
         cause: of the finding that people read first; None: none alarms.
         share: of K3 that it explains.
         urgency: of that finding.
         advice: whether to switch a correction on.
-        step: newest one that the diagnosis has seen.
+        step: newest one that the verdict stands for.
         diagnosed_at: when that was.
         newest: newest step of the run.
         behind: steps that are newer than what is judged.
         waiting: seconds for which the first of them has waited; None: none waits.
         alerts: those that fire, the worst first.
         ended_after: how many steps it had when it ended; None: it goes on.
+        by_growth: whether the verdict is of growth since the diagnosis; that, which says why, is still to come.
     """
 
     verdict: Verdict | None = None
@@ -101,6 +104,7 @@ class Judgement:
     waiting: float | None = field(default=None, compare=False)  # grows while nothing happens
     alerts: tuple[Firing, ...] = ()
     ended_after: int | None = None
+    by_growth: bool = False
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None, now: datetime, *, ended_after: int | None = None) -> Self:
@@ -111,6 +115,7 @@ class Judgement:
         waiting = None if row["unjudged_at"] is None else max(0.0, (now - row["unjudged_at"]).total_seconds())
         alerts = tuple(Firing(**alert) for alert in row["alerts"] or ())
         steps = {"step": row["judged_step"], "newest": row["newest_step"], "behind": row["steps_behind"] or 0}
+        steps["by_growth"] = row.get("by_growth") or False  # a service of an earlier version does not say
         return cls(**same, **steps, ended_after=ended_after, waiting=waiting, alerts=alerts)
 
     @property

@@ -28,8 +28,9 @@ from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import SECTION, RuleBook, more_files
 from logprobe.alerts.rules.run_status import RunStatus
 from logprobe.alerts.sending.outbox import enqueue
+from logprobe.monitor import judgement
 from logprobe.monitor.home import Home
-from logprobe.monitor.judgement import Firing, Judgement, Severity
+from logprobe.monitor.judgement import Firing, Severity
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part, PartMaker
 from logprobe.monitor.service.turns import Priority, Row, Turns, priority
@@ -69,18 +70,12 @@ class _Work:
     status: RunStatus | None = None  # None: not looked at yet
 
     @property
-    def severity(self) -> Severity | None:
-        """Of the run as a whole, as its alerts stand now; None while the past is looked at."""
-        if self.status is None:
-            return None
+    def firing(self) -> tuple[Firing, ...]:
+        """What fires as the alerts stand now."""
         firing = [alert for alert in self.alerts if alert.state.phase.active]
-        alerts = [
+        return tuple(
             Firing(a.rule.name, a.rule.severity, started_step=a.state.started_step, muted=a.muted) for a in firing
-        ]
-        judgement = Judgement(
-            self.status.verdict, step=self.status.diagnosed, newest=self.row["newest_step"], alerts=tuple(alerts)
         )
-        return judgement.severity
 
     @property
     def stepwise(self) -> list[Rule]:
@@ -279,7 +274,7 @@ class Evaluator:
     def _around(self, work: _Work, message: Message) -> Surroundings:
         last = message.step if message.step is not None else work.cursor
         if last is None:
-            return Surroundings(page=self._page, severity=work.severity)
+            return Surroundings(page=self._page, severity=self._severity(work))
         rule = message.alert.rule
         changes = self._store.read("alert_changes", run=work.run, last=last).to_pylist()
         points: list[dict[str, Any]] = []
@@ -292,8 +287,15 @@ class Evaluator:
             series=[(point["step"], point["value"]) for point in points],
             changes=[(change["what"], change["time"]) for change in changes],
             page=self._page,
-            severity=work.severity,
+            severity=self._severity(work),
         )
+
+    def _severity(self, work: _Work) -> Severity | None:
+        """Of the run as a whole, with the alerts that are about to be written; None while the past is looked at."""
+        if work.status is None:
+            return None
+        stored = judgement.read(self._store, [work.run], self._clock())[work.run]
+        return replace(stored, alerts=work.firing).severity
 
 
 def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: datetime, notify_within: timedelta) -> bool:

@@ -46,6 +46,8 @@ def headline(judgement: Judgement) -> Headline:
         seen = f"Ended after {judgement.ended_after:,} of {RULE.calibrate_to:,} steps"
         return Headline(SIGNS["unknown"][0], "Too short", f"{seen}: no trend.", "unknown")
     icon, word, words = VERDICTS[judgement.verdict]
+    if judgement.by_growth:
+        return Headline(icon, word, "K3 has begun to grow; the diagnosis, which says why, follows.", judgement.verdict)
     if judgement.verdict == "healthy" and judgement.severity != "ok":
         since = (
             f"The verdict was healthy as of step {judgement.step:,}" if judgement.step is not None else "It was healthy"

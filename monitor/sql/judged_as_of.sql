@@ -1,6 +1,6 @@
 -- How far each run with computed steps is judged, see judged_steps; `seconds_behind`: for how long the first step behind has waited.
 -- Grain: run. Parameters: $run (null: all), $now (null: now). Inputs: live_runs, judged_steps.
-SELECT j.* EXCLUDE (unjudged_at), n.live,
+SELECT j.* EXCLUDE (unjudged_at, grown, grown_step), n.live,
        coalesce(greatest(epoch(coalesce($now::TIMESTAMPTZ, now()) - j.unjudged_at), 0), 0) AS seconds_behind
 FROM judged_steps AS j JOIN live_runs(coalesce($now::TIMESTAMPTZ, now())) AS n ON n.run = j.run
 WHERE j.run = coalesce($run, j.run)

@@ -7,5 +7,7 @@ WITH firing AS (
     FROM alert_states LEFT JOIN alert_acknowledgements USING (episode)
     WHERE phase IN ('firing', 'recovering') GROUP BY run
 )
-SELECT run, newest_step, unjudged_at, steps_behind, coalesce(judged_step, d.step) AS judged_step, diagnosed_at, verdict, since_step, cause, share, urgency, advice, alerts
+SELECT run, newest_step, unjudged_at, steps_behind, coalesce(judged_step, d.step) AS judged_step, diagnosed_at, coalesce(grown, verdict) AS verdict,
+       if(grown IS NULL, since_step, grown_step) AS since_step, if(grown IS NULL, cause, NULL) AS cause, if(grown IS NULL, share, NULL) AS share,
+       if(grown IS NULL, urgency, NULL) AS urgency, if(grown IS NULL, advice, NULL) AS advice, grown IS NOT NULL AS by_growth, alerts
 FROM judged_steps FULL JOIN firing USING (run) LEFT JOIN diagnoses AS d USING (run)

@@ -61,7 +61,7 @@ def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | N
     began = judged_step + 1 if age == "before the alert" else judged_step
     waits = now + timedelta(hours=-1 if age == "overdue" else 1)  # the walk takes a while
     with store.transaction() as cursor:
-        cursor.execute("UPDATE step_summaries SET time = ?, computed_at = ? WHERE run = ?", [now, waits, name])
+        cursor.execute("UPDATE step_summaries SET time = ?, computed_at = ? WHERE run = ?", [waits, waits, name])
         cursor.execute("UPDATE segments SET ingested_at = ? WHERE run = ?", [now, name])
         if verdict is not None:
             document = {"run": name, "verdict": verdict, "since_step": 5, "doubling_steps": None, "layer": "none", "findings": [],

@@ -43,6 +43,8 @@ def banner(view: RunView) -> Block:
     block = {"type": "verdict", "tone": shown.tone, "icon": shown.icon, "word": shown.word, "words": shown.words}
     if diagnosis is None:
         return {**block, "facts": _firing(judgement), "do": []}
+    if judgement.by_growth:  # what the diagnosis says is of before
+        return {**block, "facts": [["since step", f"{judgement.since_step:,}"], *_firing(judgement)], "do": []}
     block["words"] = _words(shown, view, diagnosis.document)
     return {**block, "facts": _facts(view, diagnosis), "do": _remedies(diagnosis), "note": _age(view, diagnosis)}
 

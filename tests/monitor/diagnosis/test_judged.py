@@ -10,10 +10,12 @@ import pytest
 from recorded_home import ingest_recorded
 
 from logprobe.app.commands import mis, status
+from logprobe.app.text.judgement import line
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
 from logprobe.monitor.diagnosis.job import DiagnosisJob
 from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_as_of
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import read
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service import healthz
 from logprobe.monitor.service.turns import Turns
@@ -35,6 +37,24 @@ def live(store: Store, behind: float = 1.0) -> None:
     with store.transaction() as cursor:
         at = datetime.now(UTC) - timedelta(seconds=behind)
         cursor.execute("UPDATE step_summaries SET time = ?, computed_at = ?, revision = nextval('revision')", [at, at])
+
+
+def test_steps_that_wait_to_be_computed_or_in_the_spool_count(store: Store) -> None:
+    Turns(GrowthStage(store)).run_once()
+    DiagnosisJob(store).run_once()
+    assert judged(store).in_time
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE step_summaries SET computed_at = computed_at - INTERVAL 9 SECONDS")
+        cursor.execute("INSERT INTO dirty_steps (run, step) SELECT ?, range FROM range(55, 75)", [RUN])
+    waiting = judged(store)
+    assert (waiting.newest_step, waiting.steps_behind, waiting.in_time) == (74, 15, False)
+    assert waiting.seconds_behind >= 9
+    assert read(store, [RUN], datetime.now(UTC))[RUN].overdue
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM dirty_steps")
+    found = judged_as_of(store, RUN, status={"backlog": {"waiting_seconds": {RUN: 7.0}}})
+    assert found is not None
+    assert found.sentence == "not judged since step 59: newer records have waited in the spool for 7 s"
 
 
 def judged(store: Store) -> JudgedAsOf:
@@ -59,14 +79,42 @@ def test_growth_at_ingests_pace_keeps_the_promise_between_diagnoses(store: Store
     assert (judged(store).judged_step, judged(store).diagnosed_step, judged(store).in_time) == (59, 30, True)
 
 
-def test_growth_that_the_diagnosis_does_not_know_judges_nothing(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("diagnosed", "growth", "severity", "as_of"),
+    [
+        ("healthy", "growing", "warning", 59),
+        ("healthy", "critical", "critical", 59),
+        ("growing", "growing", "warning", 59),
+        ("growing", "critical", "critical", 59),
+        ("critical", "growing", "critical", 30),
+        ("critical", "healthy", "critical", 30),
+        ("calibrating", "healthy", "unknown", 30),
+    ],
+)
+def test_worse_growth_is_the_judgement_at_once_and_better_growth_waits_for_the_diagnosis(
+    store: Store, diagnosed: str, growth: str, severity: str, as_of: int
+) -> None:
     Turns(GrowthStage(store)).run_once()
     DiagnosisJob(store).run_once()
     assert judged(store).judged_step == 59
     with store.transaction() as cursor:
+        cursor.execute("UPDATE diagnoses SET step = 30, verdict = ?, since_step = 7", [diagnosed])
+        cursor.execute("UPDATE growth_now SET changed_step = 40, verdict = ?", [growth])
+    assert judged(store).judged_step == as_of
+    known = read(store, [RUN], datetime.now(UTC))[RUN]
+    worse = severity != "unknown" and diagnosed != growth and as_of == 59
+    assert (known.severity, known.step, known.by_growth) == (severity, as_of, worse)
+    assert known.since_step == (40 if worse else 7)
+    assert (known.advice is None) == worse
+    assert ("the diagnosis, which says why, follows" in line(known)) == worse
+
+
+def test_a_run_whose_growth_is_judged_otherwise_is_diagnosed_next(store: Store) -> None:
+    Turns(GrowthStage(store)).run_once()
+    DiagnosisJob(store).run_once()
+    with store.transaction() as cursor:
         cursor.execute("UPDATE diagnoses SET step = 30")
         cursor.execute("UPDATE growth_now SET changed_step = 40, verdict = 'growing'")
-    assert judged(store).judged_step == 30
     assert store.read("diagnosis_due", now=datetime.now(UTC).isoformat()).num_rows == 0  # no other data
     live(store)
     (due,) = store.read("diagnosis_due", now=datetime.now(UTC).isoformat()).to_pylist()
