@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from socket import create_server
 from typing import Any
@@ -12,12 +16,14 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from processes import called, connected, end, eventually, start_service
+from processes import record as record_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from logprobe.app.dashboard.data.feed import Feed
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.text.judgement import headline, line
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.diagnosis.judged import SECONDS, STEPS
 from logprobe.monitor.reader import connect
 
 RUN = "half-broken"
@@ -104,3 +110,53 @@ def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int]) ->
     assert found["alerts"][0] == found["alerts"][1]
     shown = called("status", RUN, "--home", home, code=2).stdout
     assert f"severity     critical: {found['line']}" in shown
+
+
+PROGRAM = Path(__file__).parent.parent / "pacing_program.py"
+LIVE, PACED_STEPS = "armed", 60
+
+
+def test_an_armed_live_run_is_judged_in_time_or_it_is_said_that_it_is_not(home: Path, tmp_path: Path) -> None:
+    """Beside an ended run and busy loops; how fast it is judged is nothing that a test can promise."""
+    record_run(home, "ended", steps=range(30))
+    (home / "correction.yaml").write_text("mode: armed\n")
+    told = tmp_path / "told"
+    with ExitStack() as stack:
+        stack.callback(end, start_service(home))
+        stack.callback(connected(home).close)
+        for _ in range(2):
+            busy = subprocess.Popen(["nice", "-n", "10", sys.executable, "-c", "while True: pass"])
+            stack.callback(busy.wait)
+            stack.callback(busy.kill)
+        with told.open("w") as out:
+            trainer = subprocess.Popen([sys.executable, PROGRAM, home, LIVE, str(PACED_STEPS), "0.05"], stdout=out)
+        stack.callback(trainer.wait)
+        stack.callback(trainer.kill)
+        eventually(
+            lambda: LIVE in called("runs", "--home", home).stdout and judged_of(home, "status"), "a step is computed"
+        )
+        looks = 0
+        while trainer.poll() is None or looks == 0:
+            check_what_is_said(home, told)
+            looks += 1
+        eventually(lambda: judged_of(home, "status")["judged_step"] == PACED_STEPS - 1, "all of it is judged")
+        assert judged_of(home, "status")["sentence"] is None
+
+
+def judged_of(home: Path, command: str) -> dict[str, Any]:
+    judged: dict[str, Any] = json.loads(called(command, LIVE, "--json", "--home", home).stdout)["judged"]
+    return judged
+
+
+def check_what_is_said(home: Path, told: Path) -> None:
+    """More than ten steps that have been in the spool for more than two seconds are judged, or missed aloud."""
+    for command in ("status", "mis"):
+        before = time.time()
+        recorded = [line.split() for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        old = [int(step) for step, at in recorded if before - float(at) > SECONDS]
+        judged = judged_of(home, command)
+        behind = [step for step in old if judged["judged_step"] is None or step > judged["judged_step"]]
+        if len(behind) > STEPS:
+            assert judged["sentence"] is not None, (command, judged, behind)
+            assert judged["sentence"].startswith(("not judged since step", "not judged yet"))
+            assert not judged["in_time"]

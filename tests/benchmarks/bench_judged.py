@@ -30,7 +30,11 @@ from logprobe.monitor.reader import FlightReader
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
-CASES = ((1, 0.35, 1), (20, 1.0, 4), (200, 5.0, 10))  # live runs, seconds of a step, of how many runs one begins to grow
+CASES = (
+    (1, 0.35, 1),
+    (20, 1.0, 4),
+    (200, 5.0, 10),
+)  # live runs, seconds of a step, of how many runs one begins to grow
 SECONDS_EACH = 60.0
 HISTORY, RISEN = 240, 19  # steps before; so many of the last ones are high, which is one or two short of growth
 ENDED = 3

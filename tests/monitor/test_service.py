@@ -133,7 +133,13 @@ def test_status_tells_jobs_and_backlog(served) -> None:
     status = reader.status()
     assert status["running"] is True
     assert status["home"] == str(home)
-    assert status["backlog"] == {"segments": 0, "bytes": 0, "oldest_seconds": None, "unreadable": 0}
+    assert status["backlog"] == {
+        "segments": 0,
+        "bytes": 0,
+        "oldest_seconds": None,
+        "waiting_seconds": {},
+        "unreadable": 0,
+    }
     assert status["stuck"] == {"number": 0, "seconds": None, "files": []}
     assert {"ingest", "join", "step_metrics", "health"} <= set(status["jobs"])
     assert status["jobs"]["ingest"]["runs"] >= 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from logprobe.monitor.diagnosis.evidence.setup import from_documents
-from logprobe.monitor.diagnosis.growth.onset import Tracker, judge
+from logprobe.monitor.diagnosis.growth.onset import Change, Tracker, judge
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.diagnosis.levels import band_of
 from logprobe.monitor.diagnosis.result import Growth, Verdict
@@ -114,7 +114,7 @@ def growth_of(
     """The verdict on K3 by the run's own past.
 
     Args:
-        source: where earlier judgements and the configuration changes of `run` are read; the baseline starts over at each.
+        source: where earlier judgements and the engine setups of `run` are read; each has a baseline of its own.
         run: which run.
         steps: its steps from the first on, ascending.
         values: K3 of the pair `backend` at each; None or NaN where it was not measured.
@@ -122,7 +122,7 @@ def growth_of(
     known = [value if value is not None and math.isfinite(value) else None for value in values]
     begun = _begun(source, [run])[run]
     if begun.last == _NONE or not steps or begun.last > steps[-1]:
-        return judge(steps, known, config_changes=begun.changes, band=begun.band)
+        return judge(steps, known, config_changes=begun.changes, band=begun.band, setup=begun.setup)
     ahead = [at for at, step in enumerate(steps) if step > begun.last]
     begun.tracker.follow([steps[at] for at in ahead], [known[at] for at in ahead], begun.changes_ahead)
     return begun.tracker.verdict()
@@ -149,9 +149,7 @@ def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
     spans = {run: (kept.last + 1, -_NONE) for run, kept in begun.items()}
     for row in source.read("growth_values", **columns(spans)).to_pylist():
         kept, before = begun[row["run"]], found.get(row["run"])
-        while (ahead := kept.changes_ahead) and ahead[0] <= row["step"]:
-            kept.tracker.recalibrate()
-            kept.last = ahead[0]
+        kept.reach(row["step"])
         verdict = kept.tracker.add(row["step"], row["value"]).verdict
         since = before.changed_step if before is not None and before.verdict == verdict else row["step"]
         found[row["run"]] = Now(row["step"], kept.revision, verdict, since)
@@ -160,7 +158,7 @@ def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
 
 @dataclass(slots=True)
 class _Begun:
-    """From where a run's judgement goes on: `last` is the last step that was judged; `changes`: of its configuration.
+    """From where a run's judgement goes on: `last` is the last step that was judged; `changes`: of its engines' setup, which began as `setup`.
 
     `revision`: of the newest computed step when this was read. What is computed later is looked at the next time, new or not.
     """
@@ -168,12 +166,20 @@ class _Begun:
     tracker: Tracker
     last: int
     revision: int
-    changes: Sequence[int]
+    changes: Sequence[Change]
+    setup: str | None = None
     band: float | None = None
 
     @property
-    def changes_ahead(self) -> list[int]:
-        return [change for change in self.changes if change > self.last]
+    def changes_ahead(self) -> list[Change]:
+        return [change for change in self.changes if change[0] > self.last]
+
+    def reach(self, step: int) -> None:
+        """`step` comes next."""
+        for change in self.changes_ahead:
+            if change[0] <= step:
+                self.tracker.recalibrate(change)
+        self.last = step
 
 
 def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
@@ -182,15 +188,20 @@ def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
     changed = set(source.read("growth_changed", **columns(touched))["run"].to_pylist()) if touched else set()
     found = {}
     for row in rows:
-        changes: list[int] = []
+        setup: str | None = None
+        changes: list[Change] = []
         if row["configs"] > 1:  # reading them looks at every sequence
-            changes = source.read("diagnosis_config_changes", run=row["run"])["step"].to_pylist()
+            setups = source.read("diagnosis_config_changes", run=row["run"]).to_pylist()
+            setup = setups[0]["setup"] if setups else None
+            changes = [(each["step"], each["setup"]) for each in setups[1:]]
         stands = row["step"] is not None and row["rule"] == _RULE and row["run"] not in changed
-        if stands and row["changes"] == [change for change in changes if change <= row["step"]]:
-            tracker = Tracker(RULE, json.loads(row["state"]))
-            found[row["run"]] = _Begun(tracker, row["step"], row["newest"], changes)
+        if stands and row["changes"] == [step for step, _ in changes if step <= row["step"]]:
+            begun = _Begun(Tracker(RULE, json.loads(row["state"])), row["step"], row["newest"], changes, setup)
         else:
-            found[row["run"]] = _Begun(Tracker(RULE), _NONE, row["newest"], changes)
+            begun = _Begun(Tracker(RULE), _NONE, row["newest"], changes, setup)
+        if begun.changes_ahead == changes:
+            begun.tracker.begin(setup)
+        found[row["run"]] = begun
     _know_set_ups(source, found, {row["run"]: row["configs"] for row in rows})
     return found
 
@@ -224,9 +235,7 @@ def _go_on(
     kept = []
     for row in source.read("growth_values", **columns(spans)).to_pylist():
         run, of_run = row["run"], begun[row["run"]]
-        while (ahead := of_run.changes_ahead) and ahead[0] <= row["step"]:
-            of_run.tracker.recalibrate()
-            of_run.last = ahead[0]
+        of_run.reach(row["step"])
         each = take(of_run.tracker, row["step"], row["value"])
         of_run.last = each.step
         found[run].append(each)
@@ -240,7 +249,7 @@ def _go_on(
 
 
 def _state(run: str, begun: _Begun) -> dict[str, Any]:
-    changes = [change for change in begun.changes if change <= begun.last]
+    changes = [step for step, _ in begun.changes if step <= begun.last]
     state = json.dumps(begun.tracker.state())
     return {
         "run": run,

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,9 @@ _HUNDRED: Final = 100
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
 _FEWEST_BLOCKS: Final = 4  # for a trend
+Change: TypeAlias = tuple[
+    int, str | None
+]  # first step of an engine setup, and its name; None: of one that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +49,26 @@ def judge(
     steps: Sequence[int],
     values: Sequence[float | None],
     *,
-    config_changes: Collection[int] = (),
+    config_changes: Sequence[Change] = (),
     rule: GrowthRule = RULE,
     band: float | None = None,
+    setup: str | None = None,
 ) -> Growth:
     """The verdict on K3 over a run.
 
     Args:
         steps: any order; of a step that comes twice the later value counts.
         values: K3 of each step; None or NaN where it was not measured.
-        config_changes: steps from which on another configuration was declared; the baseline starts over there.
+        config_changes: from which steps on the engines had which setup, ascending.
         rule: windows and thresholds.
         band: K3 up to which the set-up is as others report it; None: not known.
+        setup: of the engines at the first step; None: not known.
     """
     tracker = Tracker(rule)
     tracker.know(band)
+    tracker.begin(setup)
     series = sorted(dict(zip(steps, values, strict=True)).items())
-    tracker.follow([step for step, _ in series], [value for _, value in series], sorted(config_changes))
+    tracker.follow([step for step, _ in series], [value for _, value in series], config_changes)
     return tracker.verdict()
 
 
@@ -95,6 +101,9 @@ class _Memory:
     since: int | None = None
     band: float | None = None  # upper end, of the set-up
     configs: int = 0  # that the band is of
+    setup: str | None = None  # of the engines
+    baselines: dict[str, float] = field(default_factory=dict)  # of setups before this one
+    returned: int | None = None  # step since which the baseline is one of these; None: it is not
 
 
 class Tracker:
@@ -121,6 +130,9 @@ class Tracker:
             "since": memory.since,
             "band": memory.band,
             "configs": memory.configs,
+            "setup": memory.setup,
+            "baselines": dict(memory.baselines),
+            "returned": memory.returned,
         }
 
     @property
@@ -133,22 +145,30 @@ class Tracker:
         self._memory.band = None if band is None else math.log(max(band, self._rule.floor))
         self._memory.configs = configs
 
-    def recalibrate(self) -> None:
-        """The configuration was changed on purpose: from the next step on the run has a new normal."""
-        self._memory = self._anew()
+    def begin(self, setup: str | None) -> None:
+        """The run's first steps are of this engine setup; None: not known."""
+        self._memory.setup = setup
+
+    def recalibrate(self, change: Change) -> None:
+        """From that step on the engines have another setup: the run has a new normal, or that of the same setup before."""
+        memory, (step, setup) = self._memory, change
+        if memory.setup is not None and memory.baseline is not None:
+            memory.baselines[memory.setup] = memory.baseline
+        baseline = None if setup is None else memory.baselines.get(setup)
+        count, returned = (0, None) if baseline is None else (self._rule.calibrate_to, step)
+        self._memory = self._anew(count=count, baseline=baseline)
+        self._memory.setup, self._memory.returned = setup, returned
 
     def _anew(self, **kept: Any) -> _Memory:
-        memory = self._memory
-        return _Memory(last=memory.last, band=memory.band, configs=memory.configs, **kept)
+        same = ("last", "band", "configs", "setup", "baselines", "returned")
+        return _Memory(**{name: getattr(self._memory, name) for name in same}, **kept)
 
-    def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[int]) -> None:
-        """Takes the next steps, ascending; `changes`: steps to come, ascending, from which on another configuration was declared."""
+    def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[Change]) -> None:
+        """Takes the next steps, ascending; `changes`: of the engines' setup, at steps to come."""
         ahead = deque(changes)
         for step, value in zip(steps, values, strict=True):
-            if ahead and ahead[0] <= step:
-                while ahead and ahead[0] <= step:
-                    ahead.popleft()
-                self.recalibrate()
+            while ahead and ahead[0][0] <= step:
+                self.recalibrate(ahead.popleft())
             self._take(step, value)
 
     def add(self, step: int, value: float | None) -> Point:
@@ -314,13 +334,17 @@ class Tracker:
         if state == "no_data":
             silent = f"K3 was not measured in the last {memory.unmeasured} steps"
             return (silent if memory.unmeasured else "no step has K3",)
+        same = f"the baseline is that of the same engine setup before step {memory.returned}"
+        kept = () if memory.returned is None else (same,)
+        if state == "calibrating" and memory.baseline is not None:
+            return (f"{len(memory.recent)} of the {self._longest} measured steps that are compared with it", *kept)
         if state == "calibrating":
             return (f"{memory.count} of the {rule.calibrate_to} measured steps that set the baseline",)
         ratio = self._ratio(rule.growing.short)
         words = f"median K3 of the last {rule.growing.short} steps is {_times(ratio)} times the run's baseline"
         if state == "healthy":
-            return (words,)
-        return (words, f"growth began at about step {memory.since}", _pace(interval))
+            return (words, *kept)
+        return (words, f"growth began at about step {memory.since}", _pace(interval), *kept)
 
 
 def _times(ratio: float | None) -> str:

@@ -36,7 +36,7 @@ def fresh(values: Sequence[float | None], changes: Sequence[int] = ()) -> dict[i
     tracker, found = Tracker(RULE), {}
     for step, value in enumerate(values):
         if step in changes:
-            tracker.recalibrate()
+            tracker.recalibrate((step, None))
         found[step] = take(tracker, step, value)
     return found
 
@@ -138,7 +138,9 @@ def test_a_new_configuration_is_a_new_baseline_for_alerts_as_well(store: Store) 
     of_run(store, 0, 350, keep=store)
     of_run(store, 351, 399, keep=store)
     assert kept(store) == expected
-    assert growth_of(store, RUN, range(400), VALUES) == judge(range(400), VALUES, config_changes=[300])
+    assert growth_of(store, RUN, range(400), VALUES) == judge(
+        range(400), VALUES, config_changes=[(300, "new")], setup="old"
+    )
     told = backtest.backtest(store, RUN, rule_file.load().rules)
     assert [each.step for each in told.messages if each.alert.rule.name == "gap-growing"][:1] == [
         min(step for step, each in expected.items() if each.verdict in {"growing", "critical"})

@@ -181,11 +181,32 @@ def test_a_step_sent_again_corrects_the_window_and_moves_nothing_else() -> None:
 def test_a_declared_change_gives_the_run_a_new_normal() -> None:
     values = np.concatenate([series(QUIET, 0)[:400], series(QUIET, 1)[:400] * 20])
     assert judge(range(800), values).verdict == "critical"
-    changed = judge(range(800), values, config_changes=[400])
+    changed = judge(range(800), values, config_changes=[(400, None)])
     assert changed.verdict == "healthy"
     assert changed.baseline == pytest.approx(0.02, rel=0.3)
-    assert judge(range(500), values[:500], config_changes=[400]).verdict == "calibrating"
-    assert judge(range(800), values, config_changes=[5000]).verdict == "critical"
+    assert judge(range(500), values[:500], config_changes=[(400, None)]).verdict == "calibrating"
+    assert judge(range(800), values, config_changes=[(5000, None)]).verdict == "critical"
+
+
+def test_a_setup_that_comes_back_has_its_baseline_back() -> None:
+    """Restarted with another setup and back again: 40 steps to compare, not 200; growth that began before is seen after."""
+    values = np.concatenate([series(QUIET, 0)[:300], series(QUIET, 1)[:60] * 20, series(QUIET, 2)[:140]])
+    there, back = (300, "float8"), (360, "bfloat16")
+    early = judge(range(380), values[:380], config_changes=[there, back], setup="bfloat16")
+    assert early.verdict == "calibrating"
+    assert early.reasons[0] == "20 of the 40 measured steps that are compared with it"
+    returned = judge(range(500), values, config_changes=[there, back], setup="bfloat16")
+    assert returned.verdict == "healthy"
+    assert returned.baseline == judge(range(300), values[:300]).baseline
+    assert returned.reasons[-1] == "the baseline is that of the same engine setup before step 360"
+    grown = np.concatenate([values[:360], values[360:] * 5])
+    assert judge(range(500), grown, config_changes=[there, back], setup="bfloat16").verdict == "critical"
+    for changes, first in (
+        ([there, (360, "other")], "bfloat16"),
+        ([there, back], None),
+        ([(300, None), (360, None)], None),
+    ):
+        assert judge(range(500), values, config_changes=changes, setup=first).verdict == "calibrating"
 
 
 def test_a_tracker_goes_on_from_its_state_as_if_never_interrupted() -> None:
