@@ -81,7 +81,7 @@ def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> 
 
 def test_another_engine_configuration_gives_the_run_a_new_normal(beginning: Path) -> None:
     with Store.open(Home(beginning)) as store:
-        assert len(store.read("diagnosis_config_changes", run="v0-reference")) == 0
+        assert store.read("diagnosis_config_changes", run="v0-reference")["step"].to_pylist() == [0]
         with store.transaction() as cursor:
             cursor.execute(
                 "UPDATE rollout_sequences SET engine_config_id = 'other' WHERE (segment_id, row) IN "
