@@ -113,7 +113,7 @@ class Service:
         self._patience = patience
         # When the spool was looked at last (monotonic), and what waited.
         self._waiting: tuple[float, Report] | None = None
-        # Live runs that the health job found judged late, and since when it has (monotonic).
+        # Live runs that the health job found judged late, and the time from which on it has (monotonic).
         self._late: dict[str, tuple[JudgedAsOf, float]] = {}
         self._store: Store
         self._pipeline: Pipeline
