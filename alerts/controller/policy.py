@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Any, Final, TypeAlias
 
+from pydantic import BeforeValidator, Field
+
+from logprobe.alerts.controller import before_after
 from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.correction.presets import preset
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.settings_file import Settings
 
 
 class Mode(StrEnum):
@@ -21,25 +27,47 @@ class Mode(StrEnum):
 DEFAULT_CORRECTION: Final = CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.5, is_upper=5.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+_Share: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]  # of 1
+_Count: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
+_Some: TypeAlias = Annotated[int, Field(strict=True, ge=1)]
+_Factor: TypeAlias = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+
+
+def _mode(value: Any) -> Any:
+    return "off" if value is False else value  # YAML 1.1 reads a bare `off` as false
+
+
+def _correction(value: Any) -> CorrectionConfig:
+    if isinstance(value, CorrectionConfig):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigurationError("expected its fields, or `preset: NAME`")
+    changes = dict(value)
+    name = changes.pop("preset", None)
+    config = CorrectionConfig.from_dict(changes) if name is None else preset(str(name), **changes)
+    if config.is_level is None and config.rs_level is None and config.veto is None:
+        raise ConfigurationError("this would correct nothing; set `is_level` or `rs_level`")
+    return config
+
+
+class Policy(Settings):
     """Limits of the controller for one run.
 
     Shares are of 1. Steps are optimizer steps: how long something lasts is a matter of steps, not of hours.
     """
 
-    mode: Mode = Mode.SUGGEST
-    dry_run: bool = False  # decide and record as if armed, but tell the trainer nothing
-    correction: CorrectionConfig = DEFAULT_CORRECTION
-    notice_steps: int = 5  # between decision and first corrected step, so that all ranks have heard of it
-    max_masked_share: float = 0.2  # of tokens, of sequences, of |advantage|
-    min_coverage: float = 0.99
-    min_confidence: float = 0.5  # of a finding upstream that makes the controller refuse
-    min_weight_ess: float = 0.1  # of product-level weights; below, a few sequences decide the step
-    max_diagnosis_lag: int = 200  # steps; an older verdict is none about the run as it is now
-    cool_down_steps: int = 100
-    max_switches: int = 4  # per run
-    ack_steps: int = 5
-    effect_steps: int = 50
-    rollback_factor: float = 2.0  # measured masked share above this multiple of what the records say …
-    rollback_margin: float = 0.05  # … and above it by this much: rolled back
+    mode: Annotated[Mode, BeforeValidator(_mode)] = Mode.SUGGEST
+    dry_run: Annotated[bool, Field(strict=True)] = False  # decide and record as if armed, but tell the trainer nothing
+    correction: Annotated[CorrectionConfig, BeforeValidator(_correction)] = DEFAULT_CORRECTION
+    notice_steps: _Some = 5  # between decision and first corrected step, so that all ranks have heard of it
+    max_masked_share: _Share = 0.2  # of tokens, of sequences, of |advantage|
+    min_coverage: _Share = 0.99
+    min_confidence: _Share = 0.5  # of a finding upstream that makes the controller refuse
+    min_weight_ess: _Share = 0.1  # of product-level weights; below, a few sequences decide the step
+    max_diagnosis_lag: _Count = 200  # steps; an older verdict is none about the run as it is now
+    cool_down_steps: _Count = 100
+    max_switches: _Count = 4  # per run
+    ack_steps: _Some = 5
+    effect_steps: Annotated[int, Field(strict=True, ge=before_after.FEWEST)] = 50
+    rollback_factor: _Factor = 2.0  # measured masked share above this multiple of what the records say …
+    rollback_margin: _Share = 0.05  # … and above it by this much: rolled back

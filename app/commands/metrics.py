@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list(as_json=arguments.json)
     if arguments.name is None:
-        arguments.usage_error("which RUN? `logprobe runs` lists them")
+        arguments.usage_error("no run named: `logprobe runs` lists them")
     _check_combination(arguments)
     if arguments.peer is not None:
         return peer_report.show(arguments)

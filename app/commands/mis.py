@@ -75,7 +75,7 @@ def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
     Raises `ConfigurationError` for an unknown run or preset.
     """
     policy = policy_file.load(home.path)(run)
-    policy = policy if name is None else replace(policy, correction=preset(name))
+    policy = policy if name is None else policy.model_copy(update={"correction": preset(name)})
     with open_reader(home) as reader:
         steps = {row["run"]: row["step"] for row in reader.read("controller_runs").to_pylist()}
         require_run(run, list(steps))

@@ -166,7 +166,7 @@ def test_every_reason_is_documented(repository: Path, reason: str) -> None:
 
 @pytest.mark.parametrize(("reason", "situation", "control", "policy"), REFUSALS)
 def test_it_refuses_and_says_why(reason: str, situation: dict, control: dict, policy: dict) -> None:
-    found = refusal(replace(CRITICAL, **situation), replace(Control(), **control), replace(POLICY, **policy))
+    found = refusal(replace(CRITICAL, **situation), replace(Control(), **control), POLICY.model_copy(update=policy))
     assert found is not None
     assert found.reason == reason
 
@@ -203,7 +203,7 @@ def test_a_bad_verdict_without_a_directive_always_has_a_reason_and_says_it_once(
     situation = {**situation, "findings": (STALE, *situation.get("findings", ()))}
     bad = replace(CRITICAL, verdict=verdict)
     known = replace(Control(), **{"stopped": situation.get("stopped", False), **control})
-    rules = replace(POLICY, **policy)
+    rules = POLICY.model_copy(update=policy)
     decided, actions = decide.advance(known, replace(bad, **situation), rules)
     expected = name if verdict == "critical" else name.replace("critical_growth", "staleness")
     assert names(actions) == [expected]
@@ -259,7 +259,7 @@ def test_suggest_says_it_once_and_changes_nothing_for_the_trainer() -> None:
 
 
 def test_a_dry_run_only_says_what_it_would_do() -> None:
-    control, (action,) = decide.advance(Control(), CRITICAL, replace(POLICY, dry_run=True))
+    control, (action,) = decide.advance(Control(), CRITICAL, POLICY.model_copy(update={"dry_run": True}))
     assert (control.on, action.words.startswith("dry run: would switch on")) == (False, True)
 
 
@@ -463,7 +463,7 @@ def test_a_person_switches_off_and_it_stays_off() -> None:
 def test_raw_tokens_are_read_only_when_it_depends_on_them(
     control: dict, situation: dict, policy: dict, wanted: bool
 ) -> None:
-    known = replace(Control(), **control), replace(CRITICAL, **situation), replace(POLICY, **policy)
+    known = replace(Control(), **control), replace(CRITICAL, **situation), POLICY.model_copy(update=policy)
     assert bool(decide.wanted_trials(*known)) is wanted
 
 

@@ -322,7 +322,7 @@ def test_a_correction_that_needs_advantages_is_passed_over_without(store: Store,
     needy = CorrectionConfig(is_level="token", sequence_mask_delta=0.1)
     trainer.train(15, advantages=False)
     diagnosed(store, "critical", STALE)
-    Controller(store, lambda _: replace(ARMED, correction=needy)).run_once()
+    Controller(store, lambda _: ARMED.model_copy(update={"correction": needy})).run_once()
     assert audit(store) == ["switched_on/critical_growth"]
     (action,) = rows_of(store)
     assert [each["preview"] is None for each in json.loads(action["details"])["tried"]] == [True, False]

@@ -184,7 +184,10 @@ def test_advice_and_controller_agree(mode: Mode, phase: Phase, look: tuple[Any, 
     verdict, advice, findings, doubling, _ = look
     for (shares, _), more in product(SHARES, CONDITIONS):
         seen = situation(verdict, advice, findings=findings, doubling_steps=doubling, trials=tried(*shares), **more)
-        before, policy = Control(phase=phase, stopped=bool(more.get("stopped"))), replace(ARMED, mode=mode)
+        before, policy = (
+            Control(phase=phase, stopped=bool(more.get("stopped"))),
+            ARMED.model_copy(update={"mode": mode}),
+        )
         reads = bool(decide.wanted_trials(before, seen, policy))
         looked = seen if reads else replace(seen, trials=())  # then nobody knows what tokens would say
         control, actions = decide.advance(before, looked, policy)
@@ -269,13 +272,16 @@ def test_a_working_correction_is_never_withdrawn(
         for each, share in zip((TIS, WIDER, SEQUENCE), others, strict=False)
     )
     seen = situation(verdict, advice, step=112, acknowledgements=masking(measured), recount=counted, trials=trials)
-    control, actions = decide.advance(on(), seen, replace(ARMED, mode=mode))
+    control, actions = decide.advance(on(), seen, ARMED.model_copy(update={"mode": mode}))
     assert [f"{each.name}/{each.reason}" for each in actions] == ([action] if action else [])
     assert control.on is (config is not None)
     assert config is None or control.config == config
     if action.startswith("kept"):
         assert actions[0].severity == "critical"
-        assert decide.advance(control, seen, replace(ARMED, mode=mode)) == (control, ())  # the message is not repeated
+        assert decide.advance(control, seen, ARMED.model_copy(update={"mode": mode})) == (
+            control,
+            (),
+        )  # the message is not repeated
     if action == "switched_on/outgrown":
         assert control.from_step == 112 + ARMED.notice_steps
         assert control.switches == 1  # still the same correction of this run, as far as the limit of switches goes
