@@ -80,7 +80,7 @@ class Judgement:
         cause: of the finding that people read first; None: none alarms.
         share: of K3 that it explains.
         urgency: of that finding.
-        advice: whether to switch a correction on.
+        advice: whether to switch a correction on: the diagnosis's advice, unless the controller objects.
         step: newest one that the verdict stands for.
         diagnosed_at: when that was.
         newest: newest step of the run.

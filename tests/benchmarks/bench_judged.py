@@ -35,7 +35,7 @@ CASES = (
     (20, 1.0, 4),
     (200, 5.0, 10),
 )  # live runs, seconds of a step, of how many runs one begins to grow
-SECONDS_EACH = 60.0
+SECONDS_EACH = 45.0
 HISTORY, RISEN = 240, 19  # steps before; so many of the last ones are high, which is one or two short of growth
 ENDED = 3
 RECORDED, COPIES = "live-recorded", "live-{:03d}"

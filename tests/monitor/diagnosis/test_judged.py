@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
 from recorded_home import ingest_recorded
 
+from logprobe.alerts.controller.situation import Phase
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.commands import mis, status
+from logprobe.app.text.correction import in_force
 from logprobe.app.text.judgement import line
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
 from logprobe.monitor.diagnosis.job import DiagnosisJob
@@ -107,6 +112,19 @@ def test_worse_growth_is_the_judgement_at_once_and_better_growth_waits_for_the_d
     assert known.since_step == (40 if worse else 7)
     assert (known.advice is None) == worse
     assert ("the diagnosis, which says why, follows" in line(known)) == worse
+
+
+def test_what_the_controller_objects_to_is_not_advised(store: Store) -> None:
+    """By whatever reads a judgement, as by the page and the command that read where the correction stands."""
+    DiagnosisJob(store).run_once()
+    document = {"findings": [], "correction": {"advice": "enable", "why": ""}}
+    for phase, objection, stopped in product(Phase, (None, "stopped", "masks_too_much"), (None, False, True)):
+        control = json.dumps({"phase": phase, "objection": objection, "stopped": stopped})
+        with store.transaction() as cursor:
+            cursor.execute("UPDATE diagnoses SET advice = 'enable'")
+            cursor.execute("INSERT OR REPLACE INTO controllers VALUES (?, ?, '{}', now())", [RUN, control])
+        advice = read(store, [RUN], datetime.now(UTC))[RUN].advice
+        assert advice == in_force(document, Standing.read(store, RUN))["advice"], (phase, objection, stopped)
 
 
 def test_a_run_whose_growth_is_judged_otherwise_is_diagnosed_next(store: Store) -> None:
