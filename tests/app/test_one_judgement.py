@@ -119,7 +119,7 @@ LIVE, PACED_STEPS = "armed", 60
 def test_an_armed_live_run_is_judged_in_time_or_it_is_said_that_it_is_not(home: Path, tmp_path: Path) -> None:
     """Beside an ended run and busy loops; how fast it is judged is nothing that a test can promise."""
     record_run(home, "ended", steps=range(30))
-    (home / "correction.yaml").write_text("mode: armed\n")
+    (home / "logprobe.yaml").write_text("correction: {mode: armed}\n")
     told = tmp_path / "told"
     with ExitStack() as stack:
         stack.callback(end, start_service(home))

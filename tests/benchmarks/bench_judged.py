@@ -67,7 +67,7 @@ def measure() -> list[Figure]:
 
 def case(home: Path, count: int, pace: float, one_in: int, *, loaded: bool) -> list[Figure]:
     fill(home, count)
-    (home / "correction.yaml").write_text("mode: armed\n")
+    (home / "logprobe.yaml").write_text("correction: {mode: armed}\n")
     with ExitStack() as stack:
         service = start_service(home)
         stack.callback(end, service)

@@ -362,7 +362,7 @@ def test_two_homes_do_not_share_a_prefix_and_a_copy_removes_nothing(
         assert "objects that this store does not know" in str(move(other).problem)
         assert other.read("doomed_objects").num_rows == 0
     (tmp_path / "copy").mkdir()
-    for name in ("logprobe.duckdb", "storage.yaml"):
+    for name in ("logprobe.duckdb", "logprobe.yaml"):
         shutil.copy(store.home.path / name, tmp_path / "copy" / name)
     store.object_owner._trusted.clear()
     assert move(store).problem is None  # the mark is back
