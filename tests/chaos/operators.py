@@ -313,8 +313,8 @@ def _shared_prefix(drill: Drill) -> None:
     """Another home, or a copy, with the same prefix of an object store: nothing is sent or removed there."""
     share, another = drill.folder / "share", drill.folder / "another"
     drill.record()
-    settings = f"raw: file://{share}/tokens\nafter: 0\n"
-    (drill.home / "storage.yaml").write_text(settings)
+    settings = f"storage:\n  raw: file://{share}/tokens\n  after: 0\n"
+    (drill.home / "logprobe.yaml").write_text(settings)
     with drill.serving(killed=False) as reader:
         reader.ingest()
         eventually(lambda: not raw_files(drill.home), "raw tokens move")
@@ -322,7 +322,7 @@ def _shared_prefix(drill: Drill) -> None:
     if drill.rng.random() < 0.5:
         shutil.copytree(drill.home, another, ignore=shutil.ignore_patterns("service.*"))
     record(another, "another")
-    (another / "storage.yaml").write_text(settings)
+    (another / "logprobe.yaml").write_text(settings)
     with drill.serving(another) as reader:
         reader.ingest()
         assert str(FAULTS["Two homes, or a copy, on one prefix of an object store"]) in unwell(another)
