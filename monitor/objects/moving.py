@@ -70,6 +70,8 @@ class Mover:
                 work(settings, now, report)
             except ObjectStoreError as error:
                 report.problem = str(error)
+        if report.problem is None:  # it may have been of a prefix that is used no more
+            self._store.object_owner.problem = None
         if settings.raw is not None or report.problem is not None:
             self._look(settings, now, report)
         if report.moved_files:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
-from logprobe.collectors.errors import SegmentError, StoreError
+from logprobe.collectors.errors import ObjectStoreError, SegmentError, StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter
 from logprobe.monitor.service.pipeline import Pipeline, Report
@@ -37,6 +37,7 @@ class Rebuilt:
     unreadable: list[str] = field(default_factory=list)
     incomplete: dict[str, list[int]] = field(default_factory=dict)
     from_spool: int = 0  # segments
+    unlisted_objects: int = 0  # raw files in the object store that this store does not know
     seconds: float = 0.0
 
 
@@ -50,6 +51,7 @@ def rebuild(home: Home) -> Rebuilt:
         done.forgotten_files = Retention(store).forget_missing()
         done.from_spool = _ingest(store)
         done.incomplete = dict(_incomplete(store))
+        _claim_objects(store, done)
         store.try_checkpoint()
     done.seconds = round(time.monotonic() - started, 1)
     return done
@@ -110,6 +112,20 @@ def _ingest(store: Store) -> int:
     follow_up(report)
     pipeline.profile()
     return int(report["segments"])
+
+
+def _claim_objects(store: Store, done: Rebuilt) -> None:
+    """Lets this store use its prefix again. What others wrote there stays."""
+    prefix = store.objects.settings.raw
+    if prefix is None:
+        return
+    try:
+        store.object_owner.adopt(prefix)
+        raw_objects = {url for url, _ in store.objects.listed(prefix) if url.endswith(".parquet")}
+    except ObjectStoreError as error:
+        done.unreadable.append(str(error))
+    else:
+        done.unlisted_objects = len(raw_objects.difference(store.raw_objects()))
 
 
 def _incomplete(store: Store) -> Iterator[tuple[str, list[int]]]:

@@ -96,14 +96,14 @@ class ObjectOwnership:
 
     def _foreign(self, prefix: str, what: str) -> str:
         return (
-            f"{prefix} has {what}: give this home a prefix of its own (raw: in storage.yaml); if the store that wrote "
+            f"{prefix} has {what}: give this home a prefix of its own (`raw` of `storage` in logprobe.yaml); if the store that wrote "
             f"there is lost, run: logprobe rebuild --home {self._home.path}"
         )
 
     def _copied(self, prefix: str, said: _Mark) -> str:
         return (
             f"{prefix} belongs to the home {said.home} on {said.host}, of which {self._home.path} is a copy: give the copy a prefix "
-            f"of its own (raw: in storage.yaml); if the home was moved here, remove {prefix}/{MARK}"
+            f"of its own (`raw` of `storage` in logprobe.yaml); if the home was moved here, remove {prefix}/{MARK}"
         )
 
     def _own(self) -> _Mark:

@@ -83,7 +83,7 @@ class Store:
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
         self.raw = RawOwnership(home, self._identity, self._raw_on_disk)
-        self.object_owner = ObjectOwnership(home, self._identity, lambda: self.objects, self._raw_objects)
+        self.object_owner = ObjectOwnership(home, self._identity, lambda: self.objects, self.raw_objects)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # of a copy
@@ -383,7 +383,8 @@ class Store:
         found: list[str] = self.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist()
         return found
 
-    def _raw_objects(self) -> list[str]:
+    def raw_objects(self) -> list[str]:
+        """Addresses of the raw files that are in the object store."""
         found: list[str] = self.query("SELECT location FROM raw_files WHERE location IS NOT NULL")[
             "location"
         ].to_pylist()

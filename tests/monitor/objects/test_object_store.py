@@ -31,6 +31,7 @@ from logprobe.monitor.objects import store as object_store
 from logprobe.monitor.objects.moving import Mover, MovingReport
 from logprobe.monitor.objects.settings import load
 from logprobe.monitor.objects.store import ObjectStore
+from logprobe.monitor.recovery.rebuilding import rebuild
 from logprobe.monitor.store import raw_files
 from logprobe.monitor.store.object_ownership import MARK
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
@@ -382,6 +383,20 @@ def test_a_moved_home_keeps_its_prefix(home: Path, server: ObjectServer, tmp_pat
         write(store, 10, 11)
         report = move(store)
         assert (report.problem, report.moved_files) == (None, 2)
+
+
+def test_a_rebuilt_store_uses_its_prefix_again_and_leaves_what_is_there(home: Path, tmp_path: Path) -> None:
+    with filled(home) as store:
+        (home / "logprobe.yaml").write_text(f"storage:\n  raw: file://{tmp_path / 'share'}\n  after: 0\n")
+        move(store)
+    objects = sorted((tmp_path / "share").rglob("*.parquet"))
+    (home / "logprobe.duckdb").unlink()
+    done = rebuild(Home(home))
+    assert (done.unlisted_objects, done.unreadable) == (len(objects), []) == (2, [])
+    with Store.open(Home(home)) as store:
+        write(store, 10, 11)
+        assert move(store).problem is None
+    assert set(objects) < set((tmp_path / "share").rglob("*.parquet"))
 
 
 def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServer, tmp_path: Path) -> None:
