@@ -19,13 +19,14 @@ from logprobe.monitor import worst
 from logprobe.monitor.compare import Place, Places
 from logprobe.monitor.compare.history import history
 from logprobe.monitor.compare.pooled import of_each, require_here
-from logprobe.monitor.diagnosis import diagnose
+from logprobe.monitor.diagnosis import culprit, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.proven import latest
 from logprobe.monitor.parallel.ray_pool import pool_at
 
 _SEQUENCES: Final = 10
+_DEEDS: Final = 10_000  # of the home, the newest
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,4 +83,9 @@ def read(place: Place) -> Incident:
         step=step,
         experiment=latest(source, run, "bisect"),
         standing=Standing.read(source, run),
+        deeds=[
+            row for row in source.read("alert_audit", count=_DEEDS).to_pylist() if row["subject"].split("/")[0] == run
+        ],
+        events=source.read("app_events", run=run).to_pylist(),
+        proof=culprit.read(source, run, found.document(), whole.steps),
     )

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.report.chart import Chart, Line, figure
+from logprobe.app.report.chart import Chart, Line, figure, legend
 from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
-from logprobe.app.report.incident_summary import listed, summary, timeline
+from logprobe.app.report.incident_summary import BEFORE, changes, listed, summary, timeline
 from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, remedy
-from logprobe.app.text.diagnosis import HEAD, arm_cells, headline, qualities
+from logprobe.app.text.diagnosis import HEAD, arm_cells, evidence_name, headline, qualities
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import Diagnosis
+from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.leading import in_reading_order
 from logprobe.monitor.metrics.catalog import metric as declared
@@ -32,7 +33,8 @@ class Incident:
     """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
 
     `current`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which one, None: none was
-    measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction.
+    measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction. `deeds`: what people did about its
+    alerts; `events`: updates, changed configurations and restarts; `proof`: the picture of the finding that leads.
     """
 
     diagnosis: Diagnosis
@@ -46,6 +48,9 @@ class Incident:
     step: int | None = None
     experiment: Mapping[str, Any] | None = None
     standing: Standing = OFF
+    deeds: Sequence[Mapping[str, Any]] = ()
+    events: Sequence[Mapping[str, Any]] = ()
+    proof: Picture | None = None
 
 
 def report(incident: Incident) -> str:
@@ -58,7 +63,12 @@ def report(incident: Incident) -> str:
         summary(
             found, incident.history, current=incident.current, actions=incident.actions, standing=incident.standing
         ),
-        section("What happened", timeline(found, alerts=incident.alerts, actions=incident.actions)),
+        *_proof(incident),
+        section(
+            "What happened",
+            timeline(found, incident.history, alerts=incident.alerts, actions=incident.actions, deeds=incident.deeds),
+        ),
+        section(f"What changed in the {BEFORE} steps before", *changes(found, incident.history, incident.events)),
         section("Findings", *_findings(found, incident.standing)),
         *_experiment(incident.experiment),
         section("Not measured", *_not_measured(found)),
@@ -69,8 +79,15 @@ def report(incident: Incident) -> str:
     )
 
 
-_ALERTS: Final = {"step": "step", "rule": "rule", "severity": "severity", "after": "became", "words": "words"}
-_ACTIONS: Final = {"step": "step", "name": "action", "reason": "reason", "words": "words"}
+_ALERTS: Final = {
+    "time": "UTC",
+    "step": "step",
+    "rule": "rule",
+    "severity": "severity",
+    "after": "became",
+    "words": "words",
+}
+_ACTIONS: Final = {"time": "UTC", "step": "step", "name": "action", "reason": "reason", "words": "words"}
 _WEIGHTS: Final = {
     "version": "version", "step": "step", "source": "source", "replica": "replica", "pause_mode": "pause mode",
     "cache_cleared": "cache cleared",
@@ -105,6 +122,20 @@ def _findings(found: Diagnosis, standing: Standing) -> Iterator[Markup]:
         yield table(f"Evidence for {name}", ["test", "value", "expected", "verdict"], evidence)
 
 
+def _proof(incident: Incident) -> Iterator[Markup]:
+    """K3 of the tokens concerned beside the others; no section where there is no such picture."""
+    if (proof := incident.proof) is not None and len(proof.lines) > 1:
+        lines = [
+            Line(name, [(float(step), value) for step, value in points if value is not None], at, gaps=False)
+            for at, (name, points) in enumerate(proof.lines.items())
+        ]
+        mark = None if proof.since is None else (float(proof.since), f"since step {proof.since}")
+        colours = {line.label: at for at, line in enumerate(lines)}
+        yield section(
+            "Culprit", legend(colours), figure(Chart("K3 by step", proof.words, lines, unit="nats", mark=mark))
+        )
+
+
 def _evidence(name: str, value: Any) -> list[Any]:
     """A number, and what it should be where that can be said of it alone."""
     should = expected(name)
@@ -113,7 +144,7 @@ def _evidence(name: str, value: Any) -> list[Any]:
         if should is None
         else (should.words, {True: "as expected", False: "off", None: None}[should.holds(value)])
     )
-    return [name.replace("_", " "), value, *held]
+    return [evidence_name(name), value, *held]
 
 
 def _experiment(document: Mapping[str, Any] | None) -> Iterator[Markup]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.html import Markup, element, table
-from logprobe.app.text.correction import OFF, advised, remedy
+from logprobe.app.text.correction import OFF, advised, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, extent, share
-from logprobe.app.text.numbers import duration
+from logprobe.app.text.numbers import counted, duration, when
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis import Diagnosis
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE
 from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.diagnosis.named import in_words
 
+BEFORE: Final = 50  # steps before the onset in which changes are looked for
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _FIRING: Final = frozenset({"firing", "recovering"})
 Rows = Sequence[Mapping[str, Any]]
 
@@ -27,6 +31,7 @@ def summary(found: Diagnosis, history: History, *, current: Rows, actions: Rows,
         ("how much", _extent(found, history)),
         ("layer", LAYERS[found.layer]),
         ("what to do", _remedy(found, standing)),
+        ("setting", _setting(found, standing)),
         ("correction", _correction(found, standing)),
         ("done about it", _done(actions)),
         ("alerts", _alerts(current)),
@@ -43,7 +48,8 @@ def _since(found: Diagnosis, history: History) -> str:
     first = ", its first step" if history.steps and since <= history.steps[0] else ""
     seconds = history.seconds.get(since)
     after = f", {duration(seconds)} after the first" if seconds and not first else ""
-    return f"step {since:,}{first}{after}"
+    at = history.at(since)
+    return f"step {since:,}{first}{after}{'' if at is None else f', {when(at)} UTC'}"
 
 
 def _extent(found: Diagnosis, history: History) -> str:
@@ -65,6 +71,15 @@ def _remedy(found: Diagnosis, standing: Standing) -> str:
     if found.verdict in {"growing", "critical"}:
         return "no credible cause found: see what is not measured"
     return "nothing" if found.verdict == "healthy" else ""
+
+
+def _setting(found: Diagnosis, standing: Standing) -> str:
+    """What the remedy is called in the run's framework."""
+    document = found.document()
+    first = leading(document)
+    if first is None:
+        return ""
+    return "; ".join(in_words(setting) for setting in settings(first, standing)) or unnamed(first, document)
 
 
 def _done(actions: Rows) -> str:
@@ -101,23 +116,65 @@ def _trend(found: Diagnosis, history: History) -> Chart:
     )
 
 
-def timeline(found: Diagnosis, *, alerts: Rows, actions: Rows) -> Markup:
-    """What happened, in the order of steps; what belongs to no step comes last."""
-    events = sorted(_events(found, alerts, actions), key=lambda event: (event[0] is None, event[0] or 0))
+def timeline(found: Diagnosis, history: History, *, alerts: Rows, actions: Rows, deeds: Rows = ()) -> Markup:
+    """What happened, in the order of time; what is known by its step alone stands by that step's time."""
+    events = sorted(
+        _events(found, history, alerts, actions, deeds), key=lambda event: (event[0] is None, event[0] or _NEVER)
+    )
     if not events:
         return element("p", "No alerts fired, and no correction was switched.")
-    return table("Alerts that fired or resolved, and events of the correction", ["step", "what", "words"], events)
+    rows = [(when(time), *rest) for time, *rest in events]
+    return table("Onset, alerts, corrections, and what people did", ["UTC", "step", "what", "words"], rows)
 
 
-def _events(found: Diagnosis, alerts: Rows, actions: Rows) -> Iterator[tuple[int | None, str, str | None]]:
+def _events(
+    found: Diagnosis, history: History, alerts: Rows, actions: Rows, deeds: Rows
+) -> Iterator[tuple[datetime | None, int | None, str, str | None]]:
     if found.since_step is not None:
-        yield found.since_step, "onset", "as dated by the diagnosis"
+        yield history.at(found.since_step), found.since_step, "onset", "as dated by the diagnosis"
     for row in reversed(alerts):
         fired, was = row["after"] in _FIRING, row["before"] in _FIRING
         if fired != was:
-            yield row["step"], f"alert {row['rule']} {'fires' if fired else 'ends'}", row["words"]
+            yield row["time"], row["step"], f"alert {row['rule']} {'fires' if fired else 'ends'}", row["words"]
     for row in reversed(actions):
-        yield row["step"], f"correction {row['name'].replace('_', ' ')}", row["words"]
+        yield row["time"], row["step"], f"correction {row['name'].replace('_', ' ')}", row["words"]
+    for row in deeds:
+        yield row["time"], None, f"{row['action']}: {row['subject']}", f"{row['author']}: {row['words']}"
+
+
+def changes(found: Diagnosis, history: History, events: Rows) -> Iterator[Markup]:
+    """What changed in the steps before the onset: configurations, restarts, and weights that arrived in an unusual way."""
+    since = found.since_step
+    if since is None:
+        yield element("p", "No onset, so there is nothing before it.")
+        return
+    before = [row for row in events if row["step"] is not None and since - BEFORE <= row["step"] <= since]
+    rows = [(when(row["happened_at"]), row["step"], *_change(row)) for row in before if row["kind"] != "weights"]
+    updates = [row for row in before if row["kind"] == "weights"]
+    if rows:
+        yield table(f"Steps {max(since - BEFORE, 0):,} to {since:,}", ["UTC", "step", "what", "of"], rows)
+    else:
+        yield element(
+            "p", f"No configuration change and no restart was recorded in the {BEFORE} steps before step {since:,}."
+        )
+    yield element("p", _updates(updates))
+    before_it = [step for step in history.steps if step < since]
+    last = f"The last step before the onset is {before_it[-1]:,}" if before_it else "There is no step before the onset"
+    yield element("p", f"{last}; checkpoints are not recorded, so the last good one is unknown.")
+
+
+def _change(row: Mapping[str, Any]) -> tuple[str, str]:
+    return {"config": "configuration changed", "restart": "collector restarted"}.get(row["kind"], row["kind"]), row[
+        "label"
+    ]
+
+
+def _updates(updates: Rows) -> str:
+    if not updates:
+        return "No weight updates were recorded in these steps."
+    kept = sum(row["cache_cleared"] is False for row in updates)
+    modes = ", ".join(sorted({str(row["pause_mode"]) for row in updates if row["pause_mode"]})) or "not recorded"
+    return f"{counted(len(updates), 'weight update')}, {kept:,} of which left the prefix cache as it was; pause mode: {modes}."
 
 
 def listed(rows: Rows, columns: Mapping[str, str], caption: str, most: int) -> Markup:

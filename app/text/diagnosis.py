@@ -77,6 +77,15 @@ def extent(document: Mapping[str, Any], growth: Growth) -> str:
     return f"{number(growth.ratio)}× its baseline of {number(growth.baseline)}"
 
 
+def multiple(document: Mapping[str, Any], growth: Growth) -> str:
+    """How many times what it should be K3 is, in a word or two, by the same measure as `extent`; "": not known."""
+    level = document.get("level") or {}
+    high = (level.get("expected") or {}).get("high")
+    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level.get("k3") is not None:
+        return f"{number(level['k3'] / high)}× normal" if high and level["k3"] > high else ""
+    return f"{number(growth.ratio)}× baseline" if growth.ratio is not None and growth.baseline else ""
+
+
 def _beside_setup(k3: float, high: float | None) -> str:
     if high is None:
         return number(k3)

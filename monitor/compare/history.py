@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ class History:
         steps: all of its steps, ascending.
         tokens: trained up to and including each step.
         seconds: since the end of the first step; steps without a time are left out.
+        begun: when the first step ended, in UTC; None: not known.
         trends: by metric.
         growth: the verdict on K3 by the run's own past.
         facts: of its configuration.
@@ -35,9 +37,15 @@ class History:
     steps: tuple[int, ...] = ()
     tokens: Mapping[int, float] = field(default_factory=dict)
     seconds: Mapping[int, float] = field(default_factory=dict)
+    begun: datetime | None = None
     trends: Mapping[str, Trend] = field(default_factory=dict)
     growth: Growth = field(default_factory=lambda: Growth("no_data"))
     facts: Facts = field(default_factory=dict)
+
+    def at(self, step: int | None) -> datetime | None:
+        """When a step ended, in UTC; None: not known."""
+        seconds = None if step is None else self.seconds.get(step)
+        return None if seconds is None or self.begun is None else self.begun + timedelta(seconds=seconds)
 
     def trend(self, metric: str) -> Trend:
         """Values of `metric`; empty when it was never measured."""
@@ -49,21 +57,22 @@ def history(place: Place, metrics: Iterable[str]) -> History:
     rows = place.source.read("app_steps", run=place.run, since=-1)
     steps = tuple(rows["step"].to_pylist())
     found = trends(place.source, place.run, {*metrics, K3})
+    ends = _ends(steps, rows["time"])
+    begun = min(ends.values(), default=None)
     known = found.get(K3, {})
     return History(
         label=place.label,
         steps=steps,
         tokens=dict(zip(steps, accumulate(float(tokens or 0) for tokens in rows["tokens"].to_pylist()), strict=True)),
-        seconds=_seconds(steps, rows["time"]),
+        seconds={step: (end - begun) / 1e6 for step, end in ends.items()} if begun is not None else {},
+        begun=None if begun is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=begun),
         trends=found,
         growth=growth_of(place.source, place.run, steps, map(known.get, steps)),
         facts=facts_of(place.source, place.run),
     )
 
 
-def _seconds(steps: Iterable[int], times: pa.ChunkedArray) -> dict[int, float]:
-    """Since the first time known. As whole microseconds: to make datetimes of them, pyarrow would load pandas."""
+def _ends(steps: Iterable[int], times: pa.ChunkedArray) -> dict[int, int]:
+    """Microseconds since 1970 of each step whose time is known. To make datetimes of them, pyarrow would load pandas."""
     ends = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist()
-    known = {step: end for step, end in zip(steps, ends, strict=True) if end is not None}
-    begun = min(known.values(), default=0)
-    return {step: (end - begun) / 1e6 for step, end in known.items()}
+    return {step: end for step, end in zip(steps, ends, strict=True) if end is not None}

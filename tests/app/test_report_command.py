@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from logprobe.app.report.chart import Chart, Line, figure
 from logprobe.app.report.incident import Incident, report
 from logprobe.monitor.compare import Places
 
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EVIL = '<script>alert("x")</script>'
 
 
@@ -31,7 +33,7 @@ def test_the_verdict_comes_first_and_the_remedy_with_its_evidence(incident: Inci
     assert page.index("<dd>semantic") < page.index("--logprobs-mode processed_logprobs") < page.index("calibration z")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [
-        "What happened", "Findings", "Not measured", "Trend", "Worst sequences", "Records", "Configuration",
+        "What happened", "What changed in the 50 steps before", "Findings", "Not measured", "Trend", "Worst sequences", "Records", "Configuration",
     ]  # fmt: skip
     assert page.count('scope="row"') > 50
     assert len(page) < 300_000
@@ -45,6 +47,7 @@ def test_the_first_screen_says_what_was_done_and_what_happened_in_order(incident
         "before": "pending",
         "after": "firing",
         "words": "K3 is high",
+        "time": NOON + timedelta(seconds=30),
     }
     quiet = fires | {"step": 20, "before": "normal", "after": "pending", "words": "not yet"}
     masks = {
@@ -53,26 +56,76 @@ def test_the_first_screen_says_what_was_done_and_what_happened_in_order(incident
         "reason": "critical_growth",
         "words": "masked IS from step 44",
         "severity": "warning",
+        "time": NOON + timedelta(seconds=40),
     }
     happened = replace(
         incident,
         current=[fires | {"phase": "firing"}, fires | {"rule": "staleness", "phase": "normal"}],
         alerts=[fires, quiet],
-        actions=[masks, masks | {"step": 35, "name": "suggested", "words": "would mask 8 %"}],
+        actions=[
+            masks,
+            masks | {"step": 35, "name": "suggested", "words": "would mask 8 %", "time": NOON + timedelta(seconds=35)},
+        ],
+        deeds=[
+            {
+                "time": NOON + timedelta(seconds=50),
+                "author": "Ada",
+                "action": "acknowledged",
+                "subject": "v1-initial/gap-critical/1",
+                "words": "mine",
+            }
+        ],
+        history=replace(incident.history, begun=NOON, seconds={0: 0.0}),
     )
     first, _, rest = report(happened).partition("What happened")
     assert "<dd>issued at step 40: masked IS from step 44</dd>" in first
     assert "<dd>gap-critical fires</dd>" in first
     events, _, _ = rest.partition("Findings")
-    order = ["onset", "alert gap-critical fires", "correction suggested", "correction issued"]
-    assert re.findall("<td>((?:alert|correction|onset)[^<]*)</td>", events) == order
+    order = [
+        "onset",
+        "alert gap-critical fires",
+        "correction suggested",
+        "correction issued",
+        "acknowledged: v1-initial/gap-critical/1",
+    ]
+    assert re.findall("<td>((?:alert|correction|onset|acknowledged:)[^<]*)</td>", events) == order
+    times = re.findall(r"2026-03-01 12:00:(\d\d)", events.partition("What changed")[0])
+    assert times == ["00", "30", "35", "40", "50"]
+    assert "2026-03-01 12:00:00 UTC" in first
     assert "not yet" not in events
+
+
+def test_what_changed_before_the_onset_and_what_is_unknown(incident: Incident) -> None:
+    diagnosis = replace(incident.diagnosis, since_step=100)
+    update = {
+        "kind": "weights",
+        "label": "7",
+        "happened_at": NOON,
+        "step": 60,
+        "cache_cleared": False,
+        "pause_mode": "keep",
+    }
+    events = [
+        update, {**update, "step": 20}, {**update, "kind": "config", "label": "engine_config", "step": 99},
+        {**update, "kind": "restart", "label": "vllm", "step": 101},
+    ]  # fmt: skip
+    _, _, page = report(replace(incident, diagnosis=diagnosis, events=events)).partition(
+        "What changed in the 50 steps before"
+    )
+    section, _, _ = page.partition("<h2>")
+    assert "configuration changed" in section
+    assert "1 weight update, 1 of which left the prefix cache as it was; pause mode: keep." in section
+    assert (
+        "The last step before the onset is 99; checkpoints are not recorded, so the last good one is unknown."
+        in section
+    )
+    assert "restarted" not in section  # it was after the onset
 
 
 def test_names_from_outside_are_text(incident: Incident) -> None:
     sequence = {**incident.sequences[0], "sample_id": EVIL, "finish_reason": "</style>"}
     history = replace(incident.history, label=EVIL, facts={EVIL: (EVIL,)})
-    alert = dict.fromkeys(("step", "rule", "severity", "before", "after", "words", "phase"), EVIL)
+    alert = dict.fromkeys(("step", "rule", "severity", "before", "after", "words", "phase"), EVIL) | {"time": NOON}
     fires = alert | {"step": 3, "after": "firing", "phase": "firing"}
     page = report(
         replace(incident, history=history, headline=EVIL, sequences=[sequence], alerts=[alert, fires], current=[fires])

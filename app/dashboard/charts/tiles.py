@@ -13,13 +13,16 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import Theme
+from logprobe.app.text.diagnosis import multiple
 from logprobe.app.text.numbers import number, quantity
+from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.metrics.catalog import metric
 
 _SPARK_STEPS: Final = 60  # points of a sparkline
 _USUAL_LATENESS: Final = 5  # steps
 _SAME = 0.005  # relative: smaller changes are not worth a number
 _DECADE = 10.0
+_MULTIPLE: Final = "as the verdict has it: by the run's own baseline, or by what is normal for its set-up"
 
 
 def tiles_of(view: RunView, panels: Sequence[Panel], theme: Theme, seen: Visible | None = None) -> list[dict[str, Any]]:
@@ -52,11 +55,19 @@ def _tile(view: RunView, panel: Panel, theme: Theme, seen: Visible | None) -> di
         "unit": unit_beside_label(line.metric),
         "note": _late(view, step) or _incomplete(view, line),
         "waits": view.awaited,
-        "change": _with_step(change(value, median, log=panel.scale == "log"), view, step),
-        "change_help": f"latest value compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}",
+        "change": _with_step(_multiple(view, line) or change(value, median, log=panel.scale == "log"), view, step),
+        "change_help": _MULTIPLE
+        if _multiple(view, line)
+        else f"latest value compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}",
         "spark": spark(thinned(inside(view.series, line.metric, seen)), log=panel.scale == "log"),
         "color": theme.color(line.role),
     }
+
+
+def _multiple(view: RunView, line: Line) -> str:
+    """Of K3 what the banner says: one number for one thing; "": the banner has none."""
+    known = view.diagnosis
+    return "" if known is None or line.metric != K3 else multiple(known.document, known.growth)
 
 
 def unit_beside_label(key: str) -> str:
