@@ -14,7 +14,7 @@ are. The JSON form is public API, one document, unknown is null:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,10 @@ from logprobe.app.text.terminal import replace_line
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.pooled import of_each, require_here
 from logprobe.monitor.compare.verdicts import METRICS
+from logprobe.monitor.diagnosis import diagnose
+from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.diagnosis.named import told
 from logprobe.monitor.parallel.ray_pool import pool_at
 
 _MANY: Final = 10  # runs
@@ -35,18 +39,36 @@ _MANY: Final = 10  # runs
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison."""
     metrics = tuple(arguments.metric or METRICS)
-    reference, *others = _histories(arguments, metrics)
-    found = compared(others, reference, axis=arguments.align, metrics=metrics)
+    with Places(arguments.home, arguments.ca) as places:
+        reference, *others = _histories(arguments, metrics, places)
+        found = compared(others, reference, axis=arguments.align, metrics=metrics)
+        asked = dict(zip((each.label for each in others), arguments.names, strict=True))
+        why = (
+            {}
+            if arguments.json
+            else {
+                p.run: _why(find(places, asked[p.run]))
+                for p in found.pairings
+                if p.of("worse") or comparison.goes_bad(p)
+            }
+        )
     if arguments.html:
         write_report(Path(arguments.html), html.report(found))
-    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
+    tables.show(found.document(), lambda: text(found, why), as_json=arguments.json)
     return 0
 
 
-def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...]) -> list[History]:
+def _why(place: Place) -> str:
+    """What the diagnosis of a run that is worse says first; "": nothing alarms."""
+    found = diagnose(place.source, place.run, accepted=accepted(place.source, place.run))
+    first = leading(found.document())
+    return "" if first is None else f"{first['cause'].replace('_', ' ')}: {first['explanation']} {told(first)}"
+
+
+def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...], places: Places) -> list[History]:
     """The baseline's first."""
     names, found = [arguments.baseline, *arguments.names], []
-    with Places(arguments.home, arguments.ca) as places, pool_at(arguments.ray) as pool:
+    with pool_at(arguments.ray) as pool:
         each = of_each(names, pool, partial(_from_files, metrics), lambda name: history(find(places, name), metrics))
         for run in each:
             found.append(run)
@@ -74,9 +96,13 @@ def find(places: Places, name: str) -> Place:
     return place
 
 
-def text(found: Comparison) -> str:
-    """The comparison for people: a sentence per run, then what it stands on."""
-    lines = [tables.harmless(comparison.sentence(pairing, found.axis)) for pairing in found.pairings]
+def text(found: Comparison, why: Mapping[str, str] | None = None) -> str:
+    """The comparison for people: a sentence per run, and why where it is worse (`why`: by run); then what it stands on."""
+    lines = []
+    for pairing in found.pairings:
+        lines.append(tables.harmless(comparison.sentence(pairing, found.axis)))
+        if because := (why or {}).get(pairing.run):
+            lines.append(tables.harmless(f"  why: {because}"))
     for pairing in found.pairings:
         lines += ["", *_pairing(pairing, found.baseline)]
     lines += ["", tables.aligned(comparison.ONSETS, comparison.onset_rows(found))]
@@ -84,11 +110,12 @@ def text(found: Comparison) -> str:
 
 
 def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
+    """What was set up differently, then metric by metric."""
+    settings = [*pairing.relevant, *pairing.differences]
+    if settings:
+        shown = [[item.fact, item.words, item.reference_words] for item in settings]
+        yield tables.aligned(["differing setting", pairing.run, baseline], shown, widest=48)
+        yield ""
     yield tables.harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
     rows = [[item.label, item.verdict, *comparison.numbers(item), item.reason] for item in pairing.metrics]
     yield tables.aligned(comparison.COLUMNS, rows, widest=110)
-    settings = [*pairing.relevant, *pairing.differences]
-    if settings:
-        yield ""
-        shown = [[item.fact, item.words, item.reference_words] for item in settings]
-        yield tables.aligned(["differing setting", pairing.run, baseline], shown, widest=48)

@@ -21,11 +21,11 @@ def report(comparison: Comparison) -> str:
         f"Comparison with {comparison.baseline}",
         element("h1", f"Compared with {comparison.baseline}"),
         listing(sentence(pairing, comparison.axis) for pairing in comparison.pairings),
+        section("Configuration", *(_settings(pairing, comparison.baseline) for pairing in comparison.pairings)),
         section("Verdicts", *(_verdicts(pairing) for pairing in comparison.pairings)),
         section("Onsets", onsets(comparison)),
         section("Curves", legend(colours), element("div", *_overlays(comparison, colours), class_="charts")),
         section("Ratio to the baseline", *_ratios(comparison, colours)),
-        section("Configuration", *(_settings(pairing, comparison.baseline) for pairing in comparison.pairings)),
     )
 
 

@@ -132,7 +132,9 @@ def _proof(incident: Incident) -> Iterator[Markup]:
         mark = None if proof.since is None else (float(proof.since), f"since step {proof.since}")
         colours = {line.label: at for at, line in enumerate(lines)}
         yield section(
-            "Culprit", legend(colours), figure(Chart("K3 by step", proof.words, lines, unit="nats", mark=mark))
+            "Culprit",
+            legend(colours),
+            element("div", figure(Chart("K3 by step", proof.words, lines, unit="nats", mark=mark)), class_="charts"),
         )
 
 

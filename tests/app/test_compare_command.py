@@ -22,7 +22,10 @@ def test_verdicts_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]
     lines = ask(capsys, *words).splitlines()
     assert lines[0].startswith("v1-initial: worse in K3, ")
     assert lines[0].endswith("K3 leaves the baseline at step 0")
-    assert lines[1] == "v1-fixed: the same in 13 of 13 metrics"
+    assert lines[1].startswith("  why: raw logprobs: ")
+    assert lines[1].endswith("`--logprobs-mode processed_logprobs` (vLLM; now raw_logprobs).")
+    assert lines[2] == "v1-fixed: the same in 13 of 13 metrics"
+    assert lines[4].startswith("differing setting")  # before what follows from it
     assert any(line.split() == ["engine.logprobs_mode", "raw_logprobs", "processed_logprobs"] for line in lines)
     document = json.loads(ask(capsys, *words, "--json"))
     assert document["baseline"]["run"] == "v0-reference"

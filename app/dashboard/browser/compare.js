@@ -27,7 +27,7 @@ export function update(root, view) {
 function build(root, view) {
   view.parts = {};
   view.open = new Set();
-  const names = ["choice", "verdicts", "matrix", "adder", "charts", "onsets", "settings", "elsewhere"];
+  const names = ["choice", "verdicts", "settings", "matrix", "adder", "charts", "onsets", "elsewhere"];
   for (const name of names) view.parts[name] = { place: node("div", { class: `lp-compare-${name}` }) };
   root.replaceChildren(node("section", { class: "lp lp-report lp-compare", "aria-label": "comparison" }, ...names.map((name) => view.parts[name].place)));
 }
