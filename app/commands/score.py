@@ -5,9 +5,9 @@ The JSON form is public API, one document, unknown is null:
     {"departs": "engine_state|engine|trainer|policy_age|none|unknown", "departs_all": [...], "why",
      "scores": {"r", "r_fresh", "q", "t", "t_fresh"},
      "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens", "broken", "p50", "p95", "p99", "largest", "outside",
-                "off", "tail", "sequences_off": [place in the sample …]}],
+                "off", "tail", "sequences_off": [place in the sample …], "unequal", "first_unequal": [place, token of the response]}],
      "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off,
-     "path": "decode|prefill", "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
+     "path": "decode|prefill", "exact": whether r and t are equal in every bit, "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ NAMES: Final = {
     "t": "t recorded",
     "r_fresh": "r′ fresh engine, decode",
     "r_fresh_prefill": "r′ fresh engine, prefill",
+    "r_fresh_alone": "r′ fresh engine, one request at a time",
     "q": "q reference",
     "q_rollout": "q reference, weights of the rollout",
     "t_fresh": "t′ trainer",
+    "t_fresh_alone": "t′ trainer, one sequence at a time",
 }
 
 
@@ -39,12 +41,12 @@ def run(arguments: argparse.Namespace) -> int:
     with Nursery() as executor:
         found = score(task.sequences, task.setup, floor=arguments.floor, run=executor)
     keep(arguments, "score", found.document())
-    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
-    return 0
+    tables.show(found.document(), lambda: text(found, exact=arguments.exact), as_json=arguments.json)
+    return int(arguments.exact and not found.exact)
 
 
-def text(found: Score) -> str:
-    """The scores for people: the verdict first, then the gaps it rests on."""
+def text(found: Score, *, exact: bool = False) -> str:
+    """The scores for people: the verdict first, then the gaps it rests on; with `exact` the tokens that break bit equality."""
     lines = [f"departs  {', '.join(found.decision.departs_all) or found.decision.departs}: {found.decision.why}"]
     rows = [
         [
@@ -64,9 +66,28 @@ def text(found: Score) -> str:
     ]
     header = ["a", "b", "K3", "95 %", "mean |d|", "p99", "max", "ρ off 10 %", "above 1e-3", "tokens", "broken"]
     lines += ["", tables.aligned(header, rows), "", f"K3 up to {found.floor:g} counts as agreement (--floor)"]
+    lines += _bits(found) if exact else []
     lines += _sequences(found)
     lines += [f"not measured: {tables.harmless(words)}" for words in found.not_measured]
     return "\n".join(lines) + "\n"
+
+
+def _bits(found: Score) -> list[str]:
+    """Whether r and t are the same numbers, and the first token of each gap that is not."""
+    lines = [
+        f"exact    {'r and t are equal in every bit' if found.exact else 'r and t are not equal in every bit, or were not compared'}"
+    ]
+    for pair in found.pairs:
+        if pair.first_unequal is None:
+            lines.append(f"  {NAMES[pair.a]}, {NAMES[pair.b]}: equal, {pair.tokens} tokens")
+            continue
+        at, token = pair.first_unequal
+        name = tables.harmless(found.names[at])
+        values = " and ".join(f"{found.scores[side][at][token]:.9g}" for side in (pair.a, pair.b))  # type: ignore[index]
+        lines.append(
+            f"  {NAMES[pair.a]}, {NAMES[pair.b]}: {pair.unequal} unequal, first in {name}, token {token}: {values}"
+        )
+    return lines
 
 
 def _sequences(found: Score) -> list[str]:

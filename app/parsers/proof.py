@@ -10,6 +10,11 @@ from logprobe.app.parsers.arguments import positive
 def declare_score(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `logprobe score`."""
     _what(parser)
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="exit code 1 unless r and t are equal in every bit; names the first token that is not",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
     parser.set_defaults(usage_error=parser.error)
 

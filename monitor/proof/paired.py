@@ -54,6 +54,8 @@ class Gap:
         outside: share of ratios e^d outside [0.9, 1.1].
         off: tokens whose absolute d is above 1e-3.
         tail: those of them that are also far beyond what the other tokens have.
+        unequal: tokens whose log-probs differ in a bit of float32.
+        first_unequal: place of the first such token: sequence, token of its response; None: all are equal.
         sequences_off: places of the sequences that hold tokens of the tail, or of `off` where there is none.
     """
 
@@ -72,11 +74,14 @@ class Gap:
     off: int = 0
     tail: int = 0
     sequences_off: tuple[int, ...] = ()
+    unequal: int = 0
+    first_unequal: tuple[int, int] | None = None
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
         interval = self.interval and list(self.interval)
-        return {**asdict(self), "interval": interval, "sequences_off": list(self.sequences_off)}
+        first = self.first_unequal and list(self.first_unequal)
+        return {**asdict(self), "interval": interval, "sequences_off": list(self.sequences_off), "first_unequal": first}
 
 
 def sums(a: Scores, b: Scores) -> Sums | None:
@@ -109,6 +114,7 @@ def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
     far = max(OFF, _FAR * p50)
     tail = int((every > far).sum())
     limit = far if tail else OFF
+    unequal = _unequal(a, b)
     return Gap(
         name_a,
         name_b,
@@ -125,7 +131,19 @@ def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
         off=int((every > OFF).sum()),
         tail=tail,
         sequences_off=tuple(at for at, size in enumerate(sizes) if bool((size > limit).any())),
+        unequal=len(unequal),
+        first_unequal=next(iter(unequal), None),
     )
+
+
+def _unequal(a: Scores, b: Scores) -> list[tuple[int, int]]:
+    """Places of the tokens that only one side has, or whose log-probs are not the same float32."""
+    return [
+        (at, int(token))
+        for at, (x, y) in enumerate(zip(a, b, strict=True))
+        if x is not None and y is not None
+        for token in np.flatnonzero(~((x.astype(np.float32) == y.astype(np.float32)) | (np.isnan(x) & np.isnan(y))))
+    ]
 
 
 def differences(a: Scores, b: Scores) -> list[Floats]:

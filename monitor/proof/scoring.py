@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
 
 REFERENCE: Final = "logprobe.monitor.proof.forward:score"
-PATHS: Final = ("decode", "prefill")
+PATHS: Final = ("decode", "prefill", "alone")
 # Of an engine's reported settings: those that do not reach a log-prob, or belong to the checkpoint.
 _INCIDENTAL: Final = frozenset(
     {
@@ -29,7 +30,7 @@ _INCIDENTAL: Final = frozenset(
         "weight_transfer_backend", "load_format", "architectures", "checkpoint_dtype",
     }
 )  # fmt: skip
-_WATCHED: Final = 4  # sequences whose hidden states are compared
+_WATCHED: Final = 4  # sequences whose hidden states are compared, or that a trainer is given by themselves
 _COLD: Final = {"enable_prefix_caching": False}
 Run = Callable[..., Outcome]
 
@@ -104,6 +105,12 @@ class Score:
     speed: Mapping[str, float]
     floor: float
     sequences: tuple[Mapping[str, Any], ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether r and t were compared, and are equal in every bit."""
+        return any((pair.a, pair.b, pair.unequal) == ("r", "t", 0) for pair in self.pairs)
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe score --json`` prints."""
@@ -115,6 +122,7 @@ class Score:
             "pairs": [pair.document() for pair in self.pairs],
             "sequences": [dict(one) for one in self.sequences],
             "path": self.path,
+            "exact": self.exact,
             "noise_floor": self.floor,
             "not_measured": list(self.not_measured),
             "engine": dict(self.settings),
@@ -148,13 +156,14 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
     fresh = scorers.engine(_COLD, paths=PATHS)
     if fresh.error is not None:  # an engine that takes no logits processor may still score prompts
         fresh = scorers.engine(_COLD, paths=("prefill",))
-    scores["r_fresh"], scores["r_fresh_prefill"] = fresh.decode, fresh.prefill
+    scores |= {"r_fresh": fresh.decode, "r_fresh_prefill": fresh.prefill, "r_fresh_alone": fresh.alone}
     scores["q"] = scorers.reference(lambda sequence: sequence.trainer_version)
     scorers.require(fresh.decode, fresh.prefill, scores["q"])
     if _ages(sequences):
         scores["q_rollout"] = scorers.reference(lambda sequence: sequence.rollout_version)
     if setup.trainer is not None:
-        scores["t_fresh"] = scorers.forward(setup.trainer, setup.trainer_settings, lambda one: one.trainer_version)
+        trainer = partial(scorers.forward, setup.trainer, setup.trainer_settings, lambda one: one.trainer_version)
+        scores |= {"t_fresh": trainer(), "t_fresh_alone": trainer(alone=True)}
     path = "decode" if any(values is not None for values in fresh.decode) else "prefill"
     gaps += [*scorers.problems, *_missing(scores, setup), *assumptions(sequences)]
     pairs = _pairs(scores, path)
@@ -168,7 +177,8 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
     speed = dict(scorers.speed)
     found = tuple(pair for pair in pairs.values() if pair is not None)
     off = tuple(_off(sequences, scores, legs))
-    return Score(scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor, off)
+    names = tuple(one.sample_id for one in sequences)
+    return Score(scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor, off, names)
 
 
 def _off(
@@ -184,10 +194,11 @@ def _off(
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What a fresh engine says of the tokens, by decode kernels and by prefill kernels."""
+    """What a fresh engine says of the tokens: by decode kernels, by prefill kernels, and of a few with no other request beside them."""
 
     decode: Scores
     prefill: Scores
+    alone: Scores = ()
     cost: Cost = UNMEASURED
     error: str | None = None
 
@@ -272,7 +283,7 @@ class Scorers:
         return {
             "model": str(checkpoint),
             "arguments": setup.arguments,
-            "overrides": {**setup.overrides, **overrides},
+            "overrides": _merged(setup.overrides, overrides),
         }
 
     def _fresh(
@@ -293,7 +304,8 @@ class Scorers:
             for path in job["paths"]:
                 _put(answers[path], indices, outcome.answer[path])
         self.problems += [f"engine: {error}" for error in errors]
-        return Fresh(tuple(answers["decode"]), tuple(answers["prefill"]), _cost(costs), errors[0] if errors else None)
+        decode, prefill, alone = (tuple(answers[path]) for path in PATHS)
+        return Fresh(decode, prefill, alone, _cost(costs), errors[0] if errors else None)
 
     def require(self, *scores: Scores) -> None:
         """Raises `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can load."""
@@ -315,19 +327,21 @@ class Scorers:
         settings: Mapping[str, Any],
         version: Callable[[TokenSequence], str | None],
         *,
-        repeat: int = 0,
+        alone: bool = False,
     ) -> Scores:
-        """Log-probs by a function of the trainer's kind; `repeat` numbers calls that are otherwise the same."""
+        """Log-probs by a function of the trainer's kind; `alone`: of a few sequences, each given to it by itself."""
         values: list[Floats | None] = [None] * len(self._sequences)
         name = "reference" if function == REFERENCE else "trainer"
-        for checkpoint, indices in self._by_checkpoint(version, name):
+        for checkpoint, every in self._by_checkpoint(version, name):
+            indices = every[:_WATCHED] if alone else every
             job = {
                 "model": str(checkpoint),
                 "function": function,
                 "settings": dict(settings),
                 **({} if function == REFERENCE else _place(function)),
                 "sequences": [self._sequences[index].job() for index in indices],
-                "repeat": repeat,
+                "repeat": 0,
+                **({"alone": True} if alone else {}),
             }
             outcome = self._run(FORWARD, job, seconds=self._setup.seconds)
             if outcome.answer is None:
@@ -372,6 +386,16 @@ class Scorers:
         return list(found.items())
 
 
+def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """With the changes; what is configured of the model beside a change to it stays.
+
+    >>> _merged({"hf_overrides": {"rope_theta": 5.0}}, {"hf_overrides": {"head_dtype": "float32"}, "dtype": "float32"})
+    {'hf_overrides': {'rope_theta': 5.0, 'head_dtype': 'float32'}, 'dtype': 'float32'}
+    """
+    of_model = {**(configured.get("hf_overrides") or {}), **changes.get("hf_overrides", {})}
+    return {**configured, **changes, **({"hf_overrides": of_model} if of_model else {})}
+
+
 def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
     """Of the engines of several checkpoints: rounds are averaged in their order."""
     rounds = zip(*(answer.get("rates", ()) for answer in answers), strict=False)
@@ -407,7 +431,8 @@ def _ages(sequences: Sequence[TokenSequence]) -> bool:
 def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap | None]:
     fresh, sampled = _names(scores, path)
     wanted = [("r", "t"), ("r", fresh), (fresh, sampled), ("q", "t"), ("q_rollout", "q"), ("t", "t_fresh")]
-    wanted += [("q", "t_fresh")] + ([("r_fresh", "r_fresh_prefill")] if path == "decode" else [])
+    wanted += [("q", "t_fresh"), ("t_fresh", "t_fresh_alone")]
+    wanted += [("r_fresh", "r_fresh_prefill"), ("r_fresh", "r_fresh_alone")] if path == "decode" else []
     known = [(a, b) for a, b in wanted if a in scores and b in scores]
     return {(a, b): gap(a, scores[a], b, scores[b]) for a, b in known}
 

@@ -90,6 +90,15 @@ def test_forced_decoding_reads_what_a_processed_engine_would_report(scored):
     assert 0 < pair["abs_diff_mean"] < -math.log(TOP_P)
 
 
+def test_what_scorers_differ_by_themselves_is_beside_the_gap(scored):
+    """A request alone differs by rounding from one among others; r and t are not equal, and the first token that is not is named."""
+    pair = _pair(scored, "r_fresh", "r_fresh_alone")
+    assert pair["k3"] < 1e-10
+    assert 0 < pair["tokens"] < _pair(scored, "r_fresh", "r_fresh_prefill")["tokens"]
+    assert scored["exact"] is False
+    assert _pair(scored, "r", "t")["first_unequal"][0] == 0
+
+
 def test_the_trainer_in_bfloat16_departs_and_the_document_has_its_promised_form(scored):
     assert "trainer" in scored["departs_all"]
     assert "engine" in scored["departs_all"]  # because of top-p, which the reference does not apply

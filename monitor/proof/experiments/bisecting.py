@@ -141,7 +141,11 @@ class Bisection:
         enough = [
             arm for arm in self.arms if arm.side == "engine" and arm.verdict in _AT_FAULT and arm.speed is not None
         ]
-        alone = [arm for arm in enough if arm.verdict == "this is it" or (arm.k3 is not None and arm.k3 <= self.floor)]
+        alone = [
+            arm
+            for arm in enough
+            if arm.verdict == "this is it" or (not arm.note and arm.k3 is not None and arm.k3 <= self.floor)
+        ]  # a note names the others that it needs
         return max(alone, key=lambda arm: arm.speed[0] if arm.speed else 0.0, default=None)
 
     def document(self) -> dict[str, Any]:

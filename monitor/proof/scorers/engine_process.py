@@ -1,7 +1,7 @@
 """The process of one engine: ``python -m logprobe.monitor.proof.scorers.engine_process JOB.json ANSWER.json``.
 
 A job has `model`, `arguments` (as `vllm serve` takes them), `overrides` (fields of `EngineArgs`), `sequences`, `paths`
-("decode", "prefill") and optionally `replay`. The answer has log-probs per path and sequence, the engine's effective
+("decode", "prefill", "alone") and optionally `replay`. The answer has log-probs per path and sequence, the engine's effective
 settings, its speed and room in its cache; or `error`, in one line.
 """
 
@@ -13,7 +13,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, PromptT
 
 _PROCESSOR = "logprobe.monitor.proof.scorers.forced:ForcedTokens"
 _FEWEST, _ROUNDS, _TIMED = 3, 8, 0.5  # rounds that are timed, and seconds after which no more begin
+_ALONE = 4  # sequences that are scored with no other request beside them
 _WORKER = f"{PromptTemperature.__module__}.{PromptTemperature.__qualname__}"
 
 
@@ -36,8 +37,11 @@ def main(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         began = time.monotonic()
         answer["decode"] = scorer.decode(job.get("replay"))
         answer["tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
-        answer |= {"rates": [] if job.get("replay") else scorer.rates(), "kv_tokens": scorer.room()}
-    if "prefill" in job["paths"]:
+        timed = job["paths"] == ["decode"] and not job.get("replay")  # an arm of a bisection
+        answer |= {"rates": scorer.rates() if timed else [], "kv_tokens": scorer.room()}
+    if "alone" in job["paths"]:
+        answer["alone"] = scorer.alone()
+    if "prefill" in job["paths"]:  # last: from then on the engine divides logits by a temperature
         began = time.monotonic()
         answer["prefill"] = scorer.prefill()
         answer["prefill_tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
@@ -82,10 +86,23 @@ class Scorer:
     def decode(self, replay: Mapping[str, Any] | None) -> list[list[float | None]]:
         """Log-probs by decode kernels: the tokens are forced one after the other."""
         reported = self._replayed(replay) if replay else self._plainly()
+        return self._values(reported, range(len(self._sequences)))
+
+    def alone(self) -> list[list[float | None] | None]:
+        """As `decode`, of a few sequences with no other request in the engine; None: of the others."""
+        few = range(min(_ALONE, len(self._sequences)))
+        reported: dict[int, list[float]] = {}
+        for index in few:
+            self._engine.reset_prefix_cache()
+            self._submit([index])
+            reported.update(self._finish())
+        return [*self._values(reported, few), *[None] * (len(self._sequences) - len(few))]
+
+    def _values(self, reported: Mapping[int, list[float]], indices: Iterable[int]) -> list[list[float | None]]:
         if not self._read:
-            return [_plain(reported[index]) for index in range(len(self._sequences))]
+            return [_plain(reported[index]) for index in indices]
         read = {entry["key"]: entry["readings"] for entry in map(json.loads, _lines(os.environ[READINGS]))}
-        return [_plain(read[str(index)]) for index in range(len(self._sequences))]
+        return [_plain(read[str(index)]) for index in indices]
 
     def _plainly(self) -> dict[int, list[float]]:
         self._submit(range(len(self._sequences)))

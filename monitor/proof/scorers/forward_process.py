@@ -1,6 +1,6 @@
 """The process of one forward pass: ``python -m logprobe.monitor.proof.scorers.forward_process JOB.json ANSWER.json``.
 
-A job has `model`, `function` (``module:function``), `settings` and `sequences`. The answer has `values` per sequence, and its
+A job has `model`, `function` (``module:function``), `settings`, `sequences` and `alone`: whether each is given to the function by itself. The answer has `values` per sequence, and its
 speed; or `error`, in one line.
 """
 
@@ -27,7 +27,8 @@ def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
     if unknown:
         raise TypeError(f"{job['function']} takes no setting {', '.join(map(repr, unknown))}")
     began = time.monotonic()
-    values = function(job["sequences"], Path(job["model"]), **job["settings"])
+    groups = [[one] for one in job["sequences"]] if job.get("alone") else [job["sequences"]]
+    values = [value for group in groups for value in function(group, Path(job["model"]), **job["settings"])]
     seconds = time.monotonic() - began
     arrays = [np.asarray(_numpy(value), np.float64) for value in values]
     _check(arrays, job["sequences"], job["function"])

@@ -79,3 +79,12 @@ def test_an_arm_that_scored_fewer_sequences_removes_nothing_by_that():
     fewer = (*base[:12], *([None] * 12))
     share, interval = removed(sums(zero, base), sums(zero, fewer))
     assert (share, interval) == (pytest.approx(0), pytest.approx((0, 0)))
+
+
+def test_bits_are_compared_as_the_float32_that_they_were_and_the_first_that_differs_is_named():
+    a = (np.array([-1.0, np.nan]), np.array([-0.1, -2.0, -3.0]), None)
+    same = (np.array([-1.0, np.nan]), np.array([np.float32(-0.1), -2.0, -3.0], np.float64), np.array([-1.0]))
+    assert (gap("r", a, "t", same).unequal, gap("r", a, "t", same).first_unequal) == (0, None)
+    off = (same[0], np.array([-0.1, np.nextafter(np.float32(-2.0), np.float32(0)), np.nan]), None)
+    found = gap("r", a, "t", off)
+    assert (found.unequal, found.first_unequal) == (2, (1, 1))

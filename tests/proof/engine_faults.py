@@ -1,0 +1,235 @@
+"""Engines that are wrong, on tiny models of three kinds: what a bisection of what they sampled names, and what it must not.
+
+    PYTHONPATH=tests:tests/e2e python tests/proof/engine_faults.py FOLDER [SITUATION …]
+
+Engines are real. The cases, with what is expected of each, were written before any was run. `Fault.told` is what the bisection is told of
+the engine's settings: a fault that is not in it was not recorded. Exit code 1: a wrong setting was named, or another side.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trainers
+from planted import ENVIRONMENT, RIGHT
+
+SEQUENCES, TOKENS = 12, 20
+Setting = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`words`: for people; `kind`: of model; `engine`, `sampling`: it ran with; `told`, `noted`: what the bisection and the sample say of these;
+    `weights`: the checkpoint that the engine read; `warm`: the prefix cache holds what these weights computed; `sides`: each of which is right,
+    "unknown" where nothing can tell; `knobs`: to be named; `may`: may be named too.
+    """
+
+    words: str
+    kind: str
+    sides: tuple[str, ...]
+    engine: Setting = field(default_factory=dict)
+    told: Setting | None = None
+    sampling: Setting = field(default_factory=dict)
+    noted: Setting | None = None
+    weights: str = "right"
+    warm: str | None = None
+    temperature: float = 0.7
+    noted_temperature: float = 0.7
+    knobs: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+
+
+THETA = {"hf_overrides": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}}
+SCALED = {"hf_overrides": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}}
+EPSILON = {"hf_overrides": {"rms_norm_eps": 0.05}}
+WINDOW = {"hf_overrides": {"sliding_window": 16}}
+HEAD = {"hf_overrides": {"sliding_window": 16, "head_dtype": "bfloat16"}}
+GRAMS = {
+    "speculative_config": {
+        "method": "ngram",
+        "num_speculative_tokens": 2,
+        "prompt_lookup_max": 2,
+        "prompt_lookup_min": 1,
+    }
+}
+UNSURE = ("unknown", "engine_state")  # nobody can tell the state from a setting that was not recorded
+
+FAULTS: dict[str, Fault] = {
+    # Outside the list of knobs.
+    "theta-unrecorded": Fault("another rope_theta, not recorded", "tied", UNSURE, engine=THETA, told={}),
+    "theta-recorded": Fault("another rope_theta, recorded", "tied", ("engine",), engine=THETA),
+    "scaling-unrecorded": Fault("half the rope scaling, not recorded", "llama", UNSURE, engine=SCALED, told={}),
+    "epsilon-unrecorded": Fault("a norm epsilon of 0.05, not recorded", "llama", UNSURE, engine=EPSILON, told={}),
+    "epsilon-recorded": Fault("a norm epsilon of 0.05, recorded", "tied", ("engine",), engine=EPSILON),
+    "window-recorded": Fault("a sliding window of 16 instead of 48, recorded", "window", ("engine",), engine=WINDOW),
+    "layer": Fault("one layer's weights perturbed in the engine", "llama", UNSURE, weights="layer"),
+    "adapter": Fault("an adapter missing in the engine, merged in the trainer", "tied", UNSURE, weights="adapter"),
+    "top-k": Fault("top-k of 8 that the sample does not name", "llama", ("unknown",), sampling={"top_k": 8}, noted={}),
+    "min-p": Fault("min-p that the sample does not name", "tied", ("unknown",), sampling={"min_p": 0.1}, noted={}),
+    "bias": Fault("a logit bias that the sample does not name", "llama", UNSURE, sampling={"logit_bias": {7: 3.0, 9: 3.0}}, noted={}),
+    "stale": Fault("a stale prefix cache, its weights are not there", "tied", UNSURE, engine={"enable_prefix_caching": True}, warm="layer"),
+    "temperature": Fault("a temperature that the sample does not name", "llama", ("unknown",), noted_temperature=1.0),
+    "grams": Fault("n-gram speculation, recorded", "tied", (*UNSURE, "none"), engine=GRAMS),
+    # With a knob.
+    "bf16": Fault("bfloat16", "llama", ("engine",), engine={"dtype": "bfloat16"}, knobs=("dtype",)),
+    "raw": Fault("raw log-probs", "window", ("engine",), engine={"logprobs_mode": "raw_logprobs"}, knobs=("logprobs_mode",)),
+    "top-p": Fault("top-p that the trainer does not apply", "tied", ("engine",), sampling={"top_p": 0.8}, knobs=("top_p",)),
+    "bf16-theta": Fault("bfloat16 and another rope_theta", "tied", ("engine",), engine={"dtype": "bfloat16", **THETA}, may=("dtype",)),
+    # Written after "bf16-theta" had shown that an arm for the head's precision dropped the recorded overrides.
+    "bf16-scaling": Fault("bfloat16 and half the rope scaling", "llama", ("engine",), engine={"dtype": "bfloat16", **SCALED}, may=("dtype",)),
+    "head-window": Fault("the head in bfloat16 and another sliding window", "window", ("engine",), engine=HEAD, may=("head_dtype",)),
+    # Healthy.
+    "healthy-llama": Fault("nothing", "llama", ("none",)),
+    "healthy-window": Fault("nothing", "window", ("none",)),
+}  # fmt: skip
+
+
+def checkpoints(folder: Path, kind: str) -> Path:
+    """The kind's model, one with a perturbed layer, and one without a low-rank update of its projections; in a process of its own."""
+    place = folder / kind
+    if not (place / "adapter" / "config.json").exists():
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        config = trainers._config(kind)
+        config.hidden_size, config.head_dim = 128, 32  # vLLM's CPU attention takes no smaller heads
+        torch.manual_seed(3)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        with torch.no_grad():
+            model.get_output_embeddings().weight.normal_(std=0.2)
+            model.save_pretrained(place / "right")
+            layer = model.model.layers[1].mlp.down_proj.weight
+            kept = layer.clone()
+            layer.add_(0.1 * layer.std() * torch.randn_like(layer))
+            model.save_pretrained(place / "layer")
+            layer.copy_(kept)
+            for one in model.model.layers:
+                weight = one.self_attn.q_proj.weight
+                low = torch.randn(weight.shape[0], 4) @ torch.randn(4, weight.shape[1])
+                weight.add_(0.1 * weight.std() * low)
+            model.save_pretrained(place / "adapter")
+    return place
+
+
+def plant(name: str, folder: Path) -> None:
+    """Samples by the wrong engine; t is the right trainer's."""
+    fault = FAULTS[name]
+    place = checkpoints(folder, fault.kind)
+    from planted import _all, _load
+    from vllm import EngineArgs, SamplingParams
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    arguments = {**RIGHT, "skip_tokenizer_init": True, **fault.engine}
+    engine = LLMEngine.from_engine_args(
+        EngineArgs(model=str(place / (fault.warm or fault.weights)), seed=1, **arguments)
+    )
+    rng = random.Random(4)
+    common = [rng.randrange(2, trainers.VOCABULARY) for _ in range(64)]
+    prompts = [
+        [*common, *(rng.randrange(2, trainers.VOCABULARY) for _ in range(rng.randint(4, 30)))] for _ in range(SEQUENCES)
+    ]
+    if fault.warm is not None:
+        _all(engine, prompts[::2], SamplingParams(max_tokens=1, detokenize=False))
+        _load(engine, place / fault.weights)
+    params = SamplingParams(
+        temperature=fault.temperature,
+        max_tokens=TOKENS,
+        logprobs=0,
+        detokenize=False,
+        ignore_eos=True,
+        **fault.sampling,
+    )
+    done = _all(engine, prompts, params)
+    rows = [_row(at, prompt, done[str(at)].outputs[0], fault) for at, prompt in enumerate(prompts)]
+    from logprobe.monitor.proof.forward import score
+
+    truth = [{**row, "temperature": fault.temperature} for row in rows]
+    for row, values in zip(rows, score(truth, place / "right"), strict=True):
+        row["trainer_logprobs"] = [float(value) for value in values]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def planted_all(names: list[str], folder: Path) -> None:
+    """Each in a process that is forked from this one, which has imported vLLM."""
+    for kind in {FAULTS[name].kind for name in names}:
+        checkpoints(folder, kind)
+    import vllm  # noqa: F401 - once for all
+    from vllm import SamplingParams  # noqa: F401 - likewise
+
+    for name in names:
+        if not (folder / f"{name}.jsonl").exists():
+            process = multiprocessing.get_context("fork").Process(target=plant, args=(name, folder))
+            process.start()
+            process.join()
+
+
+def _row(at: int, prompt: list[int], output: Any, fault: Fault) -> dict[str, Any]:
+    tokens = list(output.token_ids)
+    values = [row[token].logprob for row, token in zip(output.logprobs, tokens, strict=True)]
+    noted = fault.sampling if fault.noted is None else fault.noted
+    row = {"sample_id": f"s{at}", "prompt_ids": prompt, "response_ids": tokens, "rollout_logprobs": values}
+    return {**row, "temperature": fault.noted_temperature, "sampling": dict(noted)}
+
+
+def bisected(name: str, folder: Path, run: Any) -> dict[str, Any]:
+    from logprobe.monitor.proof.experiments.experiment import bisect
+    from logprobe.monitor.proof.sample import read_sample
+    from logprobe.monitor.proof.scoring import Setup
+
+    fault = FAULTS[name]
+    overrides = {**RIGHT, **(fault.engine if fault.told is None else fault.told)}
+    lost = tuple(key for key in overrides if key == "speculative_config")  # as of a recorded run
+    setup = Setup(
+        {"": folder / fault.kind / "right"},
+        overrides={key: value for key, value in overrides.items() if key not in lost},
+        not_repeated=lost,
+    )
+    return bisect(read_sample(folder / f"{name}.jsonl"), setup, run=run).document()
+
+
+def judged(fault: Fault, document: Mapping[str, Any]) -> str:
+    """What is wrong with an answer; empty: nothing."""
+    named, departs = {*document["smallest_set"]}, {*document["departs_all"]} or {document["departs"]}
+    if named - {*fault.knobs, *fault.may}:
+        return f"WRONG SETTING {', '.join(sorted(named))}"
+    if not departs <= {*fault.sides} and document["departs"] not in fault.sides:
+        return f"wrong side {', '.join(sorted(departs))}"
+    return "" if named >= {*fault.knobs} else f"not named: {', '.join({*fault.knobs} - named)}"
+
+
+def main(folder: Path, names: list[str]) -> int:
+    os.environ.update(
+        {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    from logprobe.monitor.proof.experiments.arm_cache import ArmCache
+    from logprobe.monitor.proof.scorers.nursery import Nursery
+
+    planter = multiprocessing.get_context("spawn").Process(target=planted_all, args=(names or [*FAULTS], folder))
+    planter.start()
+    planter.join()
+    wrong = 0
+    with Nursery() as nursery:
+        for name in names or [*FAULTS]:
+            if not (folder / f"{name}.jsonl").exists():
+                print(f"{name}: did not start here", flush=True)
+                continue
+            document = bisected(name, folder, ArmCache(folder / "arms", nursery))
+            (folder / f"{name}.json").write_text(json.dumps(document, indent=1))
+            words = judged(FAULTS[name], document)
+            wrong += bool(words)
+            k3 = document["baseline"]["k3"]
+            print(f"{'MISS' if words else 'ok  '} {name:20} {document['departs']:13} K3 {k3:.2g} {words}", flush=True)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
