@@ -210,6 +210,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
             "step_metrics": pipeline.compute_steps,
             "growth": pipeline.judge_growth,
             "profiles": pipeline.profile,
+            "armed_diagnosis": pipeline.diagnose_armed,
             "diagnosis": pipeline.diagnose,
             "alerts": evaluator.run_once,
             "controller": controller.run_once,
@@ -223,7 +224,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
             try:
                 for _ in range(
                     {"diagnosis": 1, "alerts": 4}.get(name, 20)
-                ):  # of a diagnosis one tick: the armed run comes first
+                ):  # one tick of the diagnoses of runs that are not armed: it takes long
                     report = work()
                     if not report.get("runs") and not report.get("remaining"):
                         break
