@@ -473,6 +473,7 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]
         "let the running engine score a few of its newest sequences again and say whether its state is sound",
         proof.declare_probe,
     ),
+    "try": ("measure the mismatch of your own model, without a GPU and without a training", proof.declare_try),
     "accept": ("accept a finding: it neither alerts nor vetoes until it grows", _accept),
     "parity": ("compare a run's configuration and trend with a reference; exit code 2 if not at parity", _parity),
     "compare": ("show in which metrics runs are the same as, better or worse than a baseline", _compare),

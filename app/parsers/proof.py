@@ -1,4 +1,4 @@
-"""The parser of `logprobe score`, `logprobe bisect` and `logprobe probe`. Imports nothing heavy."""
+"""The parser of `logprobe score`, `logprobe bisect`, `logprobe probe` and `logprobe try`. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -50,6 +50,28 @@ def declare_bisect(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(usage_error=parser.error)
 
 
+def declare_try(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `logprobe try`."""
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="PATH|tiny",
+        help="folder of a Hugging Face checkpoint; tiny: one of random weights",
+    )
+    parser.add_argument("--run", metavar="NAME", help="the run to record (default: try-MODEL-TIME)")
+    parser.add_argument("--answers", type=_count, default=16, metavar="N", help="to sample (default: %(default)s)")
+    parser.add_argument("--tokens", type=_count, default=64, metavar="N", help="of each answer (default: %(default)s)")
+    parser.add_argument(
+        "--trainer-dtype",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="of the pass that stands for the trainer's (default: %(default)s)",
+    )
+    _engine_args(parser, "--enforce-eager --max-model-len 512")
+    _scorer_minutes(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON document; unknown is null")
+
+
 def declare_probe(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `logprobe probe`."""
     parser.add_argument(
@@ -94,9 +116,7 @@ def _what(parser: argparse.ArgumentParser) -> None:
         metavar="[VERSION=]PATH",
         help="Hugging Face checkpoint, of a weight version where there are several (may be repeated; default of a RUN: those that its trainer named)",
     )
-    parser.add_argument(
-        "--engine-args", default="", metavar="ARGS", help='as `vllm serve` takes them, e.g. "--dtype bfloat16"'
-    )
+    _engine_args(parser)
     parser.add_argument("--trainer", metavar="MODULE:FUNCTION", help="scores as the trainer does (docs/proof.md)")
     parser.add_argument("--trainer-args", metavar="JSON", help='its settings, e.g. {"dtype": "bfloat16"}')
     parser.add_argument(
@@ -108,6 +128,19 @@ def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--floor", type=positive, default=3e-6, metavar="K3", help="K3 that counts as agreement (default: %(default)s)"
     )
+    _scorer_minutes(parser)
+
+
+def _engine_args(parser: argparse.ArgumentParser, default: str = "") -> None:
+    parser.add_argument(
+        "--engine-args",
+        default=default,
+        metavar="ARGS",
+        help='as `vllm serve` takes them, e.g. "--dtype bfloat16" (default: "%(default)s")',
+    )
+
+
+def _scorer_minutes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scorer-minutes", type=positive, default=15.0, metavar="N", help="limit of each scorer (default: %(default)s)"
     )

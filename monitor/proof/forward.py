@@ -62,6 +62,26 @@ def score(
     return answers
 
 
+def sample(prompts: Sequence[Sequence[int]], model: Path, tokens: int, dtype: str = "bfloat16") -> list[dict[str, Any]]:
+    """Answers of `tokens` tokens at temperature 1, token by token with a cache, as an engine decodes; each with its log-probs."""
+    network = _network(model, dtype, "eager", 0.0)
+    answers = []
+    for prompt in prompts:
+        inputs, cache = torch.tensor([list(prompt)], device=network.device), None
+        ids: list[int] = []
+        logprobs: list[float] = []
+        for _ in range(tokens):
+            with torch.no_grad():
+                output = network(input_ids=inputs, past_key_values=cache, use_cache=True)
+            cache, scores = output.past_key_values, output.logits[0, -1].float().log_softmax(-1)
+            token = int(torch.multinomial(scores.exp(), 1))
+            ids.append(token)
+            logprobs.append(float(scores[token]))
+            inputs = torch.tensor([[token]], device=network.device)
+        answers.append({"prompt_ids": list(prompt), "response_ids": ids, "rollout_logprobs": logprobs})
+    return answers
+
+
 def _network(model: Path, dtype: str, attn_implementation: str, dropout: float) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - heavy
 

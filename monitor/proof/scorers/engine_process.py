@@ -77,11 +77,37 @@ class Scorer:
 
     def settings(self) -> dict[str, Any]:
         """The engine's effective settings, as the plugin records them."""
+        document = self.document()
+        return {**document["summary"], "vllm": document["versions"]["vllm"]}
+
+    def document(self) -> dict[str, Any]:
+        """The engine's configuration, as the plugin records it."""
         from logprobe.collectors.vllm.config import engine_document  # noqa: PLC0415
 
         chosen = self._engine.collective_rpc("logprobe_effective")[0]
-        document = engine_document(self._engine.vllm_config, injected=False, effective=chosen)
-        return {**document["summary"], "vllm": document["versions"]["vllm"]}
+        return engine_document(self._engine.vllm_config, injected=False, effective=chosen)
+
+    def sample(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[dict[str, Any]]:
+        """What the engine answers at temperature 1, at most `tokens` each, with the log-probs it reports."""
+        from vllm import SamplingParams  # noqa: PLC0415
+        from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
+
+        for index, prompt in enumerate(prompts):
+            params = SamplingParams(
+                max_tokens=tokens, seed=index, logprobs=0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY
+            )
+            self._engine.add_request(str(index), {"prompt_token_ids": list(prompt)}, params)
+        answers: dict[int, dict[str, Any]] = {}
+        while self._engine.has_unfinished_requests():
+            for done in (output for output in self._engine.step() if output.finished):
+                ids = list(done.outputs[0].token_ids)
+                index = int(done.request_id)
+                answers[index] = {
+                    "prompt_ids": list(prompts[index]),
+                    "response_ids": ids,
+                    "rollout_logprobs": _reported(done),
+                }
+        return [answers[index] for index in range(len(prompts))]
 
     def decode(self, replay: Mapping[str, Any] | None) -> list[list[float | None]]:
         """Log-probs by decode kernels: the tokens are forced one after the other."""

@@ -20,6 +20,8 @@ from logprobe.collectors.errors import StoreError
 ENGINE: Final = "logprobe.monitor.proof.scorers.engine_process"
 FORWARD: Final = "logprobe.monitor.proof.scorers.forward_process"
 LAYERS: Final = "logprobe.monitor.proof.scorers.layers_process"
+TRIAL: Final = "logprobe.monitor.proof.scorers.trial_process"
+TINY: Final = "logprobe.monitor.proof.scorers.tiny_process"
 JOB: Final = "job.json"  # in a folder of its own
 ANSWER: Final = "answer.json"
 LOG: Final = "log"

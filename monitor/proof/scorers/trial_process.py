@@ -1,0 +1,86 @@
+"""The process that samples for `logprobe try`: ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json ANSWER.json``.
+
+A job has `model`, `arguments` (of the engine, as `vllm serve` takes them), `answers` and `tokens` (of each). The answer has `sequences` with
+`prompt_ids`, `response_ids` and `rollout_logprobs`, `sampler` (who sampled, in words), `config` (the engine's configuration; null: there is
+no engine) and `prompts` ("text", "scattered ids"); or `error`, in one line. Where vLLM is not installed, transformers in bfloat16 stand in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.monitor.proof.scorers.child import answer_job
+
+_PROMPTS: Final = (
+    "What is 17 times 23? Think step by step.",
+    "Write a short poem about the sea.",
+    "The capital of France is",
+    "def fibonacci(n):",
+    "Explain in one sentence why the sky is blue.",
+    "Once upon a time, in a village by a river,",
+    "Solve for x: 3x + 5 = 20. x =",
+    "List three fruits and their colours:",
+)
+_SCATTERED: Final = 12  # ids of a prompt, where the checkpoint has no tokenizer
+
+
+def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
+    """Samples `answers` sequences at temperature 1."""
+    model = Path(job["model"])
+    texts = _tokenized(model)
+    prompts = texts or _random_prompts(model)
+    asked = [prompts[number % len(prompts)] for number in range(job["answers"])]
+    sample = _by_engine if has_engine() else _by_transformers
+    return {**sample(job, asked), "prompts": "text" if texts else "scattered ids"}
+
+
+def has_engine() -> bool:
+    """Whether vLLM is installed."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+def _tokenized(model: Path) -> list[list[int]]:
+    """Token ids of our prompts; nothing where the checkpoint has no tokenizer."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - heavy
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    except (OSError, ValueError, KeyError):
+        return []
+    found = [tokenizer(prompt)["input_ids"] for prompt in _PROMPTS]
+    known = [ids for ids in found if set(ids) - set(tokenizer.all_special_ids)]
+    return found if len(known) == len(found) else []  # one that knows no English word
+
+
+def _random_prompts(model: Path) -> list[list[int]]:
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
+    return [[7919 * (_SCATTERED * at + place) % size for place in range(_SCATTERED)] for at in range(len(_PROMPTS))]
+
+
+def _by_engine(job: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    from logprobe.monitor.proof.scorers.engine_process import Scorer  # noqa: PLC0415 - after the environment is set
+
+    scorer = Scorer({**job, "overrides": {}, "sequences": [], "paths": []})
+    config = scorer.document()
+    dtype = str(config["summary"].get("dtype")).removeprefix("torch.")
+    sampler = f"vLLM {config['versions']['vllm']}, {dtype}"
+    return {"sequences": scorer.sample(prompts, job["tokens"]), "config": config, "sampler": sampler}
+
+
+def _by_transformers(job: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    from logprobe.monitor.proof.forward import sample  # noqa: PLC0415 - heavy
+
+    return {
+        "sequences": sample(prompts, Path(job["model"]), job["tokens"]),
+        "config": None,
+        "sampler": "transformers in bfloat16 (a stand-in: vLLM is not installed here)",
+    }
+
+
+if __name__ == "__main__":
+    answer_job(main)
