@@ -51,7 +51,9 @@ def test_a_model_is_sampled_scored_recorded_and_diagnosed(
     assert finding["cause"] == "low_precision"
 
 
-def test_without_an_engine_transformers_take_its_place_and_are_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_engine_transformers_take_its_place_and_are_named(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trial_process, "has_engine", lambda: False)
     answer = trial_process.main({"model": str(models / "new"), "answers": 3, "tokens": 8}, Path())
     assert answer["sampler"] == "transformers in bfloat16 (a stand-in: vLLM is not installed here)"
