@@ -62,6 +62,14 @@ class RetiredFiles:
                 retired.checkpointed = True
         self._sweep()
 
+    def let_copies_go(self) -> None:
+        """Gives up files whose content is committed and durable, too: a disk must not fill up with what only a torn log would need."""
+        with self._lock:
+            copies = [retired for retired in self._waiting if retired.nbytes]
+            self._waiting = [retired for retired in self._waiting if not retired.nbytes]
+        for retired in copies:
+            remove_files(self._home, retired.paths)
+
     def waiting(self) -> tuple[int, float]:
         """Bytes that wait for a checkpoint, and for how many seconds the first of them has."""
         with self._lock:

@@ -63,6 +63,7 @@ _DAMAGE: Final = (
     "not a valid DuckDB database",
 )  # what DuckDB says then, whatever the class
 _MOST_RETIRED: Final = 256 * MIB
+_MOST_RETIRED_SECONDS: Final = 120.0  # beside reads that never pause, DuckDB refuses every checkpoint
 
 # DuckDB would rather have relations asked for Arrow. Those plan a statement twice, which takes longer than all that most of ours do.
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
@@ -326,8 +327,10 @@ class Store:
     def checkpoint_when_due(self) -> None:
         """Moves the log into the database file when retired files have waited for it long enough. Raises `StoreError`."""
         nbytes, seconds = self._files.waiting()
-        if nbytes >= _MOST_RETIRED or seconds >= _CHECKPOINT_SECONDS:
-            self.try_checkpoint()
+        if nbytes < _MOST_RETIRED and seconds < _CHECKPOINT_SECONDS:
+            return
+        if not self.try_checkpoint() and (nbytes >= _MOST_RETIRED or seconds >= _MOST_RETIRED_SECONDS):
+            self._files.let_copies_go()
 
     def checkpoint(self) -> None:
         """Moves the write-ahead log into the database file, and removes the files that waited for it. Raises `StoreError`."""

@@ -442,3 +442,18 @@ def test_a_full_disk_loses_nothing_and_the_store_goes_on(tmp_path: Path):
     assert output.count("refused:") == 3
     assert "No space left" in output
     assert "reopened 0" not in output, "the checkpoint was meant to invalidate DuckDB's instance"
+
+
+def test_copies_do_not_pile_up_where_every_checkpoint_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside reads that never pause; what no copy is of waits on."""
+    for name in ("copy", "tokens"):
+        (store.home.path / name).touch()
+    store.retire(["copy"], nbytes=256 << 20, read=False)
+    store.retire(["tokens"])
+    monkeypatch.setattr(store, "try_checkpoint", lambda: False)
+    store.checkpoint_when_due()
+    assert not (store.home.path / "copy").exists()
+    assert (store.home.path / "tokens").exists()
+    monkeypatch.undo()
+    store.checkpoint()
+    assert not (store.home.path / "tokens").exists()
