@@ -14,7 +14,7 @@ function tile(data, view) {
   const place = new URLSearchParams(location.search);
   for (const [name, value] of new URLSearchParams(`page=${data.path.replace("?", "&")}`)) place.set(name, value);
   return node("article", { class: `lp-tile${data.missing ? " lp-missing" : ""}`, "data-metric": data.key },
-    node("h3", { title: data.help }, node("a", { href: `./?${place}`, text: data.label, onclick: (event) => follow(event, view, data.path) })),
+    node("h3", { title: data.help, "aria-level": "2" }, node("a", { href: `./?${place}`, text: data.label, onclick: (event) => follow(event, view, data.path) })),
     node("p", { class: "lp-value" }, node("b", { text: data.value }), data.unit ? node("span", { class: "lp-unit", text: data.unit }) : null),
     node("p", { class: data.note && !data.waits ? "lp-change lp-note" : "lp-change", title: data.note || data.change_help, text: data.note || data.change || "\u00a0" }),
     data.spark?.length > 1 ? spark(data.spark, data.color) : null,
