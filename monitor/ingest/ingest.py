@@ -52,6 +52,7 @@ BATCH_SEGMENTS: Final = 2048
 GROUP_BYTES: Final = 1 << 20  # of segments of a kind that one thread reads and reduces together
 LOGGER: Final = logging.getLogger("logprobe.ingest")
 _READERS: Final = 4
+_WRITER_DEPTH: Final = 2  # <spool>/<run>/<writer>
 _ASIDE: Final = ".ingested"  # ends the hidden name of a segment that waits for a checkpoint
 
 # What a segment's content can provoke. Everything else (a full disk, no memory) is not the segment's fault.
@@ -96,6 +97,7 @@ class Ingester:
         self._newest = NewestTimes(store)
         forget_the_lost(store)
         self._begun = False
+        self._unlisted = [store.home.spool]  # folders in which earlier services may have set segments aside
 
     def run_once(self, *, max_bytes: int | None = None, beat: Callable[[], None] = lambda: None) -> IngestReport:
         """Ingests what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
@@ -109,6 +111,7 @@ class Ingester:
         started = time.perf_counter()
         self._store.raw.require()
         self._begin()
+        self._look_for_aside()
         now = time.time()
         content = scan(self._store.home, now=now, wanted=self.delays.is_due)
         self._note_refused(content)
@@ -133,7 +136,7 @@ class Ingester:
         return report
 
     def _begin(self) -> None:
-        """Ends what a killed service had begun, once: its raw files, and what its last checkpoint does not hold."""
+        """Ends what a killed service had begun with raw files, once."""
         if self._begun:
             return
         home = self._store.home
@@ -142,13 +145,31 @@ class Ingester:
         self._store.note_incomplete_steps()
         for problem in self._store.raw.problems():
             LOGGER.warning("%s", problem)
-        self._bring_back(home.spool.glob(f"*/*/.*{_ASIDE}"))
         self._begun = True
+
+    def _look_for_aside(self) -> None:
+        """Brings back what earlier services set aside; a folder that cannot be listed is looked at again in the next round."""
+        aside: list[Path] = []
+        unlisted: list[Path] = []
+        folders = [*self._unlisted]
+        while folders:
+            folder = folders.pop()
+            names = _names_in(folder)
+            if names is None:
+                unlisted.append(folder)
+            elif len(folder.relative_to(self._store.home.spool).parts) < _WRITER_DEPTH:
+                folders += [folder / name for name in names]
+            else:
+                aside += [folder / name for name in names if name.startswith(".") and name.endswith(_ASIDE)]
+        self._bring_back(aside)
+        self._unlisted = unlisted
 
     def _bring_back(self, aside: Iterable[Path]) -> None:
         """Of the segments set aside, those that the store does not know are ingested again; the others wait for a checkpoint again."""
         places = {path: path.with_name(path.name.removesuffix(_ASIDE)[1:]) for path in aside}
         ids = {path: f"{place.parent.parent.name}/{place.parent.name}/{place.name}" for path, place in places.items()}
+        if not places:
+            return
         known = self._known(list(ids.values()))
         self._store.retire([self._store.home.relative(path) for path in places if ids[path] in known], read=False)
         for path, place in places.items():
@@ -438,3 +459,13 @@ def _batches(segments: Sequence[Waiting], limit: int) -> Iterator[list[Waiting]]
         size += item.nbytes
     if batch:
         yield batch
+
+
+def _names_in(folder: Path) -> list[str] | None:
+    """None: it cannot be listed now. What is no folder holds nothing."""
+    try:
+        return [path.name for path in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError:
+        return None

@@ -1,7 +1,7 @@
 -- attempts_runs: Runs of incoming (Arrow: run, step) that may have been trained again under their name: a rank said that it begins after another writer of
 -- that rank had started, or said so twice; or an older attempt has been set aside already. Grain: run. Inputs: health_records, older_sequences.
 WITH signs AS (
-    SELECT run, writer, event, time, try_cast(details ->> '$.rank' AS INTEGER) AS rank
+    SELECT run, writer, event, time, CASE WHEN json_valid(details) THEN try_cast(details ->> '$.rank' AS INTEGER) END AS rank
     FROM health_records
     WHERE event IN ('started', 'training_begins') AND run IN (SELECT run FROM incoming)
 )
@@ -29,7 +29,7 @@ WHERE o.writer <> o.repeated_by AND l.last >= o.began
 -- that step or before it, after they were recorded, and has recorded the step since. Their writer is that trainer itself, or has
 -- recorded nothing after that beginning. Grain: training record. Inputs: training_sequences, health_records, segments.
 WITH begins AS (
-    SELECT run, writer, time AS began, step AS first_step, try_cast(details ->> '$.rank' AS INTEGER) AS rank
+    SELECT run, writer, time AS began, step AS first_step, CASE WHEN json_valid(details) THEN try_cast(details ->> '$.rank' AS INTEGER) END AS rank
     FROM health_records
     WHERE event = 'training_begins' AND step IS NOT NULL AND run IN (SELECT run FROM incoming)
 ), candidates AS (

@@ -8,7 +8,7 @@ WITH firing AS (
     FROM alert_states LEFT JOIN alert_acknowledgements USING (episode)
     WHERE phase IN ('firing', 'recovering') GROUP BY run
 ), held AS (
-    SELECT run, true AS held FROM controllers
+    SELECT run, true AS held FROM (SELECT run, if(json_valid(control), control, NULL) AS control FROM controllers)
     WHERE control ->> '$.objection' <> 'stopped'
       AND (control ->> '$.phase' NOT IN ('issued', 'applied') OR coalesce((control ->> '$.stopped')::BOOLEAN, false))
 )

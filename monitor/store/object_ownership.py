@@ -63,7 +63,12 @@ class ObjectOwnership:
 
     def require_of(self, url: str) -> None:
         """The same of an object's address."""
-        self.require(url.rsplit("/", _BELOW)[0])
+        prefix = url.rsplit("/", _BELOW)[0]
+        if not prefix.partition("://")[2].strip("/"):
+            raise ObjectStoreError(
+                f"{url} is not an address that a store writes to (<prefix>/<run>/<kind>/<file>): it is left alone"
+            )
+        self.require(prefix)
 
     def adopt(self, prefix: str) -> None:
         """Makes the objects this store's, whatever store wrote them. Raises `ObjectStoreError` when another home uses them."""

@@ -84,7 +84,12 @@ def fill(store: Store, run: str) -> None:
                     values[key] = f"'{run}/x/{table}'"
             given = ", ".join(f"{text} AS {name}" for name, text in {**values, "run": f"'{run}'"}.items())
             cursor.execute(f'INSERT INTO "{table}" BY NAME SELECT {given}')
-        cursor.execute("UPDATE raw_files SET location = 'file:///nowhere/' || run WHERE path LIKE '%/x/raw_files'")
+        bucket = store.home.path.parent / "bucket"
+        bucket.mkdir(exist_ok=True)
+        cursor.execute(
+            "UPDATE raw_files SET location = $below || md5(run) || '.parquet' WHERE path LIKE '%/x/raw_files'",
+            {"below": f"{bucket.as_uri()}/a/training/"},
+        )
         key = f"{run}/x/notifications"
         cursor.execute(
             "INSERT INTO deliveries BY NAME SELECT $key AS key, 'slack' AS channel, now() AS next_at", {"key": key}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from faultfs.faultfs import FaultyDisk
+from faultfs.faultfs import FaultyDisk, Rule
 from processes import connected, end, eventually, logprobe
 from segments import records, sampled, trained
 
@@ -33,13 +33,17 @@ Service(Home(sys.argv[1]), patience={PATIENCE}, parts=[quarantine_actions.part])
 """
 
 
+EARLIER = "earlier"  # a run of which the service before set a segment aside that the store does not hold
+
+
 class Served(NamedTuple):
-    """A service on a faulty disk."""
+    """A service on a faulty disk, on which `earlier` is a folder that cannot be listed since before it started."""
 
     home: Path
     disk: FaultyDisk
     reader: FlightReader
     pid: int
+    earlier: Rule
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +51,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One service for all tests of this module: each has runs of its own."""
     folder = tmp_path_factory.mktemp("faults")
     home, disk = folder / "home", FaultyDisk(folder / "rules")
+    aside = write(home, EARLIER)
+    aside.rename(aside.with_name(f".{aside.name}.ingested"))
+    rule = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
     process = subprocess.Popen(
         [sys.executable, "-c", SERVICE, str(home)], env=disk.environment(), stderr=subprocess.PIPE
     )
     try:
         with connected(home) as reader:
-            yield Served(home, disk, reader, process.pid)
+            yield Served(home, disk, reader, process.pid, rule)
     finally:
         end(process)
 
@@ -94,6 +101,14 @@ READING = {
     "eio-list": ("list", errno.EIO),
     "eacces-list": ("list", errno.EACCES),
 }
+
+
+def test_what_an_earlier_service_set_aside_comes_back_once_it_can_be_listed(served: Served) -> None:
+    write(served.home, "ordinary-at-the-start")
+    eventually(lambda: ingested(served, "ordinary-at-the-start"), "a folder that cannot be listed stops no other")
+    assert served.earlier.injected > 0
+    served.earlier.stop()
+    eventually(lambda: ingested(served, EARLIER), "it is brought back")
 
 
 def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Served) -> None:
