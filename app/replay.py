@@ -73,7 +73,7 @@ _OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # the record
 _SEQUENCES: Final = frozenset({"training", "statistics", "rollout"})  # kinds of which a recorder counts the rows
 _ENGINE_KINDS: Final = frozenset({"engine_config", "sampling_params"})
 _CLOSE_SECONDS: Final = 5.0
-_DIRECTIVE_SECONDS: Final = 30.0
+_DIRECTIVE_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 0.2
 
 
