@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -319,12 +319,16 @@ class Follower:
             raise SpoolRefusedError(f"{self._writer.folder} cannot be written: {error}") from error
 
     def _describe(self, found: Listing) -> None:
-        status = self.status
         waiting = {name: state.waits for name in found.files if (state := self._files[name]).waits is not None}
         broken = {name: state.broken for name, state in self._files.items() if state.broken is not None}
-        status.state = found.problems[0] if found.problems else "following"
-        status.files, status.waiting, status.broken = len(found.files), len(waiting), len(broken)
-        status.shown = [*_words(broken), *_words(waiting)][:_SHOWN]
+        self.status = replace(  # in one go: who reads it from another thread sees one round, never parts of two
+            self.status,
+            state=found.problems[0] if found.problems else "following",
+            files=len(found.files),
+            waiting=len(waiting),
+            broken=len(broken),
+            shown=[*_words(broken), *_words(waiting)][:_SHOWN],
+        )
 
 
 def _words(files: Mapping[str, str | None]) -> list[str]:

@@ -92,6 +92,11 @@ class Target:
         folders = (self.home / "spool", self.home / "relay" / "incoming")
         return [path for folder in folders for path in folder.rglob("*") if not path.is_dir()]
 
+    @property
+    def waiting(self) -> list[Path]:
+        """… without the copies of what is ingested, which go at a checkpoint: on a busy machine that takes minutes."""
+        return [path for path in self.files if not path.name.endswith(".ingested")]
+
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
@@ -586,7 +591,7 @@ def test_a_running_service_audits_each_attack_and_nothing_grows(tmp_path):
                 }
 
             eventually(lambda: not missing(), "every attack is in the audit")
-            eventually(lambda: not target.files, "what was sent again is gone from the spool")
+            eventually(lambda: not target.waiting, "what was sent again is gone from the spool")
             assert reader.query(stored)["n"].to_pylist() == [1], "and counts once"
             assert _most_memory(receiving) - before < 0.75 * (ENDLESS << 20), "it is not kept"
     finally:
