@@ -1,4 +1,4 @@
-"""What several subcommands read from their arguments."""
+"""How commands declare their arguments, and what several of them read from these. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import argparse
 import difflib
 import getpass
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
 
 _LEAST_MEMORY: Final = 256 << 20
+Declare = Callable[[Any], object]  # adds to a parser, or to a group of one
+Commands = Mapping[str, tuple[str, *tuple[Declare, ...]]]  # name → what it does, its arguments
 
 
 def home_path(arguments: argparse.Namespace) -> str:
@@ -103,20 +106,100 @@ def require_run(run: str, known: Sequence[str]) -> None:
     raise ConfigurationError(f"no run {run!r}; {hint}")
 
 
-def declare_actions(
-    parser: argparse.ArgumentParser,
-    actions: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]],
-    *,
-    default: str | None = None,
-) -> None:
-    """Adds subcommands, name → (what it does, its arguments), to a command that acts on a home. `default`: what it does without one."""
-    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=default is None)
-    for name, (words, add) in actions.items():
-        command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
+def count(text: str) -> int:
+    """An argparse type: a whole number above 0."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of sequences")
+    return int(text)
+
+
+def arg(names: str, words: str, **options: Any) -> Declare:
+    """An argument as help shows it: ``--flag``, ``--option VALUE``, or its name and ``VALUE`` where it is positional; `options` as argparse has them."""
+    parts = names.split()
+    flags = [part for part in parts if part.startswith("--") and part != "--"] or parts[:1]
+    if value := " ".join(part for part in parts if part not in flags):
+        options["metavar"] = value
+    elif not options:  # neither a value nor choices: a flag
+        options["action"] = "store_true"
+    return lambda parser: parser.add_argument(*flags, help=words, **options)
+
+
+def one_of(*choices: Declare) -> Declare:
+    """At most one of these arguments."""
+
+    def declare(parser: argparse.ArgumentParser) -> None:
+        group = parser.add_mutually_exclusive_group()
+        for choice in choices:
+            choice(group)
+
+    return declare
+
+
+def actions(commands: Commands, default: str | None = None) -> Declare:
+    """Subcommands of a command that acts on a home. `default`: what it does without one."""
+
+    def declare(parser: argparse.ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=default is None)
         # Suppressed: not given here, what was given before the action stays.
-        command.add_argument(
-            "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that runs are recorded to"
-        )
-        add(command)
-        if name == default:
-            parser.set_defaults(**{**vars(command.parse_args([])), "action": name})
+        declare_commands(actions, commands, "folder that runs are recorded to", argparse.SUPPRESS)
+        if default is not None:
+            parser.set_defaults(**{**vars(actions.choices[default].parse_args([])), "action": default})
+
+    return declare
+
+
+def declare_commands(parsers: Any, commands: Commands, home_help: str, home: str | None) -> None:
+    """Adds commands that act on a home, by default `home`, to what `add_subparsers` made."""
+    for name, (words, *arguments) in commands.items():
+        command = parsers.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
+        command.add_argument("--home", metavar="DIR", default=home, help=home_help)
+        command.set_defaults(usage_error=command.error)
+        for declare in arguments:
+            declare(command)
+
+
+RUN: Final = arg("name RUN", "a run that `logprobe runs` lists")
+ANY_RUNS: Final = arg(
+    "names RUN",
+    "a run of the home, HOME:RUN, grpc+tls://HOST:PORT/RUN, a recorded run's folder, or a bundle",
+    nargs="+",
+)
+JSON: Final = arg("--json", "one JSON document")
+JSON_OR_NULL: Final = arg("--json", "one JSON document; unknown is null")
+AUTHOR: Final = arg("--author AUTHOR", "your name, for the audit (default: %(default)s)", default=login())
+BY: Final = arg("--by NAME", "your name, for the audit (default: your user name)")
+CA: Final = arg(
+    "--ca FILE", "certificates to trust of services at grpc+tls://, PEM (default: $LOGPROBE_SERVICE_CA)", type=Path
+)
+
+
+def steps(words: str) -> Declare:
+    """A range of steps."""
+    return arg("--steps A:B", words, type=step_range, default=(None, None))
+
+
+def also(words: str) -> tuple[Declare, Declare]:
+    """Other places whose runs are shown, too."""
+    return arg("--also DIR|grpc+tls://HOST:PORT", words, action="append", default=[]), CA
+
+
+def ray(do: str) -> Declare:
+    """A cluster that does the work."""
+    return arg(
+        "--ray ADDRESS",
+        f"{do} on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)",
+    )
+
+
+def engine_args(default: str = "") -> Declare:
+    """Of a fresh engine."""
+    return arg(
+        "--engine-args ARGS",
+        'as `vllm serve` takes them, e.g. "--dtype bfloat16" (default: "%(default)s")',
+        default=default,
+    )
+
+
+SCORER_MINUTES: Final = arg(
+    "--scorer-minutes N", "limit of each scorer (default: %(default)s)", type=positive, default=15.0
+)

@@ -20,7 +20,8 @@ from processes import logprobe as process
 
 from logprobe.app import cli
 from logprobe.app.parsers.arguments import require_run, step_range
-from logprobe.app.parsers.command_line import KEEP_GIB, KEEP_STORE_GIB, build
+from logprobe.app.parsers.command_line import build
+from logprobe.app.parsers.commands import KEEP_GIB, KEEP_STORE_GIB
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
