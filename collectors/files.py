@@ -48,6 +48,20 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
+    """What lies so many folders below, and the folders that cannot be listed now. What is no folder holds nothing."""
+    try:
+        paths = list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return [], []
+    except OSError:
+        return [], [folder]
+    if depth == 1:
+        return paths, []
+    parts = [below(path, depth - 1) for path in paths]
+    return [path for found, _ in parts for path in found], [path for _, unlisted in parts for path in unlisted]
+
+
 def make_durable(folder: Path) -> None:
     """Creates a folder and what is missing above it, so that a crash of the machine cannot take it away again.
 

@@ -33,6 +33,7 @@ import duckdb
 import pyarrow as pa
 
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
+from logprobe.collectors.files import below
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion.late import Latecomers
 from logprobe.monitor.deletion.places import remove as erase_place
@@ -52,7 +53,7 @@ BATCH_SEGMENTS: Final = 2048
 GROUP_BYTES: Final = 1 << 20  # of segments of a kind that one thread reads and reduces together
 LOGGER: Final = logging.getLogger("logprobe.ingest")
 _READERS: Final = 4
-_WRITER_DEPTH: Final = 2  # <spool>/<run>/<writer>
+_DEPTH: Final = 3  # <spool>/<run>/<writer>/<segment>
 _ASIDE: Final = ".ingested"  # ends the hidden name of a segment that waits for a checkpoint
 
 # What a segment's content can provoke. Everything else (a full disk, no memory) is not the segment's fault.
@@ -136,33 +137,25 @@ class Ingester:
         return report
 
     def _begin(self) -> None:
-        """Ends what a killed service had begun with raw files, once."""
+        """Ends what a killed service had begun with raw files, once; folders that cannot be listed are then left to the next start."""
+        home, raw = self._store.home, self._store.raw
         if self._begun:
+            raw.unlisted = [path for path in raw.unlisted if below(home.path / path, 1)[1]]
             return
-        home = self._store.home
         known = set(self._store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
-        self._store.raw.unknown = settle_pending(home, known)
+        raw.unknown, raw.unlisted = settle_pending(home, known)
         self._store.note_incomplete_steps()
-        for problem in self._store.raw.problems():
+        for problem in raw.problems():
             LOGGER.warning("%s", problem)
         self._begun = True
 
     def _look_for_aside(self) -> None:
         """Brings back what earlier services set aside; a folder that cannot be listed is looked at again in the next round."""
-        aside: list[Path] = []
-        unlisted: list[Path] = []
-        folders = [*self._unlisted]
-        while folders:
-            folder = folders.pop()
-            names = _names_in(folder)
-            if names is None:
-                unlisted.append(folder)
-            elif len(folder.relative_to(self._store.home.spool).parts) < _WRITER_DEPTH:
-                folders += [folder / name for name in names]
-            else:
-                aside += [folder / name for name in names if name.startswith(".") and name.endswith(_ASIDE)]
-        self._bring_back(aside)
-        self._unlisted = unlisted
+        folders, self._unlisted = self._unlisted, []
+        for folder in folders:
+            paths, unlisted = below(folder, _DEPTH - len(folder.relative_to(self._store.home.spool).parts))
+            self._bring_back(path for path in paths if path.name.startswith(".") and path.name.endswith(_ASIDE))
+            self._unlisted += unlisted
 
     def _bring_back(self, aside: Iterable[Path]) -> None:
         """Of the segments set aside, those that the store does not know are ingested again; the others wait for a checkpoint again."""
@@ -459,13 +452,3 @@ def _batches(segments: Sequence[Waiting], limit: int) -> Iterator[list[Waiting]]
         size += item.nbytes
     if batch:
         yield batch
-
-
-def _names_in(folder: Path) -> list[str] | None:
-    """None: it cannot be listed now. What is no folder holds nothing."""
-    try:
-        return [path.name for path in folder.iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError:
-        return None

@@ -15,6 +15,7 @@ from logprobe.monitor.reader import connect
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.part import Part
 from logprobe.monitor.store.raw_files import unknown_files
+from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.store import Store
 
 CHECK: Final = "home.check"
@@ -57,7 +58,7 @@ def _check(store: Store) -> dict[str, Any]:
     with store.holding_files():
         files = store.read("raw_files").to_pylist()
         problems = [*_unreadable(store, tables), *_ledger(store), *_files(store, files), *store.raw.problems()]
-    return {"tables": len(tables), "raw_files": len(files), "problems": problems}
+    return {"tables": len(tables), "raw_files": len(files), "problems": list(dict.fromkeys(problems))}
 
 
 _ACTIONS: Final[actions.Actions] = {
@@ -87,7 +88,9 @@ def _files(store: Store, files: list[dict[str, Any]]) -> Iterator[str]:
         if fault:
             yield f"{file['location'] or file['path']}: {fault}"
     listed = {file["path"] for file in files if file["location"] is None}
-    yield from (f"{path}: complete, but the store does not list it" for path in unknown_files(store.home, listed))
+    unknown, unlisted = unknown_files(store.home, listed)
+    yield from (f"{path}: complete, but the store does not list it" for path in unknown)
+    yield from map(unlistable, unlisted)
 
 
 def _on_disk(store: Store, file: Mapping[str, Any]) -> str | None:

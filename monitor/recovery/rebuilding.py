@@ -20,6 +20,7 @@ from logprobe.monitor.service.pipeline import Pipeline, Report
 from logprobe.monitor.store.incomplete import incomplete_steps
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_files import note_pending, settle_pending
+from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
 
@@ -47,7 +48,9 @@ def rebuild(home: Home) -> Rebuilt:
     with home.lock(), _opened(home, done) as store:
         store.raw.adopt()
         known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
-        _adopt(store, settle_pending(home, known), done)
+        unknown, unlisted = settle_pending(home, known)
+        done.unreadable += map(unlistable, unlisted)
+        _adopt(store, unknown, done)
         done.forgotten_files = Retention(store).forget_missing()
         done.from_spool = _ingest(store)
         done.incomplete = dict(_incomplete(store))

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from logprobe.collectors.files import fsync_folder, make_durable
+from logprobe.collectors.files import below, fsync_folder, make_durable
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.home import Home
@@ -40,6 +40,7 @@ _SUFFIX: Final = ".parquet"
 _PENDING: Final = "!pending"
 _LEAVING: Final = ".leaving"  # ends the note of a file on its way out; that of its way in goes with the next checkpoint
 _UNFINISHED: Final = ".tmp"
+_DEPTH: Final = 3  # raw/<run>/<kind>/<file>
 _ROW_GROUP_TOKENS: Final = 1 << 20
 _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 
@@ -94,40 +95,42 @@ def remove_files(home: Home, paths: Iterable[str]) -> None:
                 _note(home, home.path / path, ending).unlink(missing_ok=True)  # last, see `settle_pending`
 
 
-def settle_pending(home: Home, registered: set[str]) -> list[str]:
+def settle_pending(home: Home, registered: set[str]) -> tuple[list[str], list[str]]:
     """Ends what a killed service had begun: of the files noted as pending, those that the store does not know are removed.
 
-    → the files, relative to the home, that the store does not know although they are complete.
+    → the files that the store does not know although they are complete, and the folders that cannot be listed, relative to the home.
+    A pending file that may be in one of these keeps its note, so that the next start goes on.
     """
-    notes = _notes(home)
+    files, unlisted = _files(home)
+    notes = below(home.raw / _PENDING, 1)[0]
     pending = {note.stem for note in notes}
-    for path in _unlisted(home, registered):
-        if path.stem in pending or path.suffix == _UNFINISHED:
+    for path in files:
+        if home.relative(path) not in registered and (path.stem in pending or path.suffix == _UNFINISHED):
             path.unlink(missing_ok=True)
+    settled = {path.stem for path in files} | {Path(path).stem for path in registered}
     for note in notes:  # last: killed before, the next start goes on
-        note.unlink(missing_ok=True)
+        if not unlisted or note.stem in settled:
+            note.unlink(missing_ok=True)
     return unknown_files(home, registered)
 
 
-def unknown_files(home: Home, registered: set[str]) -> list[str]:
-    """The files, relative to the home, that the store does not know although they are complete."""
-    pending = {note.stem for note in _notes(home)}
-    unlisted = (path for path in _unlisted(home, registered) if path.suffix == _SUFFIX and path.stem not in pending)
-    return sorted(home.relative(path) for path in unlisted)
+def unknown_files(home: Home, registered: set[str]) -> tuple[list[str], list[str]]:
+    """The files that the store does not know although they are complete, and the folders that cannot be listed; relative to the home."""
+    pending = {note.stem for note in below(home.raw / _PENDING, 1)[0]}
+    files, unlisted = _files(home)
+    complete = {home.relative(path) for path in files if path.suffix == _SUFFIX and path.stem not in pending}
+    return sorted(complete - registered), sorted(map(home.relative, unlisted))
 
 
-def _notes(home: Home) -> list[Path]:
-    return list((home.raw / _PENDING).glob("*"))
-
-
-def _unlisted(home: Home, registered: set[str]) -> list[Path]:
-    files = (path for path in home.raw.glob("*/*/*") if path.parent.parent.name != _NO_RUN and path.is_file())
-    return [path for path in files if home.relative(path) not in registered]
+def _files(home: Home) -> tuple[list[Path], list[Path]]:
+    """The files of runs, and the folders that cannot be listed: what is in those is unknown."""
+    paths, unlisted = below(home.raw, _DEPTH)
+    return [path for path in paths if path.parent.parent.name != _NO_RUN], unlisted
 
 
 def has_files(home: Home) -> bool:
-    """Whether any file of a run lies below ``raw/``."""
-    return any(path.parent.parent.name != _NO_RUN for path in home.raw.glob(f"*/*/*{_SUFFIX}"))
+    """Whether any file of a run is seen below ``raw/``."""
+    return any(path.suffix == _SUFFIX for path in _files(home)[0])
 
 
 def _note(home: Home, path: Path, ending: str = "") -> Path:

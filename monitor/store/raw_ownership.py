@@ -38,6 +38,7 @@ class RawOwnership:
         self._seen: tuple[int, int, int] | None = None  # of the mark, when all was well
         self.problem: str | None = None  # as seen last
         self.unknown: list[str] = []  # complete files that the store does not list
+        self.unlisted: list[str] = []  # folders that could not be listed
 
     def require(self) -> None:
         """Raises `StoreError`, one sentence that says what to do, unless the files are this store's."""
@@ -56,7 +57,7 @@ class RawOwnership:
                 f"{self._home.raw} has {len(self.unknown):,} complete raw files that the store does not list, as after a restore of "
                 f"an older store: stop the service and run: logprobe rebuild --home {self._home.path}"
             )
-        return found
+        return found + [unlistable(path) for path in self.unlisted]
 
     def look_again(self) -> None:
         """Has the next `require` look at everything."""
@@ -147,6 +148,11 @@ class RawOwnership:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def unlistable(path: str) -> str:
+    """What to say of a folder below ``raw/`` that cannot be listed."""
+    return f"{path} cannot be listed: which raw files are in it is unknown, and none of them is removed; check its disk and its mode"
 
 
 def _place(home: Home) -> tuple[int, int] | None:

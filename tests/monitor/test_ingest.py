@@ -295,7 +295,7 @@ def test_a_checkpoint_of_a_file_s_arrival_leaves_the_note_of_its_departure(store
     note_pending(store.home, [leaving])
     store.checkpoint()
     # As at the start after a kill between the commit that takes it out of the store and its removal
-    assert settle_pending(store.home, set()) == []
+    assert settle_pending(store.home, set()) == ([], [])
     assert raw_paths(store) == []
 
 

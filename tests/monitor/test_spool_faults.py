@@ -34,6 +34,7 @@ Service(Home(sys.argv[1]), patience={PATIENCE}, parts=[quarantine_actions.part])
 
 
 EARLIER = "earlier"  # a run of which the service before set a segment aside that the store does not hold
+HIDDEN = ("raw/hidden/training/half.tmp", "raw/!pending/half")
 
 
 class Served(NamedTuple):
@@ -44,6 +45,7 @@ class Served(NamedTuple):
     reader: FlightReader
     pid: int
     earlier: Rule
+    hidden: Rule  # of the folder of raw files of a run `hidden`
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +56,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     aside = write(home, EARLIER)
     aside.rename(aside.with_name(f".{aside.name}.ingested"))
     rule = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
+    hidden = disk.rule("list", within="raw/hidden/training", error=errno.EIO)
+    for path in HIDDEN:
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).touch()
     process = subprocess.Popen(
         [sys.executable, "-c", SERVICE, str(home)], env=disk.environment(), stderr=subprocess.PIPE
     )
     try:
         with connected(home) as reader:
-            yield Served(home, disk, reader, process.pid, rule)
+            yield Served(home, disk, reader, process.pid, rule, hidden)
     finally:
         end(process)
 
@@ -109,6 +115,16 @@ def test_what_an_earlier_service_set_aside_comes_back_once_it_can_be_listed(serv
     assert served.earlier.injected > 0
     served.earlier.stop()
     eventually(lambda: ingested(served, EARLIER), "it is brought back")
+
+
+def test_raw_files_in_a_folder_that_cannot_be_listed_stay_and_it_is_said(served: Served) -> None:
+    write(served.home, "ordinary-beside-hidden")
+    eventually(lambda: ingested(served, "ordinary-beside-hidden"), "a folder that cannot be listed stops no other")
+    assert served.hidden.injected > 0
+    assert all((served.home / path).exists() for path in HIDDEN), "what may still be pending is left alone"
+    assert "raw/hidden/training cannot be listed" in json.dumps(healthz(served.home)[1])
+    served.hidden.stop()
+    eventually(lambda: "cannot be listed" not in json.dumps(healthz(served.home)[1]), "and no longer once it can be")
 
 
 def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Served) -> None:
