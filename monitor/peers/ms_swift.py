@@ -1,4 +1,4 @@
-"""ms-swift: ``rollout_correction/*`` of its GRPO trainer."""
+"""ms-swift: ``rollout_correction/*`` of its GRPO trainer. Formulas: swift/trainers/rlhf_trainer/grpo_trainer.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import (
     SAFETY_BOUND,
     Floats,
@@ -122,43 +122,5 @@ MS_SWIFT: Final = Peer(
         "rollout_correction/ppl_ratio",
         "rollout_correction/chi2_token",
         "rollout_correction/chi2_seq",
-    ),
-    source="swift/trainers/rlhf_trainer/grpo_trainer.py",
-    broken=(
-        "A NaN anywhere, also under mask = 0, makes the means NaN; ranks that are NaN are left out of the mean over ranks, so it "
-        "shows only if all are. Sentinels count as data. An empty sequence counts as perplexity 1, ratio 1. A batch without a "
-        "valid token reports perplexity 1, KL 0 and an ESS of 1e10."
-    ),
-    differences=(
-        Difference(
-            "rollout_correction/k3_kl",
-            "backend.k3_kl",
-            "clamped to 10 per token",
-            "all tokens with d above 2.6 look alike: a token at d = 3 and one at d = 20 count the same",
-        ),
-        Difference(
-            "rollout_correction/training_ppl, rollout_ppl, log_ppl_*, ppl_ratio",
-            "backend.training_ppl …",
-            "empty sequences count, as perplexity 1",
-            "masked-out sequences pull the means towards “no gap”",
-        ),
-        Difference(
-            "rollout_correction/chi2_seq",
-            "backend.chi2_seq",
-            "the same (geometric), empty sequences as ratio 1",
-            "not comparable with verl's key of the same name, which multiplies the ratios",
-        ),
-        Difference(
-            "rollout_correction/ess",
-            "backend.ess",
-            "of weights clamped to [1/threshold, threshold]",
-            "with threshold 2 it cannot fall below 0.64, however bad the tail",
-        ),
-        Difference(
-            "rollout_correction/is_weight_mean, clipped_frac",
-            "backend.ratio_mean, backend.clip_fraction_high",
-            "of the applied weights; masked ones count as 0",
-            "0 weights and small weights cannot be distinguished in the mean",
-        ),
     ),
 )

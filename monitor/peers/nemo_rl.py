@@ -1,4 +1,4 @@
-"""NeMo-RL: ``train/*`` of its clipped policy-gradient loss."""
+"""NeMo-RL: ``train/*`` of its clipped policy-gradient loss. Formulas: nemo_rl/algorithms/loss_functions.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import Floats, naive_k3, product_sum
 
 _EPSILON: Final = 1e-8  # NeMo-RL adds it to every denominator
@@ -149,44 +149,5 @@ NEMO_RL: Final = Peer(
         "train/policy_kl_error",
         "train/js_divergence_error",
         "train/sampling_importance_ratio",
-    ),
-    source="nemo_rl/algorithms/loss_functions.py",
-    broken=(
-        "A NaN anywhere, also under mask = 0, makes the error metrics NaN; in `sampling_importance_ratio` NaN and infinite weights "
-        "count as 0. Sentinels count as data. Empty sequences have no tokens and so no effect. A batch without a valid token "
-        "reports 0 for every error: a perfect match."
-    ),
-    differences=(
-        Difference(
-            "train/gen_kl_error",
-            "backend.k3_kl",
-            "exp(d) − d − 1, not clamped, in float32; k1 or k2 if so configured",
-            "the same key holds three different estimators, depending on a setting of another term",
-        ),
-        Difference(
-            "train/policy_kl_error",
-            "backend.reverse_kl",
-            "exp(−d) + d − 1, on tokens of the rollout policy",
-            "called KL(trainer‖rollout), but these tokens were not sampled by the trainer: it estimates no KL; ours weighs by ρ",
-        ),
-        Difference(
-            "train/token_mult_prob_error",
-            "backend.mult_prob_error",
-            "e^|d|, not clamped",
-            "one token at d = 90 makes the step infinite",
-        ),
-        Difference(
-            "train/js_divergence_error",
-            "–",
-            "k3 of both sides against the mixture, on the rollout's tokens",
-            "as above: half of it would need tokens of the trainer",
-        ),
-        Difference(
-            "train/sampling_importance_ratio",
-            "backend.ratio_mean",
-            "after truncation; NaN and infinite ratios count as 0; with sequence_level_importance_ratios the sum over sequences, "
-            "not their mean",
-            "broken tokens pull it down instead of showing; at sequence level it grows with the batch",
-        ),
     ),
 )

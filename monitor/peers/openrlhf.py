@@ -1,4 +1,4 @@
-"""OpenRLHF: ``train/vllm_kl`` and the policy loss's own keys."""
+"""OpenRLHF: ``train/vllm_kl`` and the policy loss's own keys. Formulas: openrlhf/models/loss.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import SAFETY_BOUND, Floats, product_mean, product_means
 
 
@@ -59,23 +59,4 @@ OPENRLHF: Final = Peer(
     read=_read,
     prefixes=("train/",),
     headline=("train/vllm_kl",),
-    source="openrlhf/models/loss.py",
-    broken=(
-        "A NaN anywhere, also under mask = 0, makes `vllm_kl` NaN. Sentinels count as data. Empty sequences have no tokens and so "
-        "no effect. A batch without a valid token reports 0: a perfect match."
-    ),
-    differences=(
-        Difference(
-            "train/vllm_kl",
-            "backend.kl",
-            "the same, mean(r − t); logged only with the vLLM correction on, as a mean over micro-batches",
-            "signed: gaps of both signs cancel, so it may read 0 while tokens disagree",
-        ),
-        Difference(
-            "train/ppo_clip_ratio",
-            "update.pg_clip_fraction",
-            "the same",
-            "measures the update alone; a mismatch between engine and trainer does not show",
-        ),
-    ),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.peers.inputs import Tokens
@@ -22,15 +22,6 @@ class Reading:
     metrics: Mapping[str, float]  # under the keys it logs
     weights_BT: Floats | None = None  # factors on the loss before it masks tokens; None: it applies none
     mask_BT: Floats | None = None  # its loss mask after rejection; None: unchanged
-
-
-class Difference(NamedTuple):
-    """One place where a peer's number is not ours."""
-
-    theirs: str  # its key
-    ours: str  # the catalog's key, or "–"
-    how: str
-    why: str  # why it matters
 
 
 def option(default: Any, words: str, *choices: Any) -> Any:
@@ -69,9 +60,6 @@ class Peer:
     read: Callable[[Tokens, Any], Reading]
     prefixes: tuple[str, ...]  # its logger puts these before the names in its code
     headline: tuple[str, ...]  # what a table shows when nobody chose
-    source: str  # where in its repository the formulas stand
-    differences: tuple[Difference, ...]
-    broken: str  # what it makes of NaN, sentinels and empty sequences
 
     def parse(self, given: Mapping[str, Any]) -> CommonOptions:
         """Options by name. Raises `ConfigurationError` for an unknown name or a value that does not fit."""
@@ -93,19 +81,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
-
-
-def described(options: type[CommonOptions]) -> list[tuple[str, Any, Sequence[Any], str]]:
-    """Name, default, choices and words of each option."""
-    return [
-        (
-            entry.name,
-            None if entry.default is MISSING else entry.default,
-            entry.metadata["choices"],
-            entry.metadata["words"],
-        )
-        for entry in fields(options)
-    ]
 
 
 def _check(peer: str, name: str, value: Any, default: Any, about: Mapping[str, Any]) -> None:

@@ -1,4 +1,7 @@
-"""PipelineRL: ``rl/*``, of the policy being trained against the one that sampled ("new" against "old")."""
+"""PipelineRL: ``rl/*``, of the policy being trained against the one that sampled ("new" against "old").
+
+Formulas: pipelinerl/finetune/rl/__init__.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, option
 from logprobe.monitor.peers.reductions import Floats, naive_k3, product_means
 
 
@@ -76,37 +79,5 @@ PIPELINERL: Final = Peer(
         "rl/ratio_new_old",
         "rl/clamp_log_ratio_new_old_indicator",
         "rl/ess",
-    ),
-    source="pipelinerl/finetune/rl/__init__.py",
-    broken=(
-        "Values under mask = 0 are ignored. A NaN on a valid token counts as 0, a perfect match in `kl_new_old` (and as clamped). "
-        "Sentinels count as data. An empty sequence adds 0 and counts in the number of sequences. A batch without a valid token "
-        "logs none of these."
-    ),
-    differences=(
-        Difference(
-            "rl/kl_new_old",
-            "total.kl_new_old",
-            "exp(d) − d − 1, not clamped; empty sequences add 0",
-            "of the policy of now against the sampler: it holds the mismatch and the update together",
-        ),
-        Difference(
-            "rl/ratio_new_old",
-            "total.ratio_seq_mean",
-            "not clamped; empty sequences add 0; truncated under REINFORCE",
-            "a ratio of 0.9 may be nothing but one masked-out sequence in ten",
-        ),
-        Difference(
-            "rl/ess",
-            "total.ess",
-            "the same, of unclamped ratios",
-            "one token beyond d = 44 overflows float32 and is taken as the largest number there is",
-        ),
-        Difference(
-            "rl/clamp_log_ratio_new_old_indicator",
-            "total.clamp_log_ratio_new_old_indicator",
-            "the same; empty sequences add 0",
-            "GSPO's bounds (3e-4) and PPO's (0.2) give numbers of different worlds under one key",
-        ),
     ),
 )

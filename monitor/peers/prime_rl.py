@@ -1,4 +1,7 @@
-"""prime-rl: ``mismatch_kl/*`` and the masked shares of its default (DPPO) loss."""
+"""prime-rl: ``mismatch_kl/*`` and the masked shares of its default (DPPO) loss.
+
+Formulas: src/prime_rl/trainer/rl/loss.py, src/prime_rl/trainer/utils.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, option
 from logprobe.monitor.peers.reductions import Floats, deviation, lower_median, naive_k3
 
 
@@ -78,31 +81,5 @@ PRIME_RL: Final = Peer(
         "mismatch_kl/mean",
         "mismatch_kl/median",
         "mismatch_kl/max",
-    ),
-    source="src/prime_rl/trainer/rl/loss.py, src/prime_rl/trainer/utils.py",
-    broken=(
-        "Values under mask = 0 are ignored. A NaN on a valid token makes every statistic NaN, and that token is kept in the loss. "
-        "Sentinels count as data. Empty sequences have no tokens and no effect on `mismatch_kl`; the others average over "
-        "sequences and count them as 0. A batch without a valid token gives NaN."
-    ),
-    differences=(
-        Difference(
-            "mismatch_kl/mean",
-            "total.k3_kl (backend.k3_kl where the step has one update)",
-            "exp(d) − d − 1, not clamped, in float32; `mismatch_kl/all/*` in newer releases, a mean of sequence means in old ones",
-            "infinite from d = 89 on; holds the update where a step has several",
-        ),
-        Difference(
-            "mismatch_kl/median",
-            "–",
-            "the lower median over tokens",
-            "most tokens are nearly certain, so it stays near 0 when the tail is already broken",
-        ),
-        Difference(
-            "is_masked/mean",
-            "update.pg_clip_fraction",
-            "share of tokens whose probability moved by more than 0.2 along the sign of the advantage, averaged over sequences",
-            "on probabilities, not ratios: rare tokens are never masked",
-        ),
     ),
 )

@@ -1,4 +1,7 @@
-"""slime: ``train/mis_*`` of its mismatch helper, ``train/tis*`` without it, and the policy loss's own keys."""
+"""slime: ``train/mis_*`` of its mismatch helper, ``train/tis*`` without it, and the policy loss's own keys.
+
+Formulas: examples/train_infer_mismatch_helper/mis.py, slime/backends/megatron_utils/loss.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import (
     Floats,
     clamped_exp,
@@ -247,54 +250,5 @@ SLIME: Final = Peer(
         "train/mis_ppl_ratio",
         "train/mis_chi2_token",
         "train/train_rollout_logprob_abs_diff",
-    ),
-    source="examples/train_infer_mismatch_helper/mis.py, slime/backends/megatron_utils/loss.py",
-    broken=(
-        "A NaN anywhere in a sequence, also under mask = 0, makes every mean NaN. Sentinels count as data. An empty sequence "
-        "adds 0 to every sum and counts in the number of sequences. A batch without a valid token reports 0 for everything."
-    ),
-    differences=(
-        Difference(
-            "train/mis_kl, mis_k3_kl, train_rollout_logprob_abs_diff",
-            "backend.kl_seq_mean, k3_kl_seq_mean, logprob_abs_diff_seq_mean",
-            "mean over sequences of their means; empty sequences add 0",
-            "short sequences weigh as much as long ones, and masked-out sequences shrink the gap",
-        ),
-        Difference(
-            "train/train_rollout_logprob_abs_diff, ppo_kl, pg_clipfrac",
-            "backend.logprob_abs_diff_seq_mean …",
-            "with rejection or masking on, under the mask that is left",
-            "the correction drops the worst tokens before the gap is measured: it reads better for having been bad",
-        ),
-        Difference(
-            "train/mis_training_ppl, mis_ppl_ratio …",
-            "backend.training_ppl …",
-            "empty sequences count as 0, not even as perplexity 1",
-            "a perplexity below 1 and a ratio that looks like an improvement",
-        ),
-        Difference(
-            "train/mis_k3_kl",
-            "backend.k3_kl",
-            "exp(d) − d − 1, not clamped, in float32",
-            "infinite from d = 89 on; rounding noise near identity",
-        ),
-        Difference(
-            "train/mis_chi2_token",
-            "backend.chi2_token",
-            "mean over sequences of each one's own χ²",
-            "not a token mean, despite its name",
-        ),
-        Difference(
-            "train/mis_chi2_seq",
-            "backend.chi2_seq_product",
-            "of the product of ratios; empty sequences add 0",
-            "grows with length alone",
-        ),
-        Difference(
-            "train/mis_is_ratio_max_final",
-            "backend.ratio_max",
-            "mean over sequences of their maxima, after truncation",
-            "one runaway token among many sequences vanishes in the mean",
-        ),
     ),
 )

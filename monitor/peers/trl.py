@@ -1,4 +1,4 @@
-"""TRL: ``sampling/*`` of its GRPO trainer."""
+"""TRL: ``sampling/*`` of its GRPO trainer. Formulas: trl/trainer/grpo_trainer.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, bound, option
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
 from logprobe.monitor.peers.reductions import Floats, naive_k3
 
 
@@ -76,32 +76,5 @@ TRL: Final = Peer(
         "sampling/sampling_logp_difference/mean",
         "sampling/sampling_logp_difference/max",
         "sampling/importance_sampling_ratio/mean",
-    ),
-    source="trl/trainer/grpo_trainer.py",
-    broken=(
-        "A NaN log-prob (a token that vLLM could not score) makes `sampling_logp_difference` NaN and counts as ratio 1, a perfect "
-        "match, in `importance_sampling_ratio`. Sentinels count as data. An empty sequence counts as ratio 1 in sequence modes. "
-        "A batch without a valid token reports a difference of 0."
-    ),
-    differences=(
-        Difference(
-            "sampling/sampling_logp_difference/mean, /max",
-            "backend.logprob_abs_diff_mean, _max",
-            "the same per process; ranks average their means",
-            "ranks with few tokens weigh as much as full ones",
-        ),
-        Difference(
-            "sampling/importance_sampling_ratio/*",
-            "backend.ratio_mean, _min, _max",
-            "after truncation or masking; in sequence modes of the product of a sequence's ratios, unclamped",
-            "a mean near 0 may mean “masked”, a maximum at the bound says nothing about how far beyond it is; in the default mode "
-            "the product falls with length",
-        ),
-        Difference(
-            "kl",
-            "reference.k3_kl",
-            "of the current log-probs where there are any, ours of the old ones; not clamped",
-            "the same until the first optimizer step on a batch; later it includes the update",
-        ),
     ),
 )

@@ -1,4 +1,7 @@
-"""verl: ``rollout_corr/*``, ``training/rollout_probs_diff_*`` and the policy loss's ``actor/*``."""
+"""verl: ``rollout_corr/*``, ``training/rollout_probs_diff_*`` and the policy loss's ``actor/*``.
+
+Formulas: verl/trainer/ppo/rollout_corr_helper.py, verl/utils/debug/metrics.py, verl/trainer/ppo/core_algos.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Difference, Peer, Reading, option, specification
+from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, option, specification
 from logprobe.monitor.peers.reductions import (
     SAFETY_BOUND,
     Floats,
@@ -170,67 +173,5 @@ VERL: Final = Peer(
         "rollout_corr/chi2_token",
         "training/rollout_probs_diff_mean",
         "training/rollout_actor_probs_pearson_corr",
-    ),
-    source="verl/trainer/ppo/rollout_corr_helper.py, verl/utils/debug/metrics.py, verl/trainer/ppo/core_algos.py",
-    broken=(
-        "Values under mask = 0 are ignored, NaN included. A NaN on a valid token makes every mean NaN. Sentinels count as "
-        "data. An empty sequence counts as perplexity 1, weight 0, ratio 1. A batch without a valid token raises an error; "
-        "only `training/rollout_probs_diff_valid` = 0 is left."
-    ),
-    differences=(
-        Difference(
-            "rollout_corr/k3_kl",
-            "backend.k3_kl",
-            "exp(d) − d − 1, not clamped, in float32",
-            "one token at d = 90 makes the step infinite; when the engines nearly agree, rounding is larger than the value",
-        ),
-        Difference(
-            "rollout_corr/training_ppl, rollout_ppl, log_ppl_*, ppl_ratio",
-            "backend.training_ppl …",
-            "empty sequences count, as perplexity 1",
-            "sequences that were masked out pull every one of them towards “no gap”",
-        ),
-        Difference(
-            "rollout_corr/chi2_token",
-            "backend.chi2_token",
-            "divides by n + 1e-8",
-            "−1e-8 instead of 0 for a perfect match; it matters near identity only",
-        ),
-        Difference(
-            "rollout_corr/chi2_seq",
-            "backend.chi2_seq_product",
-            "of the product of ratios, empty sequences as 1; ours of that name is geometric",
-            "grows with length alone; the two are not comparable between frameworks",
-        ),
-        Difference(
-            "rollout_corr/rollout_is_eff_sample_size",
-            "backend.ess",
-            "of weights clamped to [1/threshold, threshold], later to [0, threshold]",
-            "the worse the tail, the more of it is cut off before it is measured",
-        ),
-        Difference(
-            "rollout_corr/rollout_is_mean, _max, _min (token)",
-            "backend.ratio_mean …",
-            "of the truncated weights in releases with IcePop, of all weights before (`rollout_is_metrics`)",
-            "a mean that cannot leave [0, threshold] hides how far the ratios went",
-        ),
-        Difference(
-            "actor/pg_clipfrac, ppo_kl",
-            "update.pg_clip_fraction, update.kl",
-            "with rejection on, under the mask that is left",
-            "switching rejection on makes the update look smaller than it is on the tokens that were sampled",
-        ),
-        Difference(
-            "actor/reward_kl_penalty, kl_loss",
-            "reference.kl_seq_mean, reference.k3_kl",
-            "k1 as the mean over sequences, of the old log-probs; k3 clamped at 10, of the current ones",
-            "a clamped k3 stops growing where the policy has left the reference",
-        ),
-        Difference(
-            "training/rollout_probs_diff_mean",
-            "backend.prob_abs_diff_mean",
-            "the same",
-            "insensitive to rare tokens: t = −20 against r = −9 differs by 1e-4",
-        ),
     ),
 )

@@ -13,8 +13,6 @@ import pytest
 
 from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.monitor import peers
-from logprobe.monitor.metrics import KEYS
-from logprobe.monitor.peers.docs_page import page
 
 GOLDEN = json.loads(gzip.decompress((Path(__file__).parent.parent / "data" / "peer_views.json.gz").read_bytes()))
 CASES = GOLDEN["cases"]
@@ -524,20 +522,3 @@ def test_options_may_be_numbers_of_numpy() -> None:
     assert peers.view("trl", ROLLOUT, TRAINER, MASK, **options) == peers.view(
         "trl", ROLLOUT, TRAINER, MASK, vllm_importance_sampling_clip_max=2.0
     )
-
-
-def test_the_documentation_says_what_the_modules_say() -> None:
-    written = Path(__file__).parent.parent.parent / "docs" / "peers.md"
-    assert written.read_text() == page()
-
-
-def test_differences_name_metrics_that_exist() -> None:
-    named = {
-        word.removesuffix(",")
-        for peer in peers.PEERS.values()
-        for difference in peer.differences
-        for word in difference.ours.replace("(", " ").split()
-        if word.partition(".")[0] in {"backend", "update", "total"}
-    }
-    assert named
-    assert named <= set(KEYS)

@@ -1,0 +1,129 @@
+"""The tables that docs/metrics.md, causes.md and peers.md have from declarations; writes them into these pages.
+
+python docs/tables.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from logprobe.monitor.diagnosis.causes import CAUSES
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, CREDIBLE, INFERRED, KNOWN, LIKELY, POSSIBLE
+from logprobe.monitor.diagnosis.levels import PRIORS
+from logprobe.monitor.diagnosis.result import LAYERS
+from logprobe.monitor.metrics.definition import Metric
+from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
+from logprobe.monitor.metrics.step_metrics import STEP_METRICS
+from logprobe.monitor.peers import PEERS
+from logprobe.monitor.peers.peer import CommonOptions, Peer
+
+
+def tables() -> dict[str, list[str]]:
+    """Tables in Markdown, in their order, by page."""
+    return {
+        "metrics.md": [_metrics(PAIR_METRICS), _metrics(STEP_METRICS)],
+        "causes.md": [_confidence(), *map(_causes, LAYERS), _priors()],
+        "peers.md": [_options(peer) for peer in PEERS.values()],
+    }
+
+
+def filled(page: str, made: Sequence[str]) -> str:
+    """The page with each table in the place of the next one of the same head."""
+    end = 0
+    for table in made:
+        start = page.index(f"\n{table.partition(chr(10))[0]}\n", end) + 1
+        end = page.find("\n\n", start) if "\n\n" in page[start:] else len(page) - 1
+        page = page[:start] + table + page[end:]
+        end = start + len(table)
+    return page
+
+
+def _metrics(metrics: Sequence[Metric]) -> str:
+    head = ("key", "formula", "over", "unit", "worse when", "meaning", "needs", "also reported by")
+    return _table(
+        head,
+        ((f"`{m.key}`", m.formula, m.grain, m.unit, m.worse, m.words, ", ".join(m.needs), m.source) for m in metrics),
+    )
+
+
+def _confidence() -> str:
+    words = {
+        CERTAIN: "configuration and numbers agree, or it was counted",
+        KNOWN: "the configuration or the records say so",
+        INFERRED: "numbers alone, by a test that only this cause passes",
+        LIKELY: "numbers alone, by elimination",
+        POSSIBLE: f"other causes would look the same; below {CREDIBLE} a finding does not decide the layer",
+    }
+    return _table(("confidence", "basis"), ((str(number), text) for number, text in words.items()))
+
+
+def _causes(layer: str) -> str:
+    rows = ((f"`{c.name}`", c.words, c.looks_at, c.fix) for c in CAUSES if c.layer == layer)
+    return _table(("cause", "what is wrong", "evidence", "remedy"), rows)
+
+
+def _priors() -> str:
+    models = {True: "experts", False: "dense", None: "any"}
+    return _table(
+        ("engine", "trainer", "model", "8 bits or fewer", "K3 from", "to", "source"),
+        (
+            (
+                _either(p.engine),
+                _either(p.trainer),
+                models[p.experts],
+                "yes" if p.quantized else "no",
+                f"{p.low:g}",
+                f"{p.high:g}",
+                p.source,
+            )
+            for p in PRIORS
+        ),
+    )
+
+
+def _either(precisions: tuple[str, ...] | None) -> str:
+    names = {"full": "float32", "half": "float16", "bf16": "bf16"}
+    return "any" if precisions is None else " or ".join(names[precision] for precision in precisions)
+
+
+def _options(peer: Peer) -> str:
+    common = {entry.name for entry in fields(CommonOptions)}
+    rows = (
+        (
+            f"`{entry.name}`",
+            f"`{_written(entry.default)}`",
+            entry.metadata["words"] + _listed(entry.metadata["choices"]),
+        )
+        for entry in fields(peer.options)
+        if entry.name not in common
+    )
+    return _table(("option", "default", "meaning"), rows)
+
+
+def _listed(choices: Iterable[Any]) -> str:
+    listed = ", ".join(f"`{_written(choice)}`" for choice in choices)
+    return f": {listed}" if listed else ""
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in _lines(head, rows))
+
+
+def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    yield list(head)
+    yield ["---"] * len(head)
+    for row in rows:
+        yield [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
+
+
+if __name__ == "__main__":
+    for name, made in tables().items():
+        path = Path(__file__).with_name(name)
+        path.write_text(filled(path.read_text(encoding="utf-8"), made), encoding="utf-8")
