@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the dashboard, drawn by `draw` of the module in `views/` that has the name of its path; that of "" is `overview`.
+    """A page of the dashboard, drawn by `draw` of the module in `pages/` that has the name of its path; that of "" is `overview`.
 
     Attributes:
         path: in the address; "" for the first one.

@@ -19,7 +19,7 @@ async def warmed(_: object) -> AsyncIterator[None]:
 
 def load() -> None:
     """Loads the first page's modules, and compresses the files that it asks for."""
-    import_module("logprobe.app.dashboard.views.overview")
+    import_module("logprobe.app.dashboard.pages.overview")
     prepare()
     # Streamlit has all garbage collected after every run of a page: what is loaded by now stays, and need not be looked at again.
     gc.collect()

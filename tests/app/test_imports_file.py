@@ -11,7 +11,7 @@ from importing_files import generic_row, write_lines
 from processes import eventually, service
 
 from logprobe.app.cli import main
-from logprobe.app.dashboard.pages.data import imports_blocks
+from logprobe.app.dashboard.pages.data_home import imports_blocks
 from logprobe.app.processes import imports_file
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file

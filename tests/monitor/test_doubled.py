@@ -12,7 +12,7 @@ from training_calls import call
 
 from logprobe.alerts.rules import rule_file, run_status
 from logprobe.app.cli import main
-from logprobe.app.dashboard.pages.data_run import Account, run_blocks
+from logprobe.app.dashboard.pages.data import Account, run_blocks
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter, read_segment, spool_dir

@@ -1,1 +1,1 @@
-"""What stands on each page, as blocks of words and tables. Pure."""
+"""Each page of the dashboard, one file: what it reads, what it makes of that as plain data, and `draw`. Streamlit is known to `draw` and what it calls alone."""

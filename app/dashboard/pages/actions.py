@@ -1,15 +1,115 @@
-"""The Actions page as blocks: the correction of a run, what it did, and the switches for it. Pure."""
+"""Actions: the correction of a run, what it did over steps, and the switches for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import numpy as np
+import pyarrow as pa
+import streamlit as st
+
+from logprobe.alerts.controller.job import ACTION
 from logprobe.alerts.rules.notification_builder import steps_around
+from logprobe.app.commands.mis import describe, foresee
+from logprobe.app.dashboard.charts.downsample import thin
+from logprobe.app.dashboard.charts.scales import floor_of
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import Block, facts, heading, place, row, table, text
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import feed, guarded, home, kept, read_once, theme
+from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.monitor.columns import floats
+from logprobe.monitor.home import Home
+
+_POINTS: Final = 800
+_ROWS: Final = (
+    ("k3", "K3", "nats", True),
+    ("masked", "share of tokens masked by the trainer", "", False),
+    ("weight_ess", "ESS of the weights", "", False),
+    ("reward", "reward", "", False),
+)
+_OVER: Final = frozenset({"switched_off", "rolled_back"})
+
+
+def trend_data(trend: pa.Table, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Data of `browser/correction_trend.js`.
+
+    Args:
+        trend: rows of `controller_trend` of the whole run.
+        document: as `logprobe mis` describes the correction.
+    """
+    steps = trend["step"].to_pylist()
+    if not steps:
+        return {"rows": [], "marks": [], "spans": [], "alt": ""}
+    spans = spans_of(document["actions"], document["from_step"], steps[-1])
+    rows = [_row(trend, row) for row in _ROWS]
+    return {
+        "rows": [row for row in rows if row is not None],
+        "first": steps[0],
+        "last": steps[-1],
+        "spans": spans,
+        "marks": [_mark(each) for each in document["actions"] if each["step"] is not None],
+        "alt": _in_words(spans, document),
+    }
+
+
+def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, Any]]:
+    """When a correction was announced and when it was on, by its audit: ``{"phase", "first", "last"}``.
+
+    `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the directive names, until one that takes it back begins; announced from the decision up to then.
+    """
+    found: list[dict[str, Any]] = []
+    begun: int | None = None
+    for each in actions:
+        if each["name"] == "switched_on":
+            before, begun = begun, (each["details"] or {}).get("from_step") or since or each["step"]
+            if before is not None:  # another correction takes over
+                found.append({"phase": "on", "first": before, "last": begun})
+            found.append({"phase": "announced", "first": each["step"], "last": begun})
+        elif each["name"] in _OVER and begun is not None:
+            found.append({"phase": "on", "first": begun, "last": each["step"]})
+            begun = None
+    if begun is not None:
+        found.append({"phase": "on", "first": begun, "last": max(begun, last)})
+    return [span for span in found if span["last"] is not None and span["first"] is not None]
+
+
+def _row(trend: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, Any] | None:
+    name, title, unit, log = row
+    steps = trend["step"].to_numpy().astype(np.float64)
+    values = floats(trend[name])
+    values = np.where(values > 0, values, np.nan) if log else values
+    if not np.isfinite(values).any():
+        return None
+    x, y = thin(steps, values, max_points=_POINTS)
+    points = [[int(step), None if np.isnan(value) else float(value)] for step, value in zip(x, y, strict=True)]
+    known = [value for _, value in points if value is not None]
+    floor = floor_of(known, []) if log else None
+    below = 0 if floor is None else sum(value < floor for value in known)
+    return {"name": name, "title": title, "unit": unit, "log": log, "floor": floor, "below": below, "points": points}
+
+
+def _mark(action: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "step": action["step"],
+        "word": action["name"].replace("_", " "),
+        "words": action["words"],
+        "tone": action["severity"],
+    }
+
+
+def _in_words(spans: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -> str:
+    on = [f"{number(span['first'])} to {number(span['last'])}" for span in spans if span["phase"] == "on"]
+    state = f"The correction was on in steps {', '.join(on)}." if on else "No correction was on."
+    return f"Trend of run {document['run']}. {state} {len(document['actions']):,} decisions."
+
 
 _BY: Final = {"name": "by", "label": "your name", "required": True}
 _PHASES: Final = {
@@ -231,3 +331,53 @@ def _step(step: int | None, run: str) -> str | Block:
     return place(
         f"{step:,}", href=f"./?{query}", path=f"?steps={steps}", help=f"the chart of steps {steps.replace(':', ' to ')}"
     )
+
+
+_KEY: Final = "actions"
+_LAST_STEP: Final = 2**62
+
+
+def draw(run: Run, view: RunView) -> None:
+    """Draws the page."""
+    place = f"{_KEY} {run.name}"
+    with guarded(_KEY):
+        document = kept(place, lambda: _read(run.name))
+        if document is not None:
+            foreseen = st.session_state.get(_foreseen(run.name))
+            blocks = [*said(place), *actions_blocks(document, foreseen, blocked=blocked(run.name))]
+            wanted = report(_KEY, "actions", blocks)
+            attempt(place, wanted, lambda asked: _do(run.name, asked))
+            _trend(run, view, document)
+            below = outcome_blocks(document)
+            report("outcome", "what came of it", below)
+
+
+def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
+    """Over steps; read again when the run has something new. Without a decision there is nothing to show."""
+    if not document["actions"]:
+        return
+    version = f"{view.version} {theme().mode}"
+    read = partial(feed().read, "controller_trend", run=run.name, first=0, last=_LAST_STEP)
+    trend = read_once(f"trend {run.name}", version, lambda: trend_data(read(), document))
+    if trend is not None:
+        show("correction_trend", "trend", {"version": version, "run": run.name, **trend})
+
+
+def _read(run: str) -> dict[str, Any]:
+    """Only through the service: a file held open by a page would keep the service from starting again."""
+    if feed().snapshot(run).away_since is not None:
+        raise ServiceUnavailableError("the monitor service is not responding")
+    return describe(Home(home()), run)
+
+
+def _foreseen(run: str) -> str:
+    return f"preview {run}"
+
+
+def _do(run: str, asked: Mapping[str, Any]) -> str:
+    """Does what was confirmed; says what came of it. Raises `LogprobeError`."""
+    if asked.get("id") == "preview":
+        st.session_state[_foreseen(run)] = foresee(Home(home()), run)
+        return "Computed; nothing was switched."
+    done = ask(ACTION, {"run": run, "command": asked.get("command"), "by": asked.get("by"), "force": False})
+    return " ".join(action["words"] for action in done["actions"]) or "No change: already in that state."

@@ -1,17 +1,31 @@
-"""The Alerts page as blocks: what fires, what is about to, what is silenced, what happened. Pure."""
+"""Alerts: what fires and taking care of it, the rules behind it, and who hears of it."""
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import streamlit as st
+
+from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE
 from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.notification_builder import steps_around
-from logprobe.app.dashboard.elements.blocks import Block, heading, place, row, table
+from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
+from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.elements.blocks import Block, heading, place, row, table, text
+from logprobe.app.dashboard.pages.rules import consult, rules
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
+from logprobe.app.dashboard.views.page import report
+from logprobe.app.dashboard.views.session import guarded, kept, rows_of
+from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
+from logprobe.collectors.errors import ConfigurationError
 
 Row = Mapping[str, Any]
 
@@ -203,3 +217,204 @@ def _history(rows: Sequence[Row], run: str) -> list[Block]:
         )
         for each in rows
     ]
+
+
+_KEY: Final = "alerts"
+_CHANNELS: Final = "channels"
+_AUDITED: Final = 20
+
+
+def draw(run: Run, _: RunView) -> None:
+    """Draws the page."""
+    with guarded(_KEY):
+        _current(run.name)
+    with guarded("rules"):
+        rules(run.name)
+    with guarded(_CHANNELS):
+        _telling(run.name)
+
+
+def _current(run: str) -> None:
+    place = f"{_KEY} {run}"
+    known = kept(place, lambda: _read(run))
+    if known is not None:
+        blocks: list[Block] = [*said(place), *alerts_blocks(known, run=run, blocked=blocked(run))]
+        wanted = report(_KEY, "alerts", blocks)
+        attempt(place, wanted, _take_care)
+
+
+def _read(run: str) -> Alerts:
+    silences = rows_of("alert_silences", now=datetime.now(UTC).isoformat())
+    return Alerts(
+        current=rows_of("alert_list", run=run),
+        history=rows_of("alert_history", run=run),
+        silences=[{**each, "matchers": json.loads(each["matchers"])} for each in silences],
+        channels=bool(consult(CHANNELS, {})["channels"]),
+    )
+
+
+def _take_care(asked: Mapping[str, Any]) -> str:
+    """Does what was confirmed; says what was done. Raises `LogprobeError`."""
+    by, reason = asked.get("by"), asked.get("reason")
+    if asked.get("id") == "ack":
+        ask(ACKNOWLEDGE, {"episode": asked.get("episode"), "author": by, "reason": reason})
+        return f"Acknowledged by {by}."
+    if asked.get("id") == "snooze":
+        lasting = snooze(str(asked.get("for")), _their_time())
+        ask(ACKNOWLEDGE, {"episode": asked.get("episode"), "author": by, "for": lasting})
+        return f"Snoozed by {by}."
+    if asked.get("id") == "silence":
+        document = {"id": secrets.token_hex(4), "matchers": matchers_of(asked), "for": asked.get("for"), "author": by}
+        ask(SILENCE, {**document, "reason": reason})
+        return f"Silenced by {by}."
+    ask(UNSILENCE, {"id": asked.get("silence"), "author": by})
+    return "The silence has ended."
+
+
+def _their_time() -> datetime:
+    """Now, where the reader is."""
+    try:
+        zone = ZoneInfo(st.context.timezone or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        zone = ZoneInfo("UTC")
+    return datetime.now(zone)
+
+
+def _telling(run: str) -> None:
+    known = kept(_CHANNELS, _read_channels)
+    if known is not None:
+        blocks = [*said(_CHANNELS), *channels_blocks(*known, blocked=blocked(run))]
+        wanted = report(_CHANNELS, "channels", blocks)
+        attempt(_CHANNELS, wanted, _handle)
+
+
+def _read_channels() -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    return consult(CHANNELS, {}), rows_of("outbox_dead_letters"), rows_of("alert_audit", count=_AUDITED)
+
+
+def _handle(asked: Mapping[str, Any]) -> str:
+    """Does what was confirmed about a channel; says what came of it. Raises `LogprobeError`."""
+    channel, by = asked.get("channel"), asked.get("by")
+    if asked.get("id") == "test":
+        outcome = ask(TEST, {"channel": channel, "author": by, "id": str(asked.get("at"))})
+        if not outcome["delivered"]:
+            raise ConfigurationError(tested(outcome, str(channel)))
+        return tested(outcome, str(channel))
+    action, words = (AGAIN, "is queued") if asked.get("id") == "again" else (DROP, "was dropped")
+    status = ask(action, {"key": asked.get("key"), "channel": channel, "author": by})["status"]
+    return f"The message {words}." if status in {"waiting", "dropped"} else f"No change: the message was {status}."
+
+
+_CHANNEL_COLUMNS: Final = ("channel", "kind", "receives", "state", "last message", "sent", "waiting", "abandoned")
+_LOST: Final = ("alert", "channel", "when", "attempts", "error")
+_NONE: Final = "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home, or in the environment (`docs/channels.md`)."
+
+
+def channels_blocks(
+    document: Mapping[str, Any], lost: Sequence[Row], done: Sequence[Row], *, blocked: str
+) -> list[Block]:
+    """Blocks of `browser/report.js`.
+
+    Args:
+        document: as the service describes its channels.
+        lost: rows of `outbox_dead_letters`.
+        done: rows of `alert_audit`.
+        blocked: why nothing can be done from this page; "": it can.
+    """
+    channels = document["channels"]
+    return [
+        heading("Channels", "`logprobe.yaml` in the home is reloaded when it changes; secrets are never shown"),
+        *([text(document["problem"], "warning")] if document["problem"] else []),
+        table("channels", _CHANNEL_COLUMNS, [_channel(each, blocked) for each in channels], empty=_NONE),
+        heading("Not delivered", "messages that a channel rejected, or did not accept for a day"),
+        table("undelivered", _LOST, [_letter(each, blocked) for each in lost], empty="None."),
+        heading("Audit", "newest first"),
+        table(
+            "audit",
+            ("when", "who", "what", "about", "words"),
+            [_done(each) for each in done],
+            empty="Nothing yet.",
+            fold=True,
+        ),
+    ]
+
+
+def tested(outcome: Mapping[str, Any], channel: str) -> str:
+    """What became of a test message, in one line."""
+    return f"{channel}: {'; '.join(outcome['lines'])}"
+
+
+def _channel(each: Row, blocked: str) -> Block:
+    state, tone = _state(each)
+    cells = [
+        each["name"],
+        (each["kind"] or "not configured any more").replace("_", " "),
+        ", ".join(each["severities"]) or "–",
+        state,
+        _when(each["last_sent_at"]),
+        f"{each['sent']:,}",
+        f"{each['waiting']:,}",
+        f"{each['dead']:,}",
+    ]
+    return row(cells, tone=tone, actions=[_test(each["name"], blocked)] if each["kind"] else [])
+
+
+def _state(each: Row) -> tuple[str, str]:
+    """In words, and a tone where somebody should look."""
+    paced = f"; asked for fewer messages {each['limited']}×" if each["limited"] else ""
+    if each["kind"] is None:
+        return ("messages are waiting for it to recover" if each["waiting"] else "–"), ""
+    if each["waits_until"]:
+        return f"paused until {_clock(each['waits_until'])}: {each['why']}{paced}", "warning"
+    if each["last_error"]:
+        return f"tries again: {each['last_error']}{paced}", "warning"
+    return ("works" if each["sent"] else "not used yet") + paced, ""
+
+
+def _test(name: str, blocked: str) -> Block:
+    words = f"Sends a message to `{name}` now, marked as a test."
+    return {
+        "id": "test",
+        "label": "Send a test",
+        "args": {"channel": name},
+        "disabled": blocked,
+        "fields": [_BY],
+        "words": words,
+    }
+
+
+def _letter(each: Row, blocked: str) -> Block:
+    args = {"key": each["key"], "channel": each["channel"]}
+    again = f"`{each['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message has arrived."
+    drop = "The message is not sent; the alert itself does not change."
+    actions: list[Block] = [
+        {"id": "again", "label": "Send again", "args": args, "disabled": blocked, "fields": [_BY], "words": again},
+        {
+            "id": "drop",
+            "label": "Drop",
+            "args": args,
+            "disabled": blocked,
+            "fields": [_BY],
+            "words": drop,
+            "danger": True,
+        },
+    ]
+    alert = f"{each['rule']} of {each['run']}, {each['state'].replace('_', ' ')}"
+    cells = [alert, each["channel"], _when(each["time"]), str(each["attempts"]), each["last_error"] or "–"]
+    return row(cells, actions=actions)
+
+
+def _done(each: Row) -> Block:
+    return row([_when(each["time"]), each["author"], each["action"], each["subject"], each["words"]])
+
+
+def _when(time: datetime | str | None) -> str:
+    if time is None:
+        return "never"
+    known = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{known:%Y-%m-%d %H:%M} UTC"
+
+
+def _clock(time: datetime | str) -> str:
+    known = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{known:%H:%M:%S} UTC"

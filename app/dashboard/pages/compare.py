@@ -1,24 +1,106 @@
-"""The Compare page as data: what is compared, a sentence per run, verdicts, onsets, charts, and what was set up differently. Pure."""
+"""Compare: runs of the home, and of those that `logprobe up --also` names, against a baseline, metric by metric."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
+import streamlit as st
 
-from logprobe.app.dashboard.charts.compare_charts import charts_of, help_of, run_looks
+from logprobe.app.dashboard.charts.downsample import thin
+from logprobe.app.dashboard.charts.packing import packed
+from logprobe.app.dashboard.charts.panels import why_missing
+from logprobe.app.dashboard.charts.scales import wants_log
+from logprobe.app.dashboard.data.comparing import Comparer, Made, Recent
+from logprobe.app.dashboard.data.elsewhere import OtherPlaces
+from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.links import from_address
-from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.theme import RUN_DASHES, Theme
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, is_new, kept, theme
+from logprobe.app.report import comparison as html
 from logprobe.app.runs import Run
-from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, goes_bad, numbers, onset_rows, outcome
+from logprobe.app.text import tables
+from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, numbers, onset_rows, outcome
 from logprobe.app.text.numbers import number
-from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing, Place
 from logprobe.monitor.compare.axes import AXES, Axis, positions
+from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.compare.verdicts import METRICS
 from logprobe.monitor.diagnosis.parity import Setting
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.metrics.catalog import metric as declared
+
+_MOST_POINTS: Final = 800  # of a line on a small chart
+
+
+def run_looks(found: Comparison, theme: Theme) -> list[dict[str, str]]:
+    """Name, colour and dash of each line: the baseline's first, in the neutral colour."""
+    colors = (theme.neutral, *theme.runs)
+    return [
+        {"name": run.label, "color": colors[at % len(colors)], "dash": RUN_DASHES[at % len(RUN_DASHES)]}
+        for at, run in enumerate(found.histories)
+    ]
+
+
+def charts_of(found: Comparison, metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """One chart per metric; a line's `run` is its place in `run_looks`."""
+    return [_chart(found, key) for key in metrics]
+
+
+def help_of(key: str) -> str:
+    """What a metric is, and how it is computed."""
+    metric = declared(key)
+    return f"{metric.words} {metric.formula}"
+
+
+def _chart(found: Comparison, key: str) -> dict[str, Any]:
+    items = [next(item for item in pairing.metrics if item.metric == key) for pairing in found.pairings]
+    lines = list(_chart_lines(found, key))
+    values = np.concatenate([y for _, _, y in lines]) if lines else np.empty(0)
+    return {
+        "key": key,
+        "title": items[0].label.partition(", distance")[0],
+        "help": help_of(key),
+        "unit": declared(key).unit,
+        "log": wants_log(values[np.isfinite(values)]) if len(values) else False,
+        "alt": alt_of(found, items),
+        "missing": "" if lines else f"not measured, {why_missing(key)}",
+        "lines": [{"run": run, "x": packed(x, "f4"), "y": packed(y, "f4")} for run, x, y in lines],
+        "ratio": _ratio(items, found.widths),
+    }
+
+
+def _chart_lines(found: Comparison, key: str) -> Iterator[tuple[int, Any, Any]]:
+    overlay = found.overlay(key)
+    for run, history in enumerate(found.histories):
+        if history.label in overlay:
+            x, y = (np.array(column, np.float64) for column in zip(*overlay[history.label], strict=True))
+            yield run, *thin(x, y, max_points=_MOST_POINTS)
+
+
+def _ratio(items: Sequence[MetricVerdict], widths: Sequence[float]) -> dict[str, Any]:
+    """Per run, blocks as [x, ratio, low, high]; logarithmic where they span decades."""
+    found = [ratios(item.trajectory, width) for item, width in zip(items, widths, strict=True)]
+    values = np.array([number for line in found for each in line for number in (each.value, each.low, each.high)])
+    return {
+        "lines": [
+            {"run": run, "blocks": [[each.at, each.value, each.low, each.high] for each in line]}
+            for run, line in enumerate(found, start=1)
+        ],
+        "log": wants_log(values) if len(values) else False,
+        "of": "distances" if ", distance" in items[0].label else "values",
+        "missing": "no ratio: the baseline is 0"
+        if any(item.level for item in items)
+        else "too few common steps for a ratio",
+    }
+
 
 MOST: Final = 5  # runs beside the baseline: more lines cannot be distinguished
 SHOWN: Final = (
@@ -216,3 +298,77 @@ def _lines(of_runs: Sequence[Mapping[str, Setting]], depends: str) -> Iterator[l
         known = [settings.get(fact) for settings in of_runs]
         reference = next(item.reference_words for item in known if item is not None)
         yield [fact, reference, *("" if item is None else item.words for item in known), depends]
+
+
+_KEY: Final = "compare"
+_ASKED: Final = ("baseline", "runs", "align", "metric")
+_GIVEN: Final = "compare given"  # the download that was asked for last, so that it is made once
+_FILE: Final = "compare file"
+
+
+@cache
+def _comparer(_: str) -> Comparer:
+    return Comparer(lambda name: _others().place(name) or Place(name, name, feed()))
+
+
+@cache
+def _others() -> OtherPlaces:
+    return OtherPlaces.of(os.environ)
+
+
+@cache
+def _drawn() -> Recent[dict[str, Any]]:
+    return Recent(8)
+
+
+def draw(run: Run, _: RunView) -> None:
+    """Draws the page."""
+    with guarded("comparison"):
+        others = _others().look()
+        runs = {each.name: each for each in feed().snapshot(run.name).runs or ()} | dict(others.runs)
+        choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
+        found, problem = _found(choice, runs)
+        data = {
+            "choice": chooser(choice, list(runs.values()), [*others.problems, problem]),
+            "file": st.session_state.pop(_FILE, None),
+        }
+        wanted = show(_KEY, _KEY, data | ({} if found is None else _drawing(found, choice)))
+        _give(wanted, None if found is None else found.value, choice)
+
+
+def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Made[Comparison] | None, str]:
+    """The comparison, or why there is none."""
+    if choice.baseline is None or not choice.runs:
+        return None, ""
+    baseline, others = runs[choice.baseline], tuple(runs[name] for name in choice.runs)
+    comparer = _comparer(str(home()))
+    try:
+        return kept(
+            f"{_KEY} {choice}",
+            lambda: comparer.compare(others, baseline, axis=choice.axis, metrics=choice.metrics),
+        ), ""
+    except ConfigurationError as error:
+        return None, str(error).replace("use --align step", "align by step")
+
+
+def _drawing(found: Made[Comparison], choice: Choice) -> dict[str, Any]:
+    """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at the same."""
+    colors = theme()
+    key = (str(home()), choice, found.state, colors.mode)
+    return _drawn().of(key, lambda: compare_data(found.value, choice, colors) | {"version": f"{hash(key):x}"})
+
+
+def _give(wanted: Mapping[str, Any] | None, found: Comparison | None, choice: Choice) -> None:
+    """Makes the file that was asked for, and redraws the page with it."""
+    if found is None or not is_new(wanted, _GIVEN):
+        return
+    name = f"comparison-with-{found.baseline}"
+    kind = wanted.get("id")
+    if kind == "json":
+        file = {"type": "application/json", "text": tables.dump(found.document())}
+    elif kind == "csv":
+        file = {"type": "text/csv;charset=utf-8", "text": tables.csv_text(values_of(found, choice.shown))}
+    else:
+        file = {"type": "text/html", "text": html.report(found)}
+    st.session_state[_FILE] = file | {"name": f"{name}.{kind}", "at": wanted.get("at")}
+    st.rerun(scope="fragment")

@@ -1,392 +1,393 @@
-"""The Data page as blocks: what is stored of which run, what is missing, lost or quarantined, and who is at work. Pure."""
+"""Data: what is stored of which run, what is missing, lost or quarantined, who is at work; and SQL over all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import time
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, lru_cache
 from typing import Any, Final
 
-from logprobe.app.dashboard.elements.bar import ingest_lag
-from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table, text
+import streamlit as st
+
+from logprobe.app import doctor
+from logprobe.app.dashboard.browser import panel
+from logprobe.app.dashboard.data.feed import Snapshot
+from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table
+from logprobe.app.dashboard.pages import data_home as words
+from logprobe.app.dashboard.pages.sql_box import ROWS, RunningQuery, answer, examples, schema_of
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import feed, guarded, home, is_new, kept, made, rows_of
 from logprobe.app.runs import Run
-from logprobe.app.text.files import amounts, delays, home_of, imports_of
-from logprobe.app.text.lost_records import about_file
-from logprobe.app.text.numbers import counted, data_size, duration, number, when
+from logprobe.app.text import nodes
+from logprobe.app.text.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
+from logprobe.app.text.lost_records import about_event
+from logprobe.app.text.numbers import counted, data_size, number, when
 from logprobe.app.text.tables import harmless
+from logprobe.monitor.analysis import identity
+from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY
+from logprobe.monitor.reader import connect
 
 Row = Mapping[str, Any]
 
-_RUNS: Final = ("run", "state", "steps", "trained on", "recorded", "raw tokens", "lost or quarantined")
-_JOBS: Final = ("job", "last run", "runs", "last result")
-_FILES: Final = ("file", "of run", "what happened", "what to do", "moved aside")
-_IMPORTS: Final = ("folder", "into run", "state", "since it started", "waiting or broken", "last addition")
-_STUCK: Final = ("file", "of run", "error", "since", "attempts")
-_BY: Final = {"name": "by", "label": "your name", "required": True}
-_KEPT: Final = ("run", "tokens can be read", "of steps", "raw tokens", "since")
-_FOLDED: Final = ("run", "steps folded into sums", "last of them", "sequences kept as a sample", "of folded steps")
-_QUIET: Final = frozenset(
-    {
-        "seconds",
-        "problems",
-        "incomplete",
-        "max_bytes",
-        "max_run_bytes",
-        "max_age_seconds",
-        "imports",
-        "place",
-        "waiting_seconds",
-    }
-)  # said elsewhere
+_COLLECTORS: Final = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
+_NODES: Final = ("node", "behind", "clock", "logprobe", "token", "problem")
+_PROBLEMS: Final = ("complaint", "times", "lost", "last", "message", "what to do")
+_TWICE: Final = "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in logprobe"
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What is known of the home's store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine` and `…_store`."""
+class Account:
+    """What is known of one run's records: rows of stored queries, and the on-policy verdict.
 
-    runs: Sequence[Row]
-    kept: Sequence[Row]
-    quarantine: Sequence[Row]
-    store: Row
+    Attributes:
+        gaps: of `cli_gaps`; None: nothing was ingested.
+        problems: of `cli_problems`.
+        collectors: of `app_data_collectors`.
+        on_policy: in words.
+        doubled: of `cli_doubled`; None: nothing is in the store twice.
+        sent: of `cli_sent`; None: not asked.
+        nodes: of `relay_nodes`; none: the run shares a disk with the service.
+    """
+
+    gaps: Row | None
+    problems: Sequence[Row]
+    collectors: Sequence[Row]
+    on_policy: str
+    doubled: Row | None = None
+    sent: Row | None = None
+    nodes: Sequence[Row] = ()
 
 
-def ingest_blocks(status: Row, stored: Stored, room: str) -> list[Block]:
-    """How far the store is behind what was recorded. `status`: of the service; `room`: what there is on the disk."""
-    dirty = sum(each["dirty_steps"] for each in stored.runs)
-    service = (
-        "not running" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
-    )
-    wal = stored.store["wal_size"]
+def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
+    """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: nobody has looked yet."""
+    firing = "the rules have not been evaluated yet" if alerts is None else ", ".join(alerts) or "none fires"
+    stated = [("on-policy", account.on_policy), ("alerts", firing)]
+    if account.gaps is not None:
+        sampled = raw_sampled(account.gaps)
+        stated = [("measured", measured(account.gaps)), *([("sampling", sampled)] if sampled else []), *stated]
+    if account.sent is not None and (words_on_sent := sent(account.sent)):
+        stated = [("sent", words_on_sent), *stated]
+    problems = [_problem(each) for each in account.problems]
     return [
-        facts(
+        heading(f"Missing inputs of {harmless(run)}", "and the metrics they affect"),
+        facts(stated),
+        table("lacks", ("what", "what to do"), _lacks(account), empty="None: everything can be measured."),
+        heading("Drops and problems", "as reported by the run's collectors and ingest"),
+        table("problems", _PROBLEMS, problems, empty="Nothing dropped, no problems reported."),
+    ]
+
+
+def _lacks(account: Account) -> list[Block]:
+    gaps = account.gaps
+    if gaps is None:
+        return [row(["none of it has been ingested yet", "check the spool"])]
+    twice = [] if account.doubled is None else [row([harmless(doubled(account.doubled)), _TWICE], tone="critical")]
+    faults = [row([words, remedy], tone="critical") for words, remedy in faults_of(gaps)]
+    return [*twice, *faults, *(row([words, remedy], tone="warning") for words, remedy in gaps_of(gaps))]
+
+
+def _problem(each: Row) -> Block:
+    lost = [
+        f"{each['sequences_lost']:,} sequences" if each["sequences_lost"] else "",
+        f"{each['tokens_lost']:,} tokens" if each["tokens_lost"] else "",
+    ]
+    cells = [
+        f"{each['event'].replace('_', ' ')} ({harmless(each['component'] or '–')})",
+        f"{each['times']:,}",
+        ", ".join(filter(None, lost)) or "nothing",
+        when(each["last_at"]),
+        harmless(each["message"] or "–"),
+        about_event(each["event"]) or "–",
+    ]
+    return row(cells, tone="critical" if each["severity"] == "error" else "warning")
+
+
+def collectors_blocks(run: str, collectors: Sequence[Row]) -> list[Block]:
+    """Who records a run, and how each of them is."""
+    rows = [_collector(each) for each in collectors]
+    empty = "No collector has reported."
+    note = "most recent first; engines with the plugin have a self-test"
+    return [heading(f"Collectors of {harmless(run)}", note), table("collectors", _COLLECTORS, rows, empty=empty)]
+
+
+def nodes_blocks(run: str, found: Sequence[Row]) -> list[Block]:
+    """How far the nodes that send through a relay are behind; nothing where none does."""
+    if not found:
+        return []
+    rows = [
+        row(
             [
-                ("waiting in spool", _waiting(status.get("backlog"))),
-                ("ingest lag", ingest_lag(status) or "–"),
-                ("steps to compute", f"{dirty:,}"),
-                ("service", service),
-                ("store", f"{stored.store['database_size']}, and {wal} not merged yet"),
-                ("home", f"{status.get('home', '–')}: {room}"),
-            ]
+                harmless(each["node"]),
+                nodes.behind(each),
+                nodes.clock(each) or "right",
+                harmless(each["version"] or "–"),
+                harmless(each["writer"]),
+                harmless(each["problem"] or "none"),
+            ],
+            tone="warning" if nodes.is_late(each) else "",
         )
+        for each in found
+    ]
+    return [
+        heading(f"Nodes of {harmless(run)}", "that send through a relay; the one furthest behind first"),
+        table("nodes", _NODES, rows, empty=""),
     ]
 
 
-def _waiting(backlog: Row | None) -> str:
-    if backlog is None:
-        return "–"
-    hidden = backlog.get("unreadable")
-    unseen = f"; {counted(hidden, 'file or folder')} cannot be inspected" if hidden else ""
-    if not backlog["segments"]:
-        return f"nothing{unseen}"
-    oldest = backlog["oldest_seconds"] or 0.0
-    return f"{backlog['segments']:,} files, {data_size(backlog['bytes'])}, the oldest {duration(oldest)} old{unseen}"
+def _collector(each: Row) -> Block:
+    started, counters = _document(each["started"]), _document(each["counters"])
+    dropped = counters.get("dropped") or {}
+    failed = each["failed"] or (each["self_test"] if each["self_test_severity"] == "error" else None)
+    return row(
+        [
+            f"{each['component'] or '–'} {harmless(each['writer'])}",
+            _process(started),
+            _heard(each),
+            harmless(each["self_test"] or "none"),
+            _recorded(each, counters),
+            _dropped(dropped, counters),
+            _load(counters),
+        ],
+        tone="critical" if failed else "warning" if dropped else "",
+    )
 
 
-def runs_blocks(stored: Stored, runs: Sequence[Run], shown: str | None) -> list[Block]:
-    """The runs of the home; `shown`: the one the page is about."""
-    states = {run.name: run for run in runs}
-    whole = _store_bytes(stored.store["database_size"])
-    rows = [
-        _run(each, states.get(each["run"]), whole, tone="info" if each["run"] == shown else "") for each in stored.runs
-    ]
-    empty = "Nothing has been recorded here yet; see the Overview to get started."
-    return [heading("Runs", "newest first; times are UTC"), table("runs", _RUNS, rows, empty=empty)]
-
-
-def _run(each: Row, run: Run | None, whole: float | None, *, tone: str) -> Block:
-    state = "no data" if run is None else f"{run.liveness.state.value.replace('_', ' ')}: {run.liveness.reason}"
-    first, last = each["first_step"], each["last_step"]
-    steps = "–" if first is None else f"{each['steps']:,} ({first:,} to {last:,})"
-    share = each["store_share"]
-    statistics = "–" if whole is None or share is None else f"about {data_size(whole * share)}"
-    cells = [
-        f"{harmless(each['run'])}{', imported' if each['imported'] else ''}",
-        state,
-        steps,
-        f"{each['tokens']:,} tokens in {each['sequences']:,} sequences; {each['rollouts']:,} rollouts",
-        _span(each["first_time"], each["last_time"]),
-        f"raw {data_size(each['raw_bytes'])} in {counted(each['raw_files'], 'file')}; statistics {statistics}",
-        _losses(each) or "nothing",
-    ]
-    return row(cells, tone="warning" if _losses(each) else tone)
-
-
-def _span(first: datetime | None, last: datetime | None) -> str:
-    """From when to when; the day once where it is the same."""
-    if first is None or last is None:
-        return "–"
-    same = first.date() == last.date()
-    return f"{when(first)} to {last.strftime('%H:%M:%S') if same else when(last)}"
-
-
-def _losses(each: Row) -> str:
-    said = [
-        f"{each['lost_tokens']:,} tokens" if each["lost_tokens"] else "",
-        f"{each['lost_sequences']:,} sequences" if each["lost_sequences"] else "",
-        counted(each["quarantined"], "file") + " quarantined" if each["quarantined"] else "",
-    ]
-    return ", ".join(filter(None, said))
-
-
-_UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-
-
-def _store_bytes(said: str) -> float | None:
-    """DuckDB's words for a size, as bytes.
-
-    >>> _store_bytes("45.5 KiB"), _store_bytes("many")
-    (46592.0, None)
-    """
-    value, _, unit = said.partition(" ")
+def _document(content: str | None) -> Mapping[str, Any]:
+    """What a collector says of itself; it comes from outside, and may be anything."""
     try:
-        return float(value) * _UNITS[unit]
-    except (ValueError, KeyError):
-        return None
+        found = json.loads(content or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def files_blocks(stored: Stored, status: Row, *, blocked: str) -> list[Block]:
-    """Files in quarantine and why, and those in the spool that cannot be read now.
-
-    Args:
-        stored: what is known of the store.
-        status: of the service.
-        blocked: why nothing can be done from this page; "": it can.
-    """
-    total = stored.quarantine[0]["total"] if stored.quarantine else 0
-    more = f"; the newest {len(stored.quarantine):,} of {total:,}" if total > len(stored.quarantine) else ""
-    return [
-        heading("Quarantine", f"files that cannot be trusted; their rows are not counted{more}"),
-        table(
-            "quarantine", _FILES, [_file(each, blocked) for each in stored.quarantine], empty="No files in quarantine."
-        ),
-        heading("Cannot be read now", "files and folders waiting in spool; each is retried, and nothing is lost"),
-        table("stuck", _STUCK, [_stuck(each) for each in _waiting_files(status)], empty="None."),
-    ]
-
-
-def _waiting_files(status: Row) -> Sequence[Row]:
-    return (status.get("stuck") or {}).get("files") or ()
-
-
-def _stuck(each: Row) -> Block:
-    since = datetime.fromtimestamp(each["since"], UTC)
-    cells = [
-        f"`{harmless(each['path'])}`",
-        harmless(each["run"] or "–"),
-        harmless(each["error"]),
-        when(since),
-        f"{each['attempts']:,}; the next in {duration(each['retry_seconds'])}",
-    ]
-    return row(cells, tone="warning")
-
-
-def quarantine_actions(each: Row, blocked: str) -> list[Block]:
-    """What can be done about a file in quarantine."""
-    args = {"file": each["path"]}
-    retry = "The file moves back to the spool and is read again. If it still cannot be trusted, it returns here."
-    drop = "The file and its rows are deleted. This cannot be undone."
-    return [
-        {"id": "retry", "label": "Retry", "args": args, "disabled": blocked, "fields": [_BY], "words": retry},
-        {
-            "id": "drop",
-            "label": "Drop",
-            "args": args,
-            "disabled": blocked,
-            "fields": [_BY],
-            "words": drop,
-            "danger": True,
-        },
-    ]
-
-
-def _file(each: Row, blocked: str) -> Block:
-    happened, remedy = about_file(each["reason"])
-    cells = [
-        f"`{harmless(each['path'])}`, {data_size(each['bytes'])}",
-        harmless(each["run"] or "–"),
-        f"{each['reason'].replace('_', ' ')}: {happened}",
-        remedy,
-        when(each["moved_at"]),
-    ]
-    tone = "critical" if each["reason"] != "foreign" else "warning"
-    return row(cells, tone=tone, actions=quarantine_actions(each, blocked))
-
-
-def imports_blocks(status: Row) -> list[Block]:
-    """The folders that `imports` has followed."""
-    rows = [_import(each) for each in imports_of(status)]
-    empty = "None. List folders that other programs write as `imports` in `logprobe.yaml` (`docs/importing.md`)."
-    return [
-        heading("Imports", "folders followed while this home is served"),
-        table("imports", _IMPORTS, rows, empty=empty),
-    ]
-
-
-def _import(each: Row) -> Block:
-    cells = [
-        f"`{harmless(each['path'])}`, {each['format']}",
-        harmless(each["run"]),
-        harmless(each["state"]),
-        harmless(amounts(each).removeprefix(", ") or "–"),
-        harmless(delays(each).removeprefix("; ") or "nothing"),
-        when(each.get("last")),
-    ]
-    healthy = each["state"] in {"starting", "following"} and not each.get("broken")
-    return row(cells, tone="" if healthy else "warning")
-
-
-def kept_blocks(stored: Stored, status: Row) -> list[Block]:
-    """Until when raw tokens are kept, and of which steps there are any."""
-    done = (_jobs(status).get("retention") or {}).get("progress") or {}
-    moving = (_jobs(status).get("object_store") or {}).get("progress") or {}
-    rows = [_kept(each) for each in stored.kept]
-    folding = (_jobs(status).get("store_budget") or {}).get("progress") or {}
-    folded = [_folded(each) for each in stored.kept if each["folded"]]
-    return [
-        heading("Retention", "of single tokens and of sequences; metrics and events are never removed"),
-        facts(
-            [
-                ("limits", _limits(done)),
-                ("kept now", _now(done)),
-                ("last look", _removed(done)),
-                *([("object store", elsewhere)] if (elsewhere := home_of(moving)) else []),
-                ("store", _budget(folding)),
-            ]
-        ),
-        table("kept", _KEPT, rows, empty="No run has trained on anything yet."),
-        table("folded", _FOLDED, folded, empty="All sequences of every step are kept."),
-    ]
-
-
-def _budget(done: Row) -> str:
-    """The store's limit and what it holds."""
-    if "bytes" not in done:
-        return "limit unknown: the service has not checked yet"
-    if done["max_bytes"] is None:
-        return f"{data_size(done['bytes'])} in use, no limit"
-    over = "; nothing more can be folded" if done["over"] else ""
-    return f"{data_size(done['bytes'])} of {data_size(done['max_bytes'])} in use{over}"
-
-
-def _folded(each: Row) -> Block:
-    sample = f"{each['sampled']:,}, from step {each['sampled_from']:,}" if each["sampled"] else "none"
-    cells = [harmless(each["run"]), f"{each['folded']:,} of {each['steps']:,}", f"{each['last_folded']:,}", sample]
-    return row([*cells, "metrics, lag, joins: exact; profiles: by windows; slices: null"])
-
-
-def _limits(done: Row) -> str:
-    if "max_bytes" not in done:
-        return "unknown: the service has not checked yet"
-    days = done["max_age_seconds"]
-    stated = [
-        f"{data_size(done['max_bytes'])} for the home" if done["max_bytes"] is not None else "",
-        f"{data_size(done['max_run_bytes'])} for each run" if done["max_run_bytes"] is not None else "",
-        f"no older than {duration(days)}" if days is not None else "",
-    ]
-    return ", ".join(filter(None, stated)) + "; oldest removed first" if any(stated) else "none: everything is kept"
-
-
-def _now(done: Row) -> str:
-    if "raw_bytes" not in done:
+def _process(started: Row) -> str:
+    if not started:
         return "–"
-    budget = done.get("max_bytes")
-    share = f", {done['raw_bytes'] / budget:.0%} of the home's limit" if budget else ""
-    return f"{data_size(done['raw_bytes'])} in {counted(done['raw_files'], 'file')}{share}"
+    versions = started.get("versions")
+    known = versions.items() if isinstance(versions, dict) else ()
+    parts = [
+        f"pid {started.get('pid', '–')} on {started.get('host', '–')}",
+        "" if started.get("rank") is None else f"rank {started['rank']}",
+        "" if started.get("replica") is None else f"replica {started['replica']}",
+        ", ".join(f"{name} {version}" for name, version in known if version and name in {"logprobe", "torch", "vllm"}),
+    ]
+    return harmless("; ".join(filter(None, parts)))
 
 
-def _removed(done: Row) -> str:
-    if "removed_files" not in done:
+def _heard(each: Row) -> str:
+    if each["failed"]:
+        return harmless(each["failed"])
+    word = "closed cleanly" if each["closed"] else "last heard"
+    return f"{word} {when(each['last_sign'] or each['last_segment'])}"
+
+
+def _recorded(each: Row, counters: Row) -> str:
+    written = counters.get("written") or {}
+    if not written and each["segments"] is None:
         return "–"
-    gone = f"{counted(done['removed_files'], 'file')} removed ({data_size(done['removed_bytes'])})"
-    missing = (
-        f"; {counted(done['missing_files'], 'file')} were already missing from the disk"
-        if done["missing_files"]
-        else ""
+    said = (
+        [f"{_whole(written.get('tokens'))} tokens in {_whole(written.get('sequences'))} sequences"] if written else []
     )
-    return f"{gone}, {done['merged_files']:,} merged into {done['merged_into']:,}{missing}"
+    arrived = [] if each["segments"] is None else [f"{counted(each['segments'], 'file')} arrived"]
+    return "; ".join([*said, *arrived])
 
 
-def _kept(each: Row) -> Block:
-    sequences, with_raw = each["sequences"], each["with_raw"]
-    if sequences is None:
-        return row([harmless(each["run"]), "of rollouts only", "–", data_size(each["bytes"]), when(each["oldest_at"])])
-    share = (
-        f"all {sequences:,} sequences"
-        if with_raw == sequences
-        else f"{with_raw:,} of {sequences:,} sequences{_gone(each)}"
+def _whole(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "–"
+
+
+def _dropped(dropped: Row, counters: Row) -> str:
+    if not counters:
+        return "–"
+    losses = [f"{reason.replace('_', ' ')}: {_loss(loss)}" for reason, loss in dropped.items()]
+    last = counters.get("last_error")
+    return harmless("; ".join([*losses, *([str(last)] if last and not losses else [])]) or "nothing")
+
+
+def _loss(loss: object) -> str:
+    if not isinstance(loss, dict):
+        return str(loss)
+    return (
+        ", ".join(
+            counted(count, str(what).removesuffix("s"))
+            for what, count in loss.items()
+            if isinstance(count, int) and count
+        )
+        or "0"
     )
-    first, last = each["first_step"], each["last_step"]
-    span = "none" if first is None else f"{first:,} to {last:,}, {each['steps_with_raw']:,} of {each['steps']:,}"
-    size = f"{data_size(each['training_bytes'] or 0)} trainer, {data_size(each['rollout_bytes'] or 0)} engine"
-    merged = f"; {counted(each['merged'], 'merged file')}" if each["merged"] else ""
-    cells = [harmless(each["run"]), share, span, size + merged, when(each["oldest_at"])]
-    return row(cells, tone="" if with_raw == sequences else "warning")
 
 
-def _gone(each: Row) -> str:
-    """Why tokens cannot be read any more, or never could be."""
-    removed = each["sequences"] - each["with_raw"] - each["reduced"] - each["summed"]
-    reasons = [
-        f"{each['summed']:,} in folded steps" if each["summed"] else "",
-        f"{each['reduced']:,} recorded as statistics only" if each["reduced"] else "",
-        f"{removed:,} removed by the limits" if removed > 0 else "",
-    ]
-    return f"; {', '.join(filter(None, reasons))}"
+def _load(counters: Row) -> str:
+    """How full its queue is, what its disk says, and what it costs the host per call."""
+    if not counters:
+        return "–"
+    queue, cost = counters.get("queue") or {}, counters.get("cost") or {}
+    parts = []
+    if isinstance(queue.get("limit_bytes"), int) and queue["limit_bytes"]:
+        parts.append(f"queue {queue.get('bytes', 0) / queue['limit_bytes']:.0%} of {data_size(queue['limit_bytes'])}")
+    parts.append(f"disk {counters.get('disk', '–')}")
+    if cost.get("calls"):
+        parts.append(f"{number(1e6 * cost.get('caller_seconds', 0.0) / cost['calls'])} µs a call")
+    return harmless("; ".join(parts))
 
 
-def jobs_blocks(status: Row) -> list[Block]:
-    """What the service does in the background."""
-    rows = [_job(name, job) for name, job in _jobs(status).items()]
-    empty = "The service does not answer, so nothing is ingested, computed or sent."
-    return [
-        heading("Jobs of the service", "each is retried at its next turn"),
-        table("jobs", _JOBS, rows, empty=empty),
-    ]
+_FILES: Final = 100  # of the quarantine, the newest
+_HOME_SECONDS: Final = 10.0  # what costs more to read than it changes in the meantime
+_RUN_SECONDS: Final = 5.0
+_QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
+_ASKED, _ANSWERED, _DRAWN = "sql asked", "sql answered", "sql drawn"
+_QUARANTINE: Final = "quarantine"
+_OUTCOMES: Final = {
+    "returned": "moved back to the spool",
+    "dropped": "deleted",
+    "gone": "no change, no longer in quarantine",
+}
+_PARTS: Final = (
+    ("runs", "Runs"),
+    ("run", "Missing and lost"),
+    ("collectors", "Collectors"),
+    ("quarantine", "Quarantine"),
+    ("imports", "Imports"),
+    ("retention", "Retention"),
+    ("jobs", "Jobs"),
+    ("installed", "Installed"),
+    ("SQL", "SQL"),
+)
 
 
-def _jobs(status: Row) -> Mapping[str, Any]:
-    return status.get("jobs") or {}
+def draw(snapshot: Snapshot, run: Run | None) -> None:
+    """Draws the page."""
+    stored = None
+    with guarded("account of the home"):
+        panel("data", "parts", {"version": "1", "parts": _PARTS})
+        stored = kept("data home", lambda: _stored(_tick(_HOME_SECONDS)))
+        if stored is None:
+            _blocks("ingest", words.nothing_read())
+        else:
+            _blocks("ingest", words.ingest_blocks(snapshot.status, stored, _room(_tick(_HOME_SECONDS))))
+            _blocks("runs", words.runs_blocks(stored, snapshot.runs or (), None if run is None else run.name))
+    if run is not None:
+        _about(run)
+    if stored is not None:
+        with guarded("quarantine, retention and jobs"):
+            _quarantine(snapshot, run, stored)
+            _blocks("imports", words.imports_blocks(snapshot.status))
+            _blocks("retention", words.kept_blocks(stored, snapshot.status))
+            _blocks("jobs", words.jobs_blocks(snapshot.status))
+            _blocks("installed", words.environment_blocks(_installed()))
+    with guarded("SQL box"):
+        _sql(None if run is None else run.name)
 
 
-def _job(name: str, job: Row) -> Block:
-    progress = job.get("progress") or {}
-    seconds = progress.get("seconds")
-    problems = progress.get("problems") or []
-    said = [
-        f"{key.replace('_', ' ')} {_value(value)}" for key, value in progress.items() if key not in _QUIET and value
-    ]
-    cells = [
-        name.replace("_", " "),
-        when(job["finished_at"]) + ("" if seconds is None else f", took {number(seconds)} s"),
-        f"{job['runs']:,}, {job['failures']:,} failed"
-        + (f": {harmless(job['last_error'])}" if job["last_error"] else ""),
-        harmless(", ".join([*said, *map(str, problems)])) or "nothing to do",
-    ]
-    return row(cells, tone="critical" if job["last_error"] else "warning" if problems else "")
+def _about(run: Run) -> None:
+    with guarded("account of the run"):
+        at = (run.revision, run.news, _tick(_RUN_SECONDS))
+        account = kept(f"data {run.name}", lambda: _account(run.name, at))
+        if account is not None:
+            firing = None if run.judgement.verdict is None else tuple(each.rule for each in run.judgement.alerts)
+            _blocks("run", run_blocks(run.name, account, firing))
+            nodes = nodes_blocks(run.name, account.nodes)
+            _blocks("collectors", [*collectors_blocks(run.name, account.collectors), *nodes])
 
 
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return number(value) if isinstance(value, float) else f"{value:,}"
-    return str(value)
+def _quarantine(snapshot: Snapshot, run: Run | None, stored: words.Stored) -> None:
+    may_not = blocked("" if run is None else run.name)
+    blocks = [*said(_QUARANTINE), *words.files_blocks(stored, snapshot.status, blocked=may_not)]
+    attempt(_QUARANTINE, _blocks(_QUARANTINE, blocks), _handle)
 
 
-def environment_blocks(findings: Sequence[tuple[str, str, str]]) -> list[Block]:
-    """What `logprobe doctor` finds where the dashboard runs: level, text, remedy."""
-    rows = [
-        row([harmless(words), harmless(remedy) or "–"], tone="critical" if level == "problem" else "")
-        for level, words, remedy in findings
-        if level != "ok"
-    ]
-    return [
-        heading("Installed here", "as `logprobe doctor` finds it on this machine, which may not be the engine's"),
-        text("; ".join(harmless(words) for level, words, _ in findings if level == "ok") + "."),
-        table("installed", ("besides", "what to do"), rows, empty="Nothing is missing."),
-    ]
+def _handle(asked: Mapping[str, Any]) -> str:
+    """Does what was confirmed about a file in quarantine; says what came of it. Raises `LogprobeError`."""
+    action = RETRY if asked.get("id") == "retry" else DROP
+    done = ask(action, {"file": asked.get("file"), "author": asked.get("by")})
+    _stored.cache_clear()  # the file must not be offered again
+    return f"{done['file']}: {_OUTCOMES[done['status']]}."
 
 
-def nothing_read() -> list[Block]:
-    """Nothing has been read yet."""
-    return [text("The home has not been read yet; retrying.", "unknown")]
+def _blocks(key: str, blocks: Sequence[Block]) -> Mapping[str, Any] | None:
+    return report(f"data {key}", key, blocks)
+
+
+def _tick(seconds: float) -> int:
+    """Another number every so many seconds: what is cached by it is read so often, whoever looks."""
+    return int(time.monotonic() // seconds)
+
+
+@lru_cache(maxsize=2)
+def _stored(_: int) -> words.Stored:
+    return words.Stored(
+        runs=rows_of("app_data_runs"),
+        kept=rows_of("app_data_kept"),
+        quarantine=rows_of("app_data_quarantine", limit=_FILES),
+        store=rows_of("app_data_store")[0],
+    )
+
+
+@lru_cache(maxsize=16)
+def _account(run: str, _: Hashable) -> Account:
+    judged = identity.judge(identity.facts_of(feed().read("slice_identity", runs=[run], first=[None], last=[None])))
+    return Account(
+        gaps=next(iter(rows_of("cli_gaps", run=run)), None),
+        problems=rows_of("cli_problems", run=run),
+        doubled=next(iter(rows_of("cli_doubled", run=run)), None),
+        sent=next(iter(rows_of("cli_sent", run=run)), None),
+        collectors=rows_of("app_data_collectors", run=run),
+        nodes=rows_of("relay_nodes", run=run, now=datetime.now(UTC)),
+        on_policy=f"{judged.verdict}: {judged.reason}",
+    )
+
+
+@lru_cache(maxsize=2)
+def _room(_: int) -> str:
+    """What there is on the disk, as far as this process can see it."""
+    return "; ".join(finding.text.partition(": ")[2] or finding.text for finding in doctor.place(home()))
+
+
+@cache
+def _installed() -> tuple[tuple[str, str, str], ...]:
+    """Packages and hooks; they do not change while this process runs."""
+    sections = {"installed", "hooks"}
+    return tuple((each.level, each.text, each.remedy) for each in doctor.examine(None) if each.section in sections)
+
+
+@lru_cache(maxsize=2)
+def _schema(_: int) -> list[Block]:
+    return schema_of(rows_of("app_data_schema"))
+
+
+def _sql(run: str | None) -> None:
+    """The box. A fragment of its own would be cheaper, but the browser may send news for two fragments at once, and complains."""
+    query: RunningQuery | None = st.session_state.get(_ASKED)
+    schema = kept("sql schema", lambda: _schema(_tick(_HOME_SECONDS))) or []
+    drawn = _answer(query)
+    state = (drawn["state"], drawn.get("seconds"), None if query is None else query.label, run, len(schema))
+    data = {"answer": drawn, "examples": examples(run), "schema": schema, "limit": ROWS}
+    wanted = show("sql", "sql", {"version": str(state), **data})
+    if not is_new(wanted, _ANSWERED):
+        return
+    if wanted.get("id") == "run" and (query is None or not query.running):
+        st.session_state[_ASKED] = query = RunningQuery(str(wanted.get("sql", "")), _ask)
+    elif wanted.get("id") == "stop" and query is not None:
+        with connect(home()) as reader:
+            reader.stop(query.label)
+    if query is not None:
+        query.wait(_QUICK)
+    st.rerun(scope="fragment")
+
+
+def _answer(query: RunningQuery | None) -> dict[str, Any]:
+    """What became of the query; a thousand rows are made into text once."""
+    if query is None or query.running:
+        return answer(query)
+    return made(_DRAWN, query.label, lambda: answer(query))
+
+
+def _ask(sql: str, label: str) -> Any:
+    """In a thread of the query's own, over a connection of its own."""
+    with connect(home()) as reader:
+        return reader.query(sql, first=ROWS, label=label)

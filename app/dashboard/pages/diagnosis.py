@@ -1,27 +1,160 @@
-"""The Diagnosis page as blocks: verdict, findings by layer with their evidence, what is not measured. Pure."""
+"""Diagnosis: the evidence, layer by layer, what is not measured, and parity with the recipe or a reference run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
+from urllib.parse import urlencode
 
+import streamlit as st
+
+from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW
 from logprobe.alerts.controller.standing import Standing
+from logprobe.app.dashboard.charts.scales import floor_of
+from logprobe.app.dashboard.data.comparing import Paced, state_of
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import Block, details, heading, row, table, text
-from logprobe.app.dashboard.elements.proof import picture
-from logprobe.app.dashboard.elements.verdict import banner
+from logprobe.app.dashboard.elements.links import in_address
+from logprobe.app.dashboard.elements.verdict import banner, links
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once
+from logprobe.app.runs import Run
 from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
 from logprobe.app.text.numbers import number
-from logprobe.monitor.diagnosis import CAUSES
+from logprobe.monitor.diagnosis import CAUSES, culprit
 from logprobe.monitor.diagnosis.acceptance import MARGIN
-from logprobe.monitor.diagnosis.accepted import Expectation, explained
+from logprobe.monitor.diagnosis.accepted import Expectation, expectation, explained
 from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.leading import alarms, in_reading_order
+from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
+from logprobe.monitor.diagnosis.parity import compare as parity_of
+from logprobe.monitor.diagnosis.proven import latest
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
+
+
+def picture(proof: Picture) -> Block:
+    """K3 of the tokens concerned beside that of the others, on a logarithmic axis where all values allow one."""
+    values = [value for points in proof.lines.values() for _, value in points if value is not None]
+    log = bool(values) and min(values) > 0
+    steps = [step for points in proof.lines.values() for step, _ in points]
+    limits = [] if proof.limit is None else [{"word": proof.limit_name, "value": proof.limit, "quiet": True}]
+    since = "" if proof.since is None else f" Since step {proof.since:,}."
+    return {
+        "type": "picture",
+        "name": f"{proof.cause}-k3",
+        "title": "K3 by step",
+        "hint": "some steps are left out" if proof.sampled else "",
+        "unit": "nats",
+        "lines": [{"slice": name, "points": list(points)} for name, points in proof.lines.items()],
+        "limits": limits,
+        "spans": [],
+        "marks": []
+        if proof.since is None
+        else [{"step": proof.since, "words": f"since step {proof.since:,}", "tone": "critical"}],
+        "log": log,
+        "floor": floor_of(values, [] if proof.limit is None else [proof.limit]) if log else None,
+        "whole": [min(steps), max(*steps, min(steps) + 1)],
+        "alt": f"{proof.words}{since} Newest: {_newest(proof)}.",
+    }
+
+
+def _newest(proof: Picture) -> str:
+    last = {name: next((v for _, v in reversed(points) if v is not None), None) for name, points in proof.lines.items()}
+    return ", ".join(f"{name} {number(value)}" for name, value in last.items())
+
+
+RECIPE: Final = "the built-in recipe"  # what a run is held against when no reference is chosen
+_SENTENCES: Final = {
+    "at_parity": ("good", "At parity", "with {reference}: every requirement is met."),
+    "not_at_parity": ("bad", "Not at parity", "with {reference}."),
+    "unknown": (
+        "unsure",
+        "Cannot be determined",
+        "whether it is at parity with {reference}: some facts were not recorded.",
+    ),
+}
+_VERDICTS: Final = {
+    "at_parity": ("good", "met"),
+    "not_at_parity": ("bad", "not met"),
+    "unknown": ("unsure", "unknown"),
+}
+_TRENDS: Final = {"tracks": "good", "leaves": "bad", "unknown": "unsure"}
+_MOST: Final = 4  # settings of a check that are shown
+
+
+def parity_data(
+    found: Parity, *, reference: str | None, others: Sequence[str], notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What `browser/parity.js` draws.
+
+    Args:
+        found: of the run, with `reference` or with the recipe alone.
+        reference: the run that was chosen; None: none.
+        others: runs that can be chosen.
+        notes: what of the address could not be had.
+    """
+    tone, word, rest = _SENTENCES[found.verdict]
+    checks = sorted(found.checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
+    return {
+        "reference": reference,
+        "others": list(others),
+        "notes": list(notes),
+        "tone": tone,
+        "word": word,
+        "words": rest.format(reference=found.reference),
+        "checks": [_check(check, compared=reference is not None) for check in checks],
+        "trends": [
+            {"tone": _TRENDS[each.verdict], "cells": [each.label, each.verdict, _step(each.leaves_step), each.reason]}
+            for each in found.trajectories
+        ],
+        "settings": _settings(found),
+        "compare": "" if reference is None else _link(found.run, reference),
+    }
+
+
+def _link(run: str, reference: str) -> str:
+    return f"./?{urlencode({'page': 'compare', 'run': run, 'baseline': reference, 'runs': in_address([run])})}"
+
+
+def _step(step: int | None) -> str:
+    return "–" if step is None else f"{step:,}"
+
+
+def _check(check: Check, *, compared: bool) -> dict[str, Any]:
+    tone, verdict = _VERDICTS[check.verdict]
+    met = check.verdict == "at_parity"
+    return {
+        "name": check.name,
+        "layer": (check.layer or "").replace("_", " "),
+        "found": [_found(item, compared=compared) for item in check.settings[:_MOST]],
+        "more": max(0, len(check.settings) - _MOST),
+        "expected": check.expected,
+        "tone": tone,
+        "verdict": verdict if check.outcome == "met" or not met else "as the reference",
+        "fix": "" if met else check.fix,
+        "why": "" if met else check.why,
+    }
+
+
+def _found(item: Setting, *, compared: bool) -> list[str]:
+    """Name, value, who set it, and the reference's value where it is another."""
+    other = item.reference_words if compared and item.words != item.reference_words else ""
+    return [item.fact, item.words, item.provenance or "", other]
+
+
+def _settings(found: Parity) -> list[list[str]]:
+    """What differs from the reference: what parity depends on first."""
+    looked_at = {item.fact: item for check in found.checks for item in check.settings}
+    relevant = [item for item in looked_at.values() if found.trajectories and item.words != item.reference_words]
+    rows = [[item.fact, item.words, item.reference_words, "yes"] for item in relevant]
+    return rows + [[item.fact, item.words, item.reference_words, ""] for item in found.differences]
+
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
 _BY: Final = {"name": "by", "label": "your name", "required": True}
@@ -255,3 +388,101 @@ def experiment_blocks(document: Mapping[str, Any] | None, run: str) -> Iterator[
     found = {"this is it": "critical", "contributes": "warning"}
     rows = [row(arm_cells(arm), tone=found.get(arm["verdict"], "")) for arm in document["arms"]]
     yield table("experiment", HEAD, rows, empty="No side departs, so no setting was tried.")
+
+
+_KEY: Final = "diagnosis"
+_DONE: Final = "accepted at"  # when something was last accepted or withdrawn in this session
+
+
+def _acceptances(run: Run, view: RunView) -> Acceptances:
+    """Read again whenever the run has something new: accepting makes it diagnosed again, and something was just done."""
+    version = f"{view.version} {st.session_state.get(_DONE)} {asked('reference')}"
+    found = read_once(f"acceptances {run.name}", version, lambda: _read_acceptances(run.name))
+    if found is None:
+        return Acceptances(blocked=blocked(run.name) or "accepted findings could not be read")
+    return replace(found, blocked=blocked(run.name))
+
+
+def _experiment(run: Run, view: RunView) -> Mapping[str, Any] | None:
+    """The newest bisection; read again whenever the run has something new, as finishing one makes it diagnosed again."""
+    return read_once(f"experiment {run.name}", view.version, lambda: latest(feed(), run.name, "bisect"))
+
+
+def _proof(run: Run, view: RunView) -> Picture | None:
+    """Read again with every diagnosis, not with every step."""
+    diagnosis = view.diagnosis
+    if diagnosis is None:
+        return None
+    steps = view.series.steps[view.series.steps <= diagnosis.step].tolist()
+    version = f"{run.name} {diagnosis.at} {diagnosis.step}"
+    return read_once(f"proof {run.name}", version, lambda: culprit.read(feed(), run.name, diagnosis.document, steps))
+
+
+def _read_acceptances(run: str) -> Acceptances:
+    reference = asked("reference")
+    expected = expectation(feed(), run, None if reference == run else reference)
+    return Acceptances(feed().read("acceptances_read", run=run).to_pylist(), expected)
+
+
+def _do(run: str, wanted: Mapping[str, Any]) -> str:
+    """Does what was confirmed; says what came of it. Raises `LogprobeError`."""
+    request = {"run": run, "cause": wanted.get("cause"), "author": wanted.get("by")}
+    st.session_state[_DONE] = wanted.get("at")
+    if wanted.get("id") == "withdraw":
+        ask(WITHDRAW, request)
+        return f"{wanted.get('cause')} is no longer accepted, from the next diagnosis on."
+    because, up_to = wanted.get("because"), wanted.get("up_to")
+    done = ask(ACCEPT, {**request, "because": because, "up_to": up_to, "source": "page"})
+    return f"{wanted.get('cause')} is accepted up to a K3 of {number(done['up_to'])}, from the next diagnosis on."
+
+
+@cache
+def _parities() -> Paced[Parity]:
+    return Paced(16)
+
+
+def draw(run: Run, view: RunView) -> None:
+    """Draws the page."""
+    with guarded(_KEY):
+        place = f"{_KEY} {run.name}"
+        blocks = [
+            *said(place),
+            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis"), _proof(run, view)),
+            *experiment_blocks(_experiment(run, view), run.name),
+        ]
+        wanted = report(_KEY, "diagnosis", blocks)
+        attempt(place, wanted, lambda asked: _do(run.name, asked))
+    with guarded("parity"):
+        _parity(run)
+
+
+def _parity(run: Run) -> None:
+    runs = {each.name: each for each in feed().snapshot(run.name).runs or ()}
+    name = asked("reference")
+    reference = runs.get(name or "") if name != run.name else None
+    found = kept(f"parity {run.name} {reference and reference.name}", lambda: _read(run, reference))
+    if found is None:
+        return
+    data = parity_data(
+        found,
+        reference=None if reference is None else reference.name,
+        others=[each for each in runs if each != run.name],
+        notes=_notes(name, run, runs),
+    )
+    show("parity", "parity", data)
+
+
+def _notes(name: str | None, run: Run, runs: Mapping[str, Any]) -> list[str]:
+    if name == run.name:
+        return ["A run cannot be its own reference."]
+    return [] if name is None or name in runs else [f"There is no run called {name} here."]
+
+
+def _read(run: Run, reference: Run | None) -> Parity:
+    other = None if reference is None else reference.name
+    states = (state_of(run), None if reference is None else state_of(reference))
+    return (
+        _parities()
+        .of((str(home()), run.name, other), states, lambda: parity_of(feed(), run.name, reference=other, name=RECIPE))
+        .value
+    )

@@ -1,23 +1,121 @@
-"""The Mismatch page's table: every metric of the catalog, its pairs side by side. Pure."""
+"""Mismatch: every metric by pair, how log-ratios spread, where in the sequences the gap is, and in which of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from logprobe.app.dashboard.charts.axes import places_of
+from logprobe.app.dashboard.charts.density import density_of
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, pairs_of
 from logprobe.app.dashboard.charts.tiles import change, spark, thinned
-from logprobe.app.dashboard.data.series import Floats, RunSeries
-from logprobe.app.dashboard.data.visible import Visible
+from logprobe.app.dashboard.data.catalog_series import CatalogSeries
+from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.mismatch import MismatchData, Side
+from logprobe.app.dashboard.data.series import Floats, RunSeries, Steps
+from logprobe.app.dashboard.data.stale_cache import StaleCache
+from logprobe.app.dashboard.data.visible import Visible, ends, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, text
+from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import DASHES, Theme
+from logprobe.app.dashboard.views.chart import steps_chart
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, made, theme
+from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.kernel.pairs import SIDES
+from logprobe.monitor.analysis.slices import rank
+from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import Metric, PairMetric, StepMetric
+
+ENDS: Final = "ends"
+DIMENSIONS: Final = {
+    "position": ("Position in the sequence", "decile of its tokens under the mask"),
+    "turn": ("Position in its turn", "tokens since the turn began"),
+    "probability": ("Probability", "of the token under the behaviour policy"),
+    "weight_lag": ("Weight lag", "versions between the trainer's weights and those that sampled the sequence"),
+}
+MEASURES: Final = (
+    ("logprob_abs_diff_mean", "mean |d|", "nats"),
+    ("log_ratio_mean", "mean d", "nats"),
+    ("k3_kl", "K3", "nats"),
+    ("share", "share of tokens", ""),
+)
+_NO_PROFILE: Final = "no profile of these steps: their raw tokens were not kept, or they were not profiled yet"
+
+
+def compared(asked: str | None, seen: Visible, steps: Steps) -> list[tuple[str, Visible]]:
+    """Which ranges are shown: what is in view; its last tenth against its first; or what is in view against ``A:B``."""
+    if asked == ENDS:
+        first, last = ends(seen, steps)
+        return [("last 10 % of the view", last), ("first 10 %", first)]
+    in_view = [("in view", seen)]
+    other = visible(asked, steps)
+    return in_view if asked is None or other.whole else [*in_view, ("against", other)]
+
+
+def profiles_of(sides: Sequence[Side], pair: str, asked: str | None, theme: Theme, why_absent: str) -> dict[str, Any]:
+    """Data of `browser/profiles.js`. `why_absent`: what to record for the pair, where it has no log-probs at all; else ""."""
+    return {
+        "pair": pair,
+        "color": theme.color(pair),
+        "choice": asked if asked == ENDS or len(sides) > 1 else "view",
+        "sides": [{"name": side.name, "steps": side.seen.words} for side in sides],
+        "measures": [{"title": title, "unit": unit} for _, title, unit in MEASURES],
+        "columns": [_column(name, sides, why_absent) for name in DIMENSIONS],
+    }
+
+
+def _column(dimension: str, sides: Sequence[Side], why_absent: str) -> dict[str, Any]:
+    title, words = DIMENSIONS[dimension]
+    tables = [_valid(side.buckets[dimension]) for side in sides]
+    labels = sorted({label for table in tables for label in table["label"].to_pylist()}, key=rank)
+    column = {
+        "key": dimension,
+        "title": title,
+        "help": words,
+        "labels": labels,
+        "note": _profile_note(dimension, sides),
+    }
+    if not labels:
+        return column | {"missing": why_absent or _NO_PROFILE}
+    by_side = [_values(table, labels) for table in tables]
+    return column | {"values": [[side[key] for side in by_side] for key, _, _ in MEASURES]}
+
+
+def _valid(table: pa.Table) -> pa.Table:
+    """Without the bucket of broken tokens, which have no log-ratio; the table of metrics counts them."""
+    return table.filter(table["log_ratio_mean"].is_valid())
+
+
+def _profile_note(dimension: str, sides: Sequence[Side]) -> str:
+    """Where the weight lag stands on fewer steps than the rest."""
+    fewer = [side for side in sides if (side.lag_steps.first, side.lag_steps.last) != (side.seen.first, side.seen.last)]
+    return f"{', '.join(side.lag_steps.words for side in fewer)} only" if dimension == "weight_lag" and fewer else ""
+
+
+def _values(table: pa.Table, labels: Sequence[str]) -> dict[str, list[dict[str, Any] | None]]:
+    """Per measure one entry per label: the number, and how people read it; None where the bucket has no token."""
+    rows = {row["label"]: row for row in table.to_pylist()}
+    total = sum(row["tokens"] for row in rows.values())
+    for row in rows.values():
+        row["share"] = row["tokens"] / total if total else None
+    return {key: [_entry(rows.get(label), key) for label in labels] for key, _, _ in MEASURES}
+
+
+def _entry(row: Mapping[str, Any] | None, key: str) -> dict[str, Any] | None:
+    if row is None or row[key] is None:
+        return None
+    value = float(row[key])
+    return {"value": value, "text": f"{value:.1%}" if key == "share" else number(value), "tokens": row["tokens"]}
+
 
 USUAL: Final = "k3_kl"
 _LATE: Final = 5  # steps: what the engine reports joins a little after what the trainer does
@@ -233,3 +331,139 @@ def _short(words: str) -> str:
 
 def _positive(values: Floats) -> bool:
     return bool((values[np.isfinite(values)] > 0).all())
+
+
+_LOADS: Final = 4  # some 10 MB each
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """What is looked at. `view`: with every metric of the catalog; `absent`: what to record for the pair, "" where it is there."""
+
+    run: Run
+    view: RunView
+    seen: Visible
+    pairs: list[dict[str, str]]
+    pair: str
+    absent: str
+    metric: Declared
+    colors: Theme
+
+    @property
+    def about(self) -> str:
+        """What the panels of one pair are about."""
+        return f"{self.run.name} {self.pair} {self.absent} {self.seen} {self.colors.mode}"
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """What a panel shows: another `version` whenever `draw` would return something else."""
+
+    version: str
+    draw: Callable[[], dict[str, Any]]
+
+
+@cache
+def _series(_home: str) -> CatalogSeries:
+    return CatalogSeries(feed())
+
+
+@cache
+def _data(_home: str) -> MismatchData:
+    return MismatchData(feed(), StaleCache(), StaleCache(_LOADS))
+
+
+def draw(run: Run, view: RunView) -> None:
+    """Draws the page."""
+    with guarded("metrics"):
+        series = kept(f"catalog {run.name}", lambda: _series(str(home())).of(run.name, view.series.revision))
+        if series is not None:
+            _sections(_looking(run, replace(view, series=series)))
+
+
+def _looking(run: Run, view: RunView) -> _Looking:
+    asked_pair = asked("pair")
+    pairs = pairs_of(view.series)
+    pair = asked_pair if asked_pair in pairs else pairs[0]
+    return _Looking(
+        run=run,
+        view=view,
+        seen=visible(asked("steps"), view.series.steps),
+        pairs=[{"name": each, "help": PAIR_WORDS[each]} for each in pairs],
+        pair=pair,
+        absent=why_unmeasured(view.series, pair),
+        metric=chosen(asked("metric"), CATALOG),
+        colors=theme(),
+    )
+
+
+def _sections(at: _Looking) -> None:
+    report("about", "chosen metric", about(at.metric), version=at.metric.key)
+    with guarded("chart"):
+        steps_chart("metric", at.view, (panel_of(at.metric),))
+    for kind, read in (("mismatch", _grid), ("heatmap", _density), ("profiles", _profiles), ("slices", _slices)):
+        with guarded(kind):
+            _section(kind, at, read)
+
+
+def _section(kind: str, at: _Looking, read: Callable[[_Looking], _Panel]) -> None:
+    """Draws a panel of what `read` found, or found last while the service is away; rebuilt only when it is another."""
+    panel = kept(f"{kind} {at.run.name}", lambda: read(at))
+    if panel is not None:
+        drawn = made(f"{kind} drawn", panel.version, panel.draw)
+        show(kind, kind, {"version": panel.version, "run": at.run.name, "pairs": at.pairs, **drawn})
+
+
+def _grid(at: _Looking) -> _Panel:
+    version = f"{at.view.version} {at.seen} {at.metric.key} {at.colors.mode}"
+    return _Panel(version, lambda: grid_of(at.view.series, CATALOG, at.seen, at.metric.key, at.colors))
+
+
+def _density(at: _Looking) -> _Panel:
+    data = _data(str(home()))
+    found = data.density(at.view.series, at.pair, at.seen, data.profiled(at.run.name))
+    age = as_of(found.value.columns.last) if found.old else ""
+    judged = at.view.diagnosis
+    since = None if judged is None else judged.document["since_step"]
+
+    def draw() -> dict[str, Any]:
+        columns = found.value.columns
+        begins = np.arange(columns.first, columns.last + 2, columns.width, dtype=np.float64)
+        places = places_of(at.view.series, since, [begins, begins - 1])
+        drawn = density_of(found.value, at.pair, at.colors, at.absent)
+        return {"old": age, "whole": at.seen.whole, "places": places, **drawn}
+
+    return _Panel(f"{at.about} {found.state} {age} {since}", draw)
+
+
+def _profiles(at: _Looking) -> _Panel:
+    data, run, choice = _data(str(home())), at.view.series, asked("mismatch.profile")
+    profiled = data.profiled(run.run)
+    sides = [data.side(run, at.pair, name, seen, profiled) for name, seen in compared(choice, at.seen, run.steps)]
+    age = as_of(max(side.value.lag_steps.last for side in sides)) if any(side.old for side in sides) else ""
+
+    def draw() -> dict[str, Any]:
+        return {"old": age, **profiles_of([side.value for side in sides], at.pair, choice, at.colors, at.absent)}
+
+    return _Panel(f"{at.about} {choice} {[side.state for side in sides]} {age}", draw)
+
+
+def _slices(at: _Looking) -> _Panel:
+    found = _data(str(home())).sliced(at.view.series, at.pair, asked("mismatch.by"), at.seen)
+    columns = columns_of(asked("mismatch.columns"), at.metric, CATALOG)
+    age = as_of(found.value.steps.last) if found.old else ""
+
+    def draw() -> dict[str, Any]:
+        drawn = slices_of(
+            found.value,
+            pair=at.pair,
+            columns=columns,
+            catalog=CATALOG,
+            seen=at.seen,
+            theme=at.colors,
+            why_absent=at.absent,
+        )
+        return {"old": age, **drawn}
+
+    shown = ",".join(metric.key for metric in columns)
+    return _Panel(f"{at.about} {found.value.dimension} {found.state} {shown} {age}", draw)

@@ -1,4 +1,4 @@
-"""The Runs page: all runs of the home, the worst first. Pure; what of them is shown is in the address."""
+"""Runs: all runs of the home at a glance, the worst first; what of them is shown is in the address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from logprobe.app.dashboard.data.feed import Snapshot
 from logprobe.app.dashboard.elements.links import link
+from logprobe.app.dashboard.views.empty_states import no_service, recording_snippet
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.session import asked, guarded, home, read_once, rows_of
 from logprobe.app.runs import Run
 from logprobe.app.text.judgement import headline, lateness
 from logprobe.app.text.numbers import number
@@ -92,3 +96,27 @@ def _row(run: Run, glance: Glance | None) -> dict[str, Any]:
         "reason": run.liveness.reason,
         "step": "–" if known["last_step"] is None else f"{known['last_step']:,}",
     }
+
+
+def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- it is about all of them
+    """Draws the page."""
+    if not snapshot.runs:
+        (no_service if snapshot.runs is None else recording_snippet)(home())
+        return
+    with guarded("table of runs"):
+        found = listed(snapshot.runs, _asked())
+        shown = [(each.name, each.revision, each.news) for each in found.shown]
+        names = [each.name for each in found.shown]
+        glances = read_once("glances", tuple(shown), lambda: rows_of("app_runs_glance", runs=names)) if names else None
+        show("runs", "runs", table_of(found, {row["run"]: row for row in glances or ()}))
+
+
+def _asked() -> Asked:
+    most = asked("rows") or ""
+    return Asked(
+        words=asked("q") or "",
+        severity=asked("severity") or "",
+        state=asked("state") or "",
+        grouped=asked("group") == "prefix",
+        most=int(most) if most.isascii() and most.isdigit() and len(most) <= 5 else MOST,  # noqa: PLR2004 - digits
+    )

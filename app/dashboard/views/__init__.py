@@ -1,1 +1,1 @@
-"""Pages of the dashboard, one module each."""
+"""What the pages share: the script of a session, the bar, acting, signing in, the step chart."""

@@ -20,5 +20,5 @@ st.html(f"<style>{stylesheet()}</style>")
 if admitted():
     path = current()
     # Only the page that is looked at: what the others stand on takes longer to load than the first chart may take to show.
-    live(path, import_module(f"logprobe.app.dashboard.views.{path or 'overview'}").draw)
+    live(path, import_module(f"logprobe.app.dashboard.pages.{path or 'overview'}").draw)
     signed_in()

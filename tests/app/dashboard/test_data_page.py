@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logprobe.app.dashboard.data.query import RunningQuery
-from logprobe.app.dashboard.pages import data, data_run
-from logprobe.app.dashboard.pages.sql_box import answer, examples, schema_of
+from logprobe.app.dashboard.pages import data, data_home
+from logprobe.app.dashboard.pages.sql_box import RunningQuery, answer, examples, schema_of
 from logprobe.app.text.lost_records import about_file
 from logprobe.app.text.nodes import is_late
 from logprobe.collectors.errors import QueryError
@@ -38,7 +37,7 @@ FILE: dict[str, Any] = {
     "path": "quarantine/r/w/1.step.arrow", "origin": "spool/r/w/1.step.arrow", "run": "r", "reason": "truncated", "message": "cut", "bytes": 300,
     "moved_at": T0, "total": 250,
 }  # fmt: skip
-STORED = data.Stored(
+STORED = data_home.Stored(
     runs=[RUN], kept=[KEPT], quarantine=[FILE], store={"database_size": "2.0 KiB", "wal_size": "0 bytes"}
 )
 
@@ -56,7 +55,7 @@ def facts(blocks: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_a_run_says_what_is_stored_of_it_and_what_is_lost() -> None:
-    (line,) = rows(data.runs_blocks(STORED, [], "r"), "runs")
+    (line,) = rows(data_home.runs_blocks(STORED, [], "r"), "runs")
     assert line["cells"][0] == "r, imported"
     assert line["cells"][1].startswith("no data")
     assert line["cells"][2] == "10 (0 to 9)"
@@ -67,16 +66,16 @@ def test_a_run_says_what_is_stored_of_it_and_what_is_lost() -> None:
 
 def test_how_far_the_store_is_behind() -> None:
     status = {"running": True, "pid": 7, "started": "2026-03-01T12:00:00+00:00", "home": "/h", "backlog": {"segments": 3, "bytes": 5000, "oldest_seconds": 62.0}}  # fmt: skip
-    said = facts(data.ingest_blocks(status, STORED, "9 GiB free"))
+    said = facts(data_home.ingest_blocks(status, STORED, "9 GiB free"))
     assert said["waiting in spool"] == "3 files, 4.88 KiB, the oldest 1 min old"
     assert said["steps to compute"] == "2"
     assert said["service"] == "process 7, since 2026-03-01 12:00:00"
-    away = facts(data.ingest_blocks({}, STORED, "9 GiB free"))
+    away = facts(data_home.ingest_blocks({}, STORED, "9 GiB free"))
     assert (away["waiting in spool"], away["ingest lag"], away["service"]) == ("–", "–", "not running")
 
 
 def test_a_file_set_aside_says_why_and_what_to_do() -> None:
-    blocks = data.files_blocks(STORED, {}, blocked="")
+    blocks = data_home.files_blocks(STORED, {}, blocked="")
     assert blocks[0]["note"].endswith("the newest 1 of 250")
     (line,) = rows(blocks, "quarantine")
     assert line["cells"][2].startswith("truncated: the file is incomplete")
@@ -88,7 +87,7 @@ def test_a_file_set_aside_says_why_and_what_to_do() -> None:
 
 def test_a_file_that_cannot_be_read_now_says_why_and_when_it_is_tried_again() -> None:
     file = {"path": "/h/spool/r/w/1.arrow", "run": "r", "error": "EIO: Input/output error", "since": T0.timestamp(), "attempts": 3, "retry_seconds": 4.0}  # fmt: skip
-    blocks = data.files_blocks(STORED, {"stuck": {"number": 1, "seconds": 9.0, "files": [file]}}, blocked="no")
+    blocks = data_home.files_blocks(STORED, {"stuck": {"number": 1, "seconds": 9.0, "files": [file]}}, blocked="no")
     (line,) = rows(blocks, "stuck")
     assert line["cells"][2:] == ["EIO: Input/output error", "2026-03-01 12:00:00", "3; the next in 4 s"]
     assert {action["disabled"] for action in rows(blocks, "quarantine")[0]["actions"]} == {"no"}
@@ -106,37 +105,37 @@ def test_retention_says_of_which_steps_only_sums_are_kept() -> None:
         "summed": 150,
     }
     progress = {"bytes": 3 << 20, "max_bytes": 4 << 20, "over": False}
-    blocks = data.kept_blocks(replace(STORED, kept=[folded]), {"jobs": {"store_budget": {"progress": progress}}})
+    blocks = data_home.kept_blocks(replace(STORED, kept=[folded]), {"jobs": {"store_budget": {"progress": progress}}})
     assert facts(blocks)["store"] == "3 MiB of 4 MiB in use"
     (line,) = rows(blocks, "folded")
     assert line["cells"][:4] == ["r", "80 of 90", "79", "40, from step 60"]
     assert "150 in folded steps" in rows(blocks, "kept")[0]["cells"][1]
-    over = data.kept_blocks(STORED, {"jobs": {"store_budget": {"progress": {**progress, "over": True}}}})
+    over = data_home.kept_blocks(STORED, {"jobs": {"store_budget": {"progress": {**progress, "over": True}}}})
     assert facts(over)["store"].endswith("nothing more can be folded")
     assert rows(over, "folded") == []
-    assert facts(data.kept_blocks(STORED, {}))["store"].startswith("limit unknown")
+    assert facts(data_home.kept_blocks(STORED, {}))["store"].startswith("limit unknown")
 
 
 def test_retention_says_its_limits_and_why_tokens_are_gone() -> None:
     progress = {"raw_files": 1, "raw_bytes": 2048, "removed_files": 2, "removed_bytes": 4096, "missing_files": 0, "merged_files": 0, "merged_into": 0, "max_bytes": 4096, "max_run_bytes": None, "max_age_seconds": 86400.0}  # fmt: skip
-    blocks = data.kept_blocks(STORED, {"jobs": {"retention": {"progress": progress}}})
+    blocks = data_home.kept_blocks(STORED, {"jobs": {"retention": {"progress": progress}}})
     said = facts(blocks)
     assert said["limits"] == "4 KiB for the home, no older than 1 d; oldest removed first"
     assert said["kept now"] == "2 KiB in 1 file, 50% of the home's limit"
     (line,) = rows(blocks, "kept")
     assert line["cells"][1] == "5 of 20 sequences; 4 recorded as statistics only, 11 removed by the limits"
     assert line["cells"][2] == "7 to 9, 3 of 10"
-    assert facts(data.kept_blocks(STORED, {}))["limits"].startswith("unknown")
+    assert facts(data_home.kept_blocks(STORED, {}))["limits"].startswith("unknown")
     unlimited = {**progress, "max_bytes": None, "max_age_seconds": None}
     assert (
-        facts(data.kept_blocks(STORED, {"jobs": {"retention": {"progress": unlimited}}}))["limits"]
+        facts(data_home.kept_blocks(STORED, {"jobs": {"retention": {"progress": unlimited}}}))["limits"]
         == "none: everything is kept"
     )
 
 
 def test_a_job_that_fails_says_so() -> None:
     job = {"finished_at": "2026-03-01T12:00:00+00:00", "runs": 5, "failures": 2, "last_error": "StoreError: full", "progress": {"segments": 0, "seconds": 0.25, "problems": []}}  # fmt: skip
-    (line,) = rows(data.jobs_blocks({"jobs": {"ingest": job}}), "jobs")
+    (line,) = rows(data_home.jobs_blocks({"jobs": {"ingest": job}}), "jobs")
     assert line["cells"] == [
         "ingest",
         "2026-03-01 12:00:00, took 0.25 s",
@@ -144,7 +143,7 @@ def test_a_job_that_fails_says_so() -> None:
         "nothing to do",
     ]
     assert line["tone"] == "critical"
-    assert rows(data.jobs_blocks({}), "jobs") == []
+    assert rows(data_home.jobs_blocks({}), "jobs") == []
 
 
 COUNTERS = {
@@ -159,7 +158,7 @@ COLLECTOR: dict[str, Any] = {
 
 
 def collector(**changed: Any) -> dict[str, Any]:
-    (line,) = rows(data_run.collectors_blocks("r", [COLLECTOR | changed]), "collectors")
+    (line,) = rows(data.collectors_blocks("r", [COLLECTOR | changed]), "collectors")
     return dict(line)
 
 
@@ -277,9 +276,9 @@ def test_nodes_that_send_through_a_relay_say_how_far_they_are_behind():
     }
     wrong = {**node, "clock_ahead_seconds": 86_400.0}
     unknown = {**node, "segments": None, "behind_seconds": None}
-    blocks = data_run.nodes_blocks("run", [node, late, wrong, unknown])
+    blocks = data.nodes_blocks("run", [node, late, wrong, unknown])
     text = str(blocks)
-    assert data_run.nodes_blocks("run", []) == []
+    assert data.nodes_blocks("run", []) == []
     assert "2 h behind: 5 segments, 4 KiB when last heard, 1 h ago" in text
     assert "1 d fast" in text
     assert "unknown" in text

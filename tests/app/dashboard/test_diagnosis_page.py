@@ -11,9 +11,7 @@ import pytest
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.elements.proof import picture
-from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks
-from logprobe.app.dashboard.pages.parity import parity_data
+from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks, parity_data, picture
 from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.accepted import Expectation
 from logprobe.monitor.diagnosis.culprit import Picture

@@ -14,7 +14,6 @@ import pytest
 
 from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
-from logprobe.app.dashboard.charts.export import columns_of
 from logprobe.app.dashboard.charts.figures import steps_figure
 from logprobe.app.dashboard.charts.lines import Detail
 from logprobe.app.dashboard.charts.packing import unpacked
@@ -27,6 +26,7 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme, theme_for
+from logprobe.app.dashboard.views.chart import columns_of
 
 
 def run_of(n: int, *, without: tuple[str, ...] = (), **columns: Any) -> RunSeries:

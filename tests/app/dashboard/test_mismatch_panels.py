@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from logprobe.app.dashboard.charts.density import density_of
-from logprobe.app.dashboard.charts.ramp import oklab, ramp
+from logprobe.app.dashboard.charts.density import density_of, oklab, ramp
 from logprobe.app.dashboard.data.mismatch import LAG, Side, Sliced
 from logprobe.app.dashboard.data.visible import Visible, visible
-from logprobe.app.dashboard.pages.mismatch_profiles import compared, profiles_of
+from logprobe.app.dashboard.pages.mismatch import compared, profiles_of
 from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
 from logprobe.monitor.analysis.log_ratio_density import Columns, Density

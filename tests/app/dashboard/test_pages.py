@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from logprobe.app.dashboard.page_table import PAGES
-from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks
-from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, snooze
-from logprobe.app.dashboard.pages.channels import channels_blocks
-from logprobe.app.dashboard.pages.correction_trend import spans_of
+from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks, spans_of
+from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, channels_blocks, snooze
 from logprobe.app.dashboard.pages.rules import chart, trial_data, untried
 
 STANDING: dict[str, Any] = {

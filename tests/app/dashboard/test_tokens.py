@@ -12,9 +12,9 @@ import pytest
 from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.data.tokens import StepList, StepTokens
 from logprobe.app.dashboard.pages import token_text as words
+from logprobe.app.dashboard.pages import tokens as page
 from logprobe.app.dashboard.pages.tokens import Corrected, Strip, page_of, strip_of
 from logprobe.app.dashboard.theme import DARK, LIGHT
-from logprobe.app.dashboard.views import tokens as page
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import ServiceUnavailableError

@@ -1,0 +1,392 @@
+"""The part of the Data page about the home: runs, ingest, quarantine, imports, retention and jobs, as blocks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from logprobe.app.dashboard.elements.bar import ingest_lag
+from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table, text
+from logprobe.app.runs import Run
+from logprobe.app.text.files import amounts, delays, home_of, imports_of
+from logprobe.app.text.lost_records import about_file
+from logprobe.app.text.numbers import counted, data_size, duration, number, when
+from logprobe.app.text.tables import harmless
+
+Row = Mapping[str, Any]
+
+_RUNS: Final = ("run", "state", "steps", "trained on", "recorded", "raw tokens", "lost or quarantined")
+_JOBS: Final = ("job", "last run", "runs", "last result")
+_FILES: Final = ("file", "of run", "what happened", "what to do", "moved aside")
+_IMPORTS: Final = ("folder", "into run", "state", "since it started", "waiting or broken", "last addition")
+_STUCK: Final = ("file", "of run", "error", "since", "attempts")
+_BY: Final = {"name": "by", "label": "your name", "required": True}
+_KEPT: Final = ("run", "tokens can be read", "of steps", "raw tokens", "since")
+_FOLDED: Final = ("run", "steps folded into sums", "last of them", "sequences kept as a sample", "of folded steps")
+_QUIET: Final = frozenset(
+    {
+        "seconds",
+        "problems",
+        "incomplete",
+        "max_bytes",
+        "max_run_bytes",
+        "max_age_seconds",
+        "imports",
+        "place",
+        "waiting_seconds",
+    }
+)  # said elsewhere
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is known of the home's store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine` and `…_store`."""
+
+    runs: Sequence[Row]
+    kept: Sequence[Row]
+    quarantine: Sequence[Row]
+    store: Row
+
+
+def ingest_blocks(status: Row, stored: Stored, room: str) -> list[Block]:
+    """How far the store is behind what was recorded. `status`: of the service; `room`: what there is on the disk."""
+    dirty = sum(each["dirty_steps"] for each in stored.runs)
+    service = (
+        "not running" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
+    )
+    wal = stored.store["wal_size"]
+    return [
+        facts(
+            [
+                ("waiting in spool", _waiting(status.get("backlog"))),
+                ("ingest lag", ingest_lag(status) or "–"),
+                ("steps to compute", f"{dirty:,}"),
+                ("service", service),
+                ("store", f"{stored.store['database_size']}, and {wal} not merged yet"),
+                ("home", f"{status.get('home', '–')}: {room}"),
+            ]
+        )
+    ]
+
+
+def _waiting(backlog: Row | None) -> str:
+    if backlog is None:
+        return "–"
+    hidden = backlog.get("unreadable")
+    unseen = f"; {counted(hidden, 'file or folder')} cannot be inspected" if hidden else ""
+    if not backlog["segments"]:
+        return f"nothing{unseen}"
+    oldest = backlog["oldest_seconds"] or 0.0
+    return f"{backlog['segments']:,} files, {data_size(backlog['bytes'])}, the oldest {duration(oldest)} old{unseen}"
+
+
+def runs_blocks(stored: Stored, runs: Sequence[Run], shown: str | None) -> list[Block]:
+    """The runs of the home; `shown`: the one the page is about."""
+    states = {run.name: run for run in runs}
+    whole = _store_bytes(stored.store["database_size"])
+    rows = [
+        _run(each, states.get(each["run"]), whole, tone="info" if each["run"] == shown else "") for each in stored.runs
+    ]
+    empty = "Nothing has been recorded here yet; see the Overview to get started."
+    return [heading("Runs", "newest first; times are UTC"), table("runs", _RUNS, rows, empty=empty)]
+
+
+def _run(each: Row, run: Run | None, whole: float | None, *, tone: str) -> Block:
+    state = "no data" if run is None else f"{run.liveness.state.value.replace('_', ' ')}: {run.liveness.reason}"
+    first, last = each["first_step"], each["last_step"]
+    steps = "–" if first is None else f"{each['steps']:,} ({first:,} to {last:,})"
+    share = each["store_share"]
+    statistics = "–" if whole is None or share is None else f"about {data_size(whole * share)}"
+    cells = [
+        f"{harmless(each['run'])}{', imported' if each['imported'] else ''}",
+        state,
+        steps,
+        f"{each['tokens']:,} tokens in {each['sequences']:,} sequences; {each['rollouts']:,} rollouts",
+        _span(each["first_time"], each["last_time"]),
+        f"raw {data_size(each['raw_bytes'])} in {counted(each['raw_files'], 'file')}; statistics {statistics}",
+        _losses(each) or "nothing",
+    ]
+    return row(cells, tone="warning" if _losses(each) else tone)
+
+
+def _span(first: datetime | None, last: datetime | None) -> str:
+    """From when to when; the day once where it is the same."""
+    if first is None or last is None:
+        return "–"
+    same = first.date() == last.date()
+    return f"{when(first)} to {last.strftime('%H:%M:%S') if same else when(last)}"
+
+
+def _losses(each: Row) -> str:
+    said = [
+        f"{each['lost_tokens']:,} tokens" if each["lost_tokens"] else "",
+        f"{each['lost_sequences']:,} sequences" if each["lost_sequences"] else "",
+        counted(each["quarantined"], "file") + " quarantined" if each["quarantined"] else "",
+    ]
+    return ", ".join(filter(None, said))
+
+
+_UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def _store_bytes(said: str) -> float | None:
+    """DuckDB's words for a size, as bytes.
+
+    >>> _store_bytes("45.5 KiB"), _store_bytes("many")
+    (46592.0, None)
+    """
+    value, _, unit = said.partition(" ")
+    try:
+        return float(value) * _UNITS[unit]
+    except (ValueError, KeyError):
+        return None
+
+
+def files_blocks(stored: Stored, status: Row, *, blocked: str) -> list[Block]:
+    """Files in quarantine and why, and those in the spool that cannot be read now.
+
+    Args:
+        stored: what is known of the store.
+        status: of the service.
+        blocked: why nothing can be done from this page; "": it can.
+    """
+    total = stored.quarantine[0]["total"] if stored.quarantine else 0
+    more = f"; the newest {len(stored.quarantine):,} of {total:,}" if total > len(stored.quarantine) else ""
+    return [
+        heading("Quarantine", f"files that cannot be trusted; their rows are not counted{more}"),
+        table(
+            "quarantine", _FILES, [_file(each, blocked) for each in stored.quarantine], empty="No files in quarantine."
+        ),
+        heading("Cannot be read now", "files and folders waiting in spool; each is retried, and nothing is lost"),
+        table("stuck", _STUCK, [_stuck(each) for each in _waiting_files(status)], empty="None."),
+    ]
+
+
+def _waiting_files(status: Row) -> Sequence[Row]:
+    return (status.get("stuck") or {}).get("files") or ()
+
+
+def _stuck(each: Row) -> Block:
+    since = datetime.fromtimestamp(each["since"], UTC)
+    cells = [
+        f"`{harmless(each['path'])}`",
+        harmless(each["run"] or "–"),
+        harmless(each["error"]),
+        when(since),
+        f"{each['attempts']:,}; the next in {duration(each['retry_seconds'])}",
+    ]
+    return row(cells, tone="warning")
+
+
+def quarantine_actions(each: Row, blocked: str) -> list[Block]:
+    """What can be done about a file in quarantine."""
+    args = {"file": each["path"]}
+    retry = "The file moves back to the spool and is read again. If it still cannot be trusted, it returns here."
+    drop = "The file and its rows are deleted. This cannot be undone."
+    return [
+        {"id": "retry", "label": "Retry", "args": args, "disabled": blocked, "fields": [_BY], "words": retry},
+        {
+            "id": "drop",
+            "label": "Drop",
+            "args": args,
+            "disabled": blocked,
+            "fields": [_BY],
+            "words": drop,
+            "danger": True,
+        },
+    ]
+
+
+def _file(each: Row, blocked: str) -> Block:
+    happened, remedy = about_file(each["reason"])
+    cells = [
+        f"`{harmless(each['path'])}`, {data_size(each['bytes'])}",
+        harmless(each["run"] or "–"),
+        f"{each['reason'].replace('_', ' ')}: {happened}",
+        remedy,
+        when(each["moved_at"]),
+    ]
+    tone = "critical" if each["reason"] != "foreign" else "warning"
+    return row(cells, tone=tone, actions=quarantine_actions(each, blocked))
+
+
+def imports_blocks(status: Row) -> list[Block]:
+    """The folders that `imports` has followed."""
+    rows = [_import(each) for each in imports_of(status)]
+    empty = "None. List folders that other programs write as `imports` in `logprobe.yaml` (`docs/importing.md`)."
+    return [
+        heading("Imports", "folders followed while this home is served"),
+        table("imports", _IMPORTS, rows, empty=empty),
+    ]
+
+
+def _import(each: Row) -> Block:
+    cells = [
+        f"`{harmless(each['path'])}`, {each['format']}",
+        harmless(each["run"]),
+        harmless(each["state"]),
+        harmless(amounts(each).removeprefix(", ") or "–"),
+        harmless(delays(each).removeprefix("; ") or "nothing"),
+        when(each.get("last")),
+    ]
+    healthy = each["state"] in {"starting", "following"} and not each.get("broken")
+    return row(cells, tone="" if healthy else "warning")
+
+
+def kept_blocks(stored: Stored, status: Row) -> list[Block]:
+    """Until when raw tokens are kept, and of which steps there are any."""
+    done = (_jobs(status).get("retention") or {}).get("progress") or {}
+    moving = (_jobs(status).get("object_store") or {}).get("progress") or {}
+    rows = [_kept(each) for each in stored.kept]
+    folding = (_jobs(status).get("store_budget") or {}).get("progress") or {}
+    folded = [_folded(each) for each in stored.kept if each["folded"]]
+    return [
+        heading("Retention", "of single tokens and of sequences; metrics and events are never removed"),
+        facts(
+            [
+                ("limits", _limits(done)),
+                ("kept now", _now(done)),
+                ("last look", _removed(done)),
+                *([("object store", elsewhere)] if (elsewhere := home_of(moving)) else []),
+                ("store", _budget(folding)),
+            ]
+        ),
+        table("kept", _KEPT, rows, empty="No run has trained on anything yet."),
+        table("folded", _FOLDED, folded, empty="All sequences of every step are kept."),
+    ]
+
+
+def _budget(done: Row) -> str:
+    """The store's limit and what it holds."""
+    if "bytes" not in done:
+        return "limit unknown: the service has not checked yet"
+    if done["max_bytes"] is None:
+        return f"{data_size(done['bytes'])} in use, no limit"
+    over = "; nothing more can be folded" if done["over"] else ""
+    return f"{data_size(done['bytes'])} of {data_size(done['max_bytes'])} in use{over}"
+
+
+def _folded(each: Row) -> Block:
+    sample = f"{each['sampled']:,}, from step {each['sampled_from']:,}" if each["sampled"] else "none"
+    cells = [harmless(each["run"]), f"{each['folded']:,} of {each['steps']:,}", f"{each['last_folded']:,}", sample]
+    return row([*cells, "metrics, lag, joins: exact; profiles: by windows; slices: null"])
+
+
+def _limits(done: Row) -> str:
+    if "max_bytes" not in done:
+        return "unknown: the service has not checked yet"
+    days = done["max_age_seconds"]
+    stated = [
+        f"{data_size(done['max_bytes'])} for the home" if done["max_bytes"] is not None else "",
+        f"{data_size(done['max_run_bytes'])} for each run" if done["max_run_bytes"] is not None else "",
+        f"no older than {duration(days)}" if days is not None else "",
+    ]
+    return ", ".join(filter(None, stated)) + "; oldest removed first" if any(stated) else "none: everything is kept"
+
+
+def _now(done: Row) -> str:
+    if "raw_bytes" not in done:
+        return "–"
+    budget = done.get("max_bytes")
+    share = f", {done['raw_bytes'] / budget:.0%} of the home's limit" if budget else ""
+    return f"{data_size(done['raw_bytes'])} in {counted(done['raw_files'], 'file')}{share}"
+
+
+def _removed(done: Row) -> str:
+    if "removed_files" not in done:
+        return "–"
+    gone = f"{counted(done['removed_files'], 'file')} removed ({data_size(done['removed_bytes'])})"
+    missing = (
+        f"; {counted(done['missing_files'], 'file')} were already missing from the disk"
+        if done["missing_files"]
+        else ""
+    )
+    return f"{gone}, {done['merged_files']:,} merged into {done['merged_into']:,}{missing}"
+
+
+def _kept(each: Row) -> Block:
+    sequences, with_raw = each["sequences"], each["with_raw"]
+    if sequences is None:
+        return row([harmless(each["run"]), "of rollouts only", "–", data_size(each["bytes"]), when(each["oldest_at"])])
+    share = (
+        f"all {sequences:,} sequences"
+        if with_raw == sequences
+        else f"{with_raw:,} of {sequences:,} sequences{_gone(each)}"
+    )
+    first, last = each["first_step"], each["last_step"]
+    span = "none" if first is None else f"{first:,} to {last:,}, {each['steps_with_raw']:,} of {each['steps']:,}"
+    size = f"{data_size(each['training_bytes'] or 0)} trainer, {data_size(each['rollout_bytes'] or 0)} engine"
+    merged = f"; {counted(each['merged'], 'merged file')}" if each["merged"] else ""
+    cells = [harmless(each["run"]), share, span, size + merged, when(each["oldest_at"])]
+    return row(cells, tone="" if with_raw == sequences else "warning")
+
+
+def _gone(each: Row) -> str:
+    """Why tokens cannot be read any more, or never could be."""
+    removed = each["sequences"] - each["with_raw"] - each["reduced"] - each["summed"]
+    reasons = [
+        f"{each['summed']:,} in folded steps" if each["summed"] else "",
+        f"{each['reduced']:,} recorded as statistics only" if each["reduced"] else "",
+        f"{removed:,} removed by the limits" if removed > 0 else "",
+    ]
+    return f"; {', '.join(filter(None, reasons))}"
+
+
+def jobs_blocks(status: Row) -> list[Block]:
+    """What the service does in the background."""
+    rows = [_job(name, job) for name, job in _jobs(status).items()]
+    empty = "The service does not answer, so nothing is ingested, computed or sent."
+    return [
+        heading("Jobs of the service", "each is retried at its next turn"),
+        table("jobs", _JOBS, rows, empty=empty),
+    ]
+
+
+def _jobs(status: Row) -> Mapping[str, Any]:
+    return status.get("jobs") or {}
+
+
+def _job(name: str, job: Row) -> Block:
+    progress = job.get("progress") or {}
+    seconds = progress.get("seconds")
+    problems = progress.get("problems") or []
+    said = [
+        f"{key.replace('_', ' ')} {_value(value)}" for key, value in progress.items() if key not in _QUIET and value
+    ]
+    cells = [
+        name.replace("_", " "),
+        when(job["finished_at"]) + ("" if seconds is None else f", took {number(seconds)} s"),
+        f"{job['runs']:,}, {job['failures']:,} failed"
+        + (f": {harmless(job['last_error'])}" if job["last_error"] else ""),
+        harmless(", ".join([*said, *map(str, problems)])) or "nothing to do",
+    ]
+    return row(cells, tone="critical" if job["last_error"] else "warning" if problems else "")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return number(value) if isinstance(value, float) else f"{value:,}"
+    return str(value)
+
+
+def environment_blocks(findings: Sequence[tuple[str, str, str]]) -> list[Block]:
+    """What `logprobe doctor` finds where the dashboard runs: level, text, remedy."""
+    rows = [
+        row([harmless(words), harmless(remedy) or "–"], tone="critical" if level == "problem" else "")
+        for level, words, remedy in findings
+        if level != "ok"
+    ]
+    return [
+        heading("Installed here", "as `logprobe doctor` finds it on this machine, which may not be the engine's"),
+        text("; ".join(harmless(words) for level, words, _ in findings if level == "ok") + "."),
+        table("installed", ("besides", "what to do"), rows, empty="Nothing is missing."),
+    ]
+
+
+def nothing_read() -> list[Block]:
+    """Nothing has been read yet."""
+    return [text("The home has not been read yet; retrying.", "unknown")]
