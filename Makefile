@@ -33,7 +33,7 @@ WORKERS ?= 3  # test files at a time: much of a test with engines and browsers i
 
 .PHONY: help
 help:
-	@echo "make demo    replay a recorded run through the whole pipeline and open the dashboard's address"
+	@echo "make demo    a run that is trained live and rescued, through the whole pipeline; prints the dashboard's address"
 	@echo "make test    all tests, on a real engine and in a real browser (ARGS='-k name' to choose)"
 	@echo "make bench   benchmarks: one table, one bench.json (ARGS='recorder ingest' to choose)"
 	@echo "make lint    formatting, lint, types, import layers, wording"

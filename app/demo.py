@@ -1,9 +1,15 @@
-"""The demo: a fresh home, the service and the dashboard on it, and recorded runs in it, the last of them replayed live."""
+"""The demo: a fresh home, the service and the dashboard on it, recorded runs in it, and one that goes on live.
+
+By default the live run is trained for real, by `sample_data/rescue.py`: what the service decides reaches its trainer. Of recorded runs that
+are chosen by name the last one is replayed.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from bisect import bisect_left
@@ -17,7 +23,7 @@ from typing import Final
 from logprobe.alerts.controller import policy_file
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.processes.stack import Stack, free_port, require_extras, say
-from logprobe.app.processes.supervisor import stop_on_signals
+from logprobe.app.processes.supervisor import end, stop_on_signals, tethered
 from logprobe.app.replay import Replay
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor import settings_file
@@ -28,42 +34,79 @@ from logprobe.monitor.recorded import MANIFEST, RecordedRun
 _MARK: Final = "made-by-logprobe-demo"  # a file in a home that the demo may empty
 _ADDRESS: Final = "127.0.0.1"
 _USUAL_PORT: Final = 8501
-# Of the recorded runs: a reference, a fault of the engine and its fix, and an ordinary bfloat16 run that is corrected late.
-SHOWN: Final = ("v0-reference", "v1-initial", "v1-fixed", "late-growth-bf16")
+_DATA: Final = Path(__file__).resolve().parent.parent / "sample_data"
+# Of the recorded runs: a reference, a fault of the engine and its fix, and the live run's twin, which nothing corrects.
+SHOWN: Final = ("v0-reference", "v1-initial", "v1-fixed", "rescue-without")
+TRAINED: Final = "rescue"
+_COMPARED: Final = "reward,backend.k3_kl,weight_lag_mean"
 _JOIN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
 _LEAD_STEPS: Final = 20  # that a live run shows before its onset
 
 
 def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: str | None, home: str | None) -> None:
-    """Shows runs (those in `names`, or `SHOWN`) until Ctrl-C; the service is armed for what it controlled.
+    """Shows runs until Ctrl-C: `SHOWN` beside one that is trained live, or those in `names` or below `data`.
 
-    All are there at once. The last one goes on live, at `speed` steps per second, from shortly before its trouble begins.
+    All are there at once. The live one goes on, at `speed` steps per second, from shortly before its trouble begins; the service is armed
+    for one that is trained, and for what it controlled when it was recorded.
 
     Raises:
         ConfigurationError: no such recorded run, or a home that is not the demo's to use.
     """
     require_extras()
-    runs = find_runs(Path(data) if data else None, names)
+    runs = find_runs(_DATA if data is None else Path(data), names)
     with demo_home(home) as place, stop_on_signals() as stop:
-        (place.path / settings_file.FILE).write_text(_policy(runs), encoding="utf-8")
-        *finished, live = runs
-        stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port), shown=live.run)
-        start = first_live_step(live)
-        say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {place.path}")
-        replay = Replay(live, place.path, say)
-        began = replay.lay_down(start, datetime.now(UTC))
-        for recorded in reversed(finished):  # one after the other, as they were recorded
-            began = Replay(recorded, place.path).lay_down(len(recorded.steps), began)
-        shown = partial(_is_shown, place, live, start)
-        with _playing(replay, speed, start, shown, stop):
-            stack.run(stop)
+        show = _replayed if names or data else _trained
+        show(runs, place, speed, partial(Stack, place, access=Access(address=_ADDRESS), port=choose_port(port)), stop)
     say("stopped")
 
 
-def find_runs(data: Path | None, names: Sequence[str] | None) -> list[RecordedRun]:
-    """The recorded runs below `data`, by default those of the checkout. Raises `ConfigurationError` when there are none."""
-    folder = Path(__file__).resolve().parent.parent / "sample_data" if data is None else data
+def _trained(
+    runs: Sequence[RecordedRun], home: Home, speed: float, stack: Callable[..., Stack], stop: threading.Event
+) -> None:
+    """Recorded runs, and one that a process of its own trains."""
+    _arm(home, [TRAINED])
+    say(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
+    _lay_down(runs, home, datetime.now(UTC))
+    command = [sys.executable, str(_DATA / f"{TRAINED}.py"), "--home", str(home.path), "--speed", str(speed)]
+    trainer = subprocess.Popen(tethered(command), start_new_session=True)  # noqa: S603 - this interpreter, a script of this checkout
+    try:
+        shown = stack(shown=TRAINED)
+        beside = f"{shown.url}/?run={TRAINED}&page=compare&baseline={runs[-1].run}&metric={_COMPARED}"
+        shown.run(stop, lambda: say(f"beside its twin without a correction: {beside}"))
+    finally:
+        end(trainer, _JOIN_SECONDS)
+
+
+def _replayed(
+    runs: Sequence[RecordedRun], home: Home, speed: float, stack: Callable[..., Stack], stop: threading.Event
+) -> None:
+    """Recorded runs, the last of them live."""
+    *finished, live = runs
+    # What a corrected trainer acknowledged is replayed with its steps; the directive is decided again.
+    _arm(home, [recorded.run for recorded in runs if "control" in recorded.manifest])
+    start = first_live_step(live)
+    say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {home.path}")
+    replay = Replay(live, home.path, say)
+    _lay_down(finished, home, replay.lay_down(start, datetime.now(UTC)))
+    with _playing(replay, speed, start, partial(_is_shown, home, live, start), stop):
+        stack(shown=live.run).run(stop)
+
+
+def _arm(home: Home, names: Sequence[str]) -> None:
+    """The controller's policy: armed for these runs; the others it advises."""
+    policy = {policy_file.SECTION: {"runs": [{"match": name, "mode": "armed"} for name in names]}}
+    (home.path / settings_file.FILE).write_text(json.dumps(policy), encoding="utf-8")
+
+
+def _lay_down(runs: Sequence[RecordedRun], home: Home, began: datetime) -> None:
+    """Whole runs, one after the other, as they were recorded; the last ended then."""
+    for recorded in reversed(runs):
+        began = Replay(recorded, home.path).lay_down(len(recorded.steps), began)
+
+
+def find_runs(folder: Path, names: Sequence[str] | None) -> list[RecordedRun]:
+    """The recorded runs in `folder`: those in `names`, else `SHOWN`, else all. Raises `ConfigurationError` when there are none."""
     known = {manifest.parent.name: manifest.parent for manifest in sorted(folder.glob(f"*/{MANIFEST}"))}
     if not known:
         raise ConfigurationError(
@@ -82,15 +125,6 @@ def first_live_step(recorded: RecordedRun) -> int:
     """Index of the step with which a run starts to be live: shortly before its onset, or its first."""
     onset = recorded.manifest.get("onset_step")
     return 0 if onset is None else max(bisect_left(recorded.steps, onset) - _LEAD_STEPS, 0)
-
-
-def _policy(runs: Sequence[RecordedRun]) -> str:
-    """The controller's policy: armed for runs whose trainer was corrected, as it was when they were recorded; the others it advises.
-
-    What such a trainer acknowledged is replayed with its steps; the directive is decided again.
-    """
-    corrected = [run.run for run in runs if "control" in run.manifest]
-    return json.dumps({policy_file.SECTION: {"runs": [{"match": name, "mode": "armed"} for name in corrected]}})
 
 
 def choose_port(port: int | None) -> int:

@@ -1,6 +1,7 @@
 """The story of a migration, drawn from recorded runs: figures 1, 4 and 5 of "vLLM V0 to V1: correctness before corrections".
 
-    python docs/figures.py            # writes docs/images/migration-*.svg, about a minute
+    python docs/figures.py            # writes docs/images/migration-*.svg and rescue.svg, about a minute
+    python docs/figures.py --rescue FILE…    # rescue.svg of these results of `make rescue ARGS='--json FILE'`
 
 The runs are those of `sample_data/`: a reference, a first attempt with two faults in the engine, and one with both repaired. They go
 through ingest, join and the step job, and are compared as `logprobe compare` does; nothing is drawn that it would not say.
@@ -8,11 +9,13 @@ through ingest, join and the step job, and are compared as `logprobe compare` do
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,6 +33,18 @@ _LABELS: Final = {
     "v1-initial: raw log-probs, caches kept over updates": "#d55e00",
     "v1-fixed: both repaired": "#007a5a",
 }
+RESCUE: Final = "rescue"
+_ARMS: Final = {
+    "none": ("no correction", "#d55e00"),
+    "mis": ("MIS from the first step", "#007a5a"),
+    "tis": ("TIS from the first step", "#a05195"),
+    "armed": ("armed logprobe", "#0072b2"),
+}
+_RESCUE_ALT: Final = (
+    "Reward and K3 of a policy whose batches grow old from step 230 on: without a correction the reward falls from 0.51 to 0.36 and K3 "
+    "grows past 1; with one it goes on rising, and where logprobe switches it on the reward comes back."
+)
+_BLOCK: Final = 8  # steps that a point of the rescue's figure is the median of
 _SMOOTH: Final = 9  # steps; the pale lines are the steps themselves
 
 
@@ -125,14 +140,64 @@ def _medians(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return [(x, float(np.median(values[max(at - half, 0) : at + half + 1]))) for at, (x, _) in enumerate(points)]
 
 
+def thinned(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the rescue's figure needs of what `make rescue` measured: arm → reward and K3 of each of its runs, in blocks of steps."""
+    arms = [arm for arm in _ARMS if any(run["arm"] == arm for run in results)]
+    return {
+        arm: {key: [_blocks(run[key]) for run in results if run["arm"] == arm] for key in ("reward", "k3")}
+        for arm in arms
+    }
+
+
+def _blocks(values: Sequence[float]) -> list[float]:
+    blocks = (values[at : at + _BLOCK] for at in range(0, len(values), _BLOCK))
+    return [float(f"{np.median(block):.3g}") for block in blocks]
+
+
+def rescue(measured: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> str:
+    """The picture as SVG text: each run pale, and the median of its arm."""
+    charts = [
+        Chart(title, title, _of_arms(measured, key), log=key == "k3")
+        for key, title in (("reward", "Reward"), ("k3", "K3"))
+    ]
+    return picture(_RESCUE_ALT, charts, dict(_ARMS[arm] for arm in measured))
+
+
+def _of_arms(measured: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], key: str) -> list[Line]:
+    lines = []
+    for colour, (arm, runs) in enumerate(measured.items()):
+        label = _ARMS[arm][0]
+        lines += [Line(label, _points(values), colour, opacity=0.22) for values in runs[key]]
+        lines.append(Line(label, _points(np.median(runs[key], 0)), colour))
+    return sorted(lines, key=lambda line: line.opacity)
+
+
+def _points(values: Iterable[float]) -> list[tuple[float, float]]:
+    return [(_BLOCK * (at + 0.5), float(value)) for at, value in enumerate(values)]
+
+
+def _write(name: str, text: str) -> None:
+    path = IMAGES / name
+    path.write_text(text, encoding="utf-8")
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1024:.0f} KiB")
+
+
 def main() -> int:
-    """Writes all pictures."""
+    """Writes all pictures, or the rescue's alone."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rescue", type=Path, nargs="+", help="results of `make rescue` to draw instead of those kept")
+    arguments = parser.parse_args()
+    kept = IMAGES / f"{RESCUE}.json"
+    if arguments.rescue:
+        results = [run for path in arguments.rescue for run in json.loads(path.read_text())]
+        _write(kept.name, json.dumps(thinned(results)) + "\n")
+    _write(f"{RESCUE}.svg", rescue(json.loads(kept.read_text())))
+    if arguments.rescue:
+        return 0
     with Places(None) as places:
         found = compared(places)
     for figure in FIGURES:
-        path = IMAGES / f"{figure.name}.svg"
-        path.write_text(drawn(figure, found), encoding="utf-8")
-        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1024:.0f} KiB")
+        _write(f"{figure.name}.svg", drawn(figure, found))
     return 0
 
 

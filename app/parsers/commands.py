@@ -242,8 +242,12 @@ COMMANDS: Final[Commands] = {
         arg("--new", "replace the token; sessions that used the old one have to enter the new one"),
     ),
     "demo": (
-        "show recorded runs, the last of them live, through the whole pipeline",
-        arg("--run NAME", "only this recorded run (may be repeated)", action="append"),
+        "show recorded runs and one that is trained live, through the whole pipeline",
+        arg(
+            "--run NAME",
+            "only this recorded run, replayed (may be repeated; the last one goes on live)",
+            action="append",
+        ),
         arg("--speed STEPS_PER_S", "pace (default: %(default)s)", type=pace, default=2.0),
         arg("--port PORT", "dashboard port (0 picks a free one; default: 8501 if free)", type=port),
         arg("--data DIR", "folder with recorded runs (default: sample_data of the checkout)"),

@@ -286,5 +286,5 @@ def slowed(recorded: RecordedRun, folder: Path, seconds: float) -> RecordedRun:
 
 def test_the_live_run_starts_shortly_before_its_trouble(data, repository) -> None:
     assert first_live_step(RecordedRun(data / "toy")) == 0
-    *_, live = find_runs(repository / "sample_data", None)
+    (live,) = find_runs(repository / "sample_data", ["late-growth-bf16"])
     assert live.steps[first_live_step(live)] == live.manifest["onset_step"] - 20

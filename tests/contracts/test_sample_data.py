@@ -180,3 +180,18 @@ def test_the_trainer_applied_what_it_was_told_from_the_step_it_was_told(name: st
             # float32 at the bounds
             assert applied[step]["report"]["masked_frac"] == pytest.approx(1 - kept.mean(), abs=2e-3)
             assert applied[step]["report"]["is_weight_mean"] == pytest.approx((ratio * kept).mean(), rel=1e-2)
+
+
+def test_the_twin_without_logprobe_loses_what_it_has_learned() -> None:
+    twin = run("rescue-without")
+    onset, found = twin.manifest["onset_step"], by_step("rescue-without")
+    assert twin.steps == list(range(1, 520))
+    assert set(found["lag"][: onset - 1]) == {1.0}
+    assert found["lag"][-1] == 59
+    assert abs(np.mean(found["ratio"][:onset]) - 1) < 1e-3
+    training = twin.table("training")
+    steps, rewards = training["step"].to_numpy(), training["reward"].to_numpy()
+    learned = rewards[(steps >= onset - 40) & (steps < onset)].mean()
+    assert learned > rewards[steps <= 40].mean() + 0.05
+    assert rewards[steps > 480].mean() < learned - 0.1
+    assert sum(path.stat().st_size for path in twin.folder.iterdir()) < 3_500_000

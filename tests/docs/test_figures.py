@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -65,3 +66,10 @@ def test_a_picture_stands_for_itself_and_stays_small(figures: ModuleType) -> Non
         assert not re.search(r"<script|<image|href|@import|url\(", text)
         assert figure.alt in text
         assert len(text) < 150_000
+
+
+def test_the_picture_of_the_rescue_is_the_one_that_the_code_draws(figures: ModuleType) -> None:
+    kept = json.loads((figures.IMAGES / "rescue.json").read_text())
+    assert (figures.IMAGES / "rescue.svg").read_text() == figures.rescue(kept)
+    results = [{"arm": "none", "reward": [0.5] * 9, "k3": [1e-3] * 8 + [2.34567]}]
+    assert figures.thinned(results) == {"none": {"reward": [[0.5, 0.5]], "k3": [[0.001, 2.35]]}}

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any, Final
 
 import numpy as np
@@ -206,13 +206,17 @@ def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def table(outcomes: list[Outcome]) -> list[str]:
     """Markdown, a row for each arm."""
-    lines = ["| arm | seeds | reward before | at the end | corrected from step |", "|---|---|---|---|---|"]
+    lines = [
+        "| arm | seeds | reward before | at the end | K3 at the end | corrected from step |",
+        "|---|---|---|---|---|---|",
+    ]
     for arm in ARMS:
         of_arm = [each for each in outcomes if each.arm == arm]
         if of_arm:
             first = ", ".join("never" if each.applied is None else str(each.applied) for each in of_arm)
             lines.append(
-                f"| {arm} | {len(of_arm)} | {_spread([o.before for o in of_arm])} | {_spread([o.end for o in of_arm])} | {first} |"
+                f"| {arm} | {len(of_arm)} | {_spread([o.before for o in of_arm])} | {_spread([o.end for o in of_arm])} "
+                f"| {median(median(o.k3[-_SIDE:]) for o in of_arm):.2g} | {first} |"
             )
     return lines
 
