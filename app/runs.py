@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from logprobe.alerts.liveness import Liveness, Writer, judge
+from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.reader import Reader, open_reader
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,11 @@ def _run(row: Mapping[str, Any], now: datetime) -> Run:
         news=row["news"],
         judgement=judgement,
     )
+
+
+@contextmanager
+def run_reader(arguments: argparse.Namespace) -> Iterator[Reader]:
+    """A reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has not."""
+    with open_reader(home_path(arguments)) as reader:
+        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        yield reader

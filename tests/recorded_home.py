@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 from segments import RUN, records
 
-from logprobe.alerts.controller.ledger import Memory, remember
+from logprobe.alerts.controller.job import Memory, remember
 from logprobe.alerts.controller.situation import Action, Control, Phase
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import Directives

@@ -1,30 +1,89 @@
 """Accepting findings: by people, through the running service or directly, and by the home's policy. Stored and audited.
 
 An accepted finding stays visible, and neither alarms nor forbids a correction until it exceeds what was accepted; see
-`logprobe.monitor.diagnosis.acceptance`. Doing an action twice is doing it once.
+`logprobe.monitor.diagnosis.acceptance`. Doing an action twice is doing it once. What holds in many runs is the section ``accepted``
+of the home's settings:
+
+accepted:
+  - match: "prod-*"        # pattern of the run's name
+    cause: low_precision
+    because: bf16 by choice
+    up_to: 3e-3            # K3 that the cause may explain; without it: twice what it explains in the run's first steps
 """
 
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, StringConstraints, TypeAdapter
 
 from logprobe.alerts import audit
-from logprobe.alerts.acceptance import policy_file
-from logprobe.alerts.acceptance.policy_file import Accepted, known_cause, limit
 from logprobe.alerts.reloading import Reloaded
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import settings_file
+from logprobe.monitor import located, settings_file
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import explained
+from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part
 from logprobe.monitor.store.store import Store
+
+SECTION: Final = "accepted"
+
+
+def known_cause(name: str) -> str:
+    """`name`, where the diagnosis knows such a cause. Raises `ConfigurationError`."""
+    if name not in BY_NAME:
+        raise ConfigurationError(f"unknown cause {name!r}; {located.instead(name, tuple(BY_NAME))}")
+    return name
+
+
+def limit(value: Any) -> float | None:
+    """K3 as a number, which YAML may have read as text (3e-3 has no point). Raises `ConfigurationError`."""
+    if value is None or value == "":
+        return None
+    try:
+        number = math.nan if isinstance(value, bool | Mapping) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ConfigurationError(f"`up_to`: {value!r} is not a K3 in nats; write a number above 0, such as 3e-3")
+    return number
+
+
+_Word: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Accepted(settings_file.Settings):
+    """One entry: which runs, which cause, why, and up to which K3 (None: twice what it explains in the first steps)."""
+
+    match: _Word
+    cause: Annotated[_Word, AfterValidator(known_cause)]
+    because: _Word
+    up_to: Annotated[float | None, BeforeValidator(limit)] = None
+
+
+_KIND: Final = TypeAdapter(tuple[Accepted, ...])
+
+
+def of_run(entries: tuple[Accepted, ...], run: str) -> dict[str, Accepted]:
+    """What is accepted of `run`, by cause; the last match counts."""
+    return {entry.cause: entry for entry in entries if fnmatchcase(run, entry.match)}
+
+
+def load(home: Path) -> tuple[Accepted, ...]:
+    """The entries of a home. Raises `ConfigurationError` that names file and line."""
+    return settings_file.read(home, SECTION, _KIND, ())
+
 
 ACCEPT: Final = "diagnosis.accept"
 WITHDRAW: Final = "diagnosis.withdraw"
@@ -39,7 +98,7 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
     home = store.home.path
-    entries = Reloaded(home, policy_file.SECTION, lambda: policy_file.load(home))
+    entries = Reloaded(home, SECTION, lambda: load(home))
 
     def work() -> dict[str, Any]:
         return {**follow(store, entries.current(), datetime.now(UTC)), **entries.report()}
@@ -61,7 +120,7 @@ def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[s
         (row["run"], row["cause"]): row for row in store.read("acceptances_policy").to_pylist()
     }
     runs = store.read("controller_runs")["run"].to_pylist() if entries else []
-    wanted = {(run, cause): entry for run in runs for cause, entry in policy_file.of_run(entries, run).items()}
+    wanted = {(run, cause): entry for run in runs for cause, entry in of_run(entries, run).items()}
     gone = [key for key, row in stored.items() if key not in wanted or not _says(wanted[key], row)]
     new = [key for key, entry in wanted.items() if key not in stored or not _says(entry, stored[key])]
     if gone or new:

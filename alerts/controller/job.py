@@ -6,23 +6,26 @@ again after a restart, so that a crash in between loses nothing.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import duckdb
+
 from logprobe.alerts.controller import decide, policy_file
 from logprobe.alerts.controller.gather import Known, gather, look
-from logprobe.alerts.controller.ledger import Memory, recall, records, remember, understood
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
-from logprobe.collectors.directives import DirectiveFile, Directives, directive_key, encode, signed
-from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode, signed
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError, StoreError
+from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import part
@@ -30,6 +33,74 @@ from logprobe.monitor.service.action import Action as ServiceAction
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, priority
 from logprobe.monitor.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the store holds of one run: its control, the directives issued so far, the number of the last action."""
+
+    control: Control
+    directives: Directives
+    actions: int = 0
+
+
+def recall(store: Store, run: str) -> Memory:
+    """What is remembered of `run`; nothing: a fresh one. Raises `StoreError` when it cannot be understood."""
+    return understood(run, records(store, [run]).get(run))
+
+
+def records(store: Store, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What is remembered of runs, as it is stored; those of which nothing is are left out."""
+    return {row["run"]: row for row in store.read("controller_read", runs=list(runs)).to_pylist()}
+
+
+def understood(run: str, row: Mapping[str, Any] | None) -> Memory:
+    """One of `records`; None: nothing is remembered. Raises `StoreError` when it cannot be understood."""
+    if row is None:
+        return Memory(Control(), Directives(run))
+    try:
+        control = Control.parse(json.loads(row["control"]))
+        directives = decode(row["directives"].encode(), run, None)
+    except (LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"the controller's state of run {run!r} cannot be read ({error}); was it written by a newer logprobe?"
+        ) from error
+    return Memory(control, directives, row["actions"])
+
+
+def remember(
+    store: Store,
+    cursor: duckdb.DuckDBPyConnection,
+    memory: Memory,
+    actions: Sequence[Action],
+    *,
+    step: int | None,
+    now: datetime,
+) -> None:
+    """Stores the state and appends `actions` to the audit, inside a transaction. `memory.actions`: number of the last one before."""
+    run = memory.directives.run
+    store.execute(
+        cursor,
+        "controller_save",
+        run=run,
+        control=canonical_json(memory.control.document()),
+        directives=canonical_json(memory.directives.document()),
+        now=now,
+    )
+    for number, action in enumerate(actions, start=memory.actions + 1):
+        row: dict[str, Any] = {
+            "run": run,
+            "number": number,
+            "step": step,
+            "now": now,
+            "name": action.name,
+            "reason": action.reason,
+            "words": action.words,
+            "severity": action.severity,
+            "details": canonical_json(action.details),
+        }
+        store.execute(cursor, "controller_act", **row)
+
 
 SECONDS: Final = 1.0
 # A preview of many tokens takes seconds, and is repeated as long as the verdict calls for a correction that is refused.

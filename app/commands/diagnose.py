@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
@@ -25,7 +25,6 @@ from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import in_reading_order
 from logprobe.monitor.diagnosis.named import in_words
-from logprobe.monitor.reader import open_reader
 
 _VERDICTS: Final = {
     "healthy": "is healthy",
@@ -39,8 +38,7 @@ _WIDEST: Final = 200
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the diagnosis of one run."""
-    with open_reader(home_path(arguments)) as reader:
-        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+    with run_reader(arguments) as reader:
         found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
         standing = Standing.read(reader, arguments.name)
     document = found.document()

@@ -1,28 +1,39 @@
 """`logprobe metrics RUN`: the metrics of a run, step by step; `--list`: what they mean.
 
-The JSON form is public API, one document, unknown is null:
+The JSON forms are public API, one document each, what is unknown or not finite is null. By step, by group of sequences (``--slice``),
+over tokens (``--profile``) and as another framework would have logged it (``--as``):
 
     {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
+    {"run": …, "dimension": "weight_lag", "folded_steps": n,
+     "slices": [{"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
+    {"run": …, "profile": "position", "pair": "backend", "buckets": [
+      {"step": …, "bucket": 0, "label": "0–10 %", "tokens": n, "logprob_abs_diff_mean": …, "log_ratio_mean": …, "k3_kl": …}]}
+    {"run": …, "as": "verl", "steps": [{"step": n, "sequences": n, "seen": n, "metrics": {"rollout_corr/kl": …}}]}
 
-`--slice DIMENSION` shows parts of the sequences instead (see `logprobe.app.slice_report`), `--profile DIMENSION` the tokens by place,
-probability or size of the gap (see `logprobe.app.profile_report`), `--as FRAMEWORK` what another framework would log (see
-`logprobe.app.peer_report`).
+Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Steps that were folded have no sequences to slice
+(``logprobe up --keep-store-gib``): ``folded_steps`` of the window are left out. A ``bucket`` of null are broken tokens; the profile
+``log_ratio`` has ``quantiles`` of |d| besides, and ``relative_error``, within which they are right: its table shows these, since its
+buckets are a thousand and more. ``seen`` of a step's ``sequences`` still have raw tokens with log-probs of both sides; the numbers of
+another framework are of these.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.app import peer_report, profile_report, slice_report
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.analysis import profiles, slices
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
-from logprobe.monitor.reader import open_reader
+from logprobe.monitor.peers import named
+from logprobe.monitor.peers.run_views import StepView, run_views
 
 # What the table shows when nobody chose: the gap, its size in weights, its likely cause, and whether to believe it.
 _HEADLINE: Final = (
@@ -35,6 +46,10 @@ _HEADLINE: Final = (
     "reward",
     "backend.coverage",
 )
+_QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+_NO_PROFILE: Final = (
+    "no profile of these steps: they have no raw tokens with both log-probs of the pair, or were not profiled yet"
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,16 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.usage_error("no run named: `logprobe runs` lists them")
     _check_combination(arguments)
     if arguments.peer is not None:
-        return peer_report.show(arguments)
-    if arguments.profile is not None:
-        return profile_report.show(arguments)
-    if arguments.slice is not None:
-        return slice_report.show(arguments, arguments.metric or (None if arguments.json else _HEADLINE))
-    steps = _read(arguments)
-    if arguments.json:
-        sys.stdout.write(tables.dump_rows({"run": arguments.name}, "steps", steps))
+        _as_framework(arguments)
+    elif arguments.profile is not None:
+        _profile(arguments)
+    elif arguments.slice is not None:
+        _slice(arguments)
     else:
-        _print(steps, arguments.metric or _HEADLINE)
+        _by_step(arguments)
     return 0
 
 
@@ -73,18 +85,18 @@ def _check_combination(arguments: argparse.Namespace) -> None:
             arguments.usage_error(problem)
 
 
-def _read(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _by_step(arguments: argparse.Namespace) -> None:
     for key in arguments.metric or ():
         declared(key)
     first, last = arguments.steps
-    with open_reader(home_path(arguments)) as reader:
-        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+    with run_reader(arguments) as reader:
         summaries = reader.read("cli_steps", run=arguments.name, first=first, last=last)
         values = reader.read("cli_metrics", run=arguments.name, first=first, last=last)
-    return documents(summaries, values, arguments.metric or KEYS)
+    steps = documents(summaries, values, arguments.metric or KEYS)
+    _show_steps({"run": arguments.name}, steps, ("tokens", "sequences"), arguments, arguments.metric or _HEADLINE)
 
 
-def documents(summaries: pa.Table, values: pa.Table, keys: tuple[str, ...] | list[str]) -> list[dict[str, Any]]:
+def documents(summaries: pa.Table, values: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
     """One document per step from `cli_steps` (step, tokens, sequences) and `cli_metrics` (step, metric, value)."""
     known: dict[int, dict[str, float]] = {}
     for step, key, value in zip(*(values[name].to_pylist() for name in ("step", "metric", "value")), strict=True):
@@ -95,12 +107,107 @@ def documents(summaries: pa.Table, values: pa.Table, keys: tuple[str, ...] | lis
     ]
 
 
-def _print(steps: list[dict[str, Any]], keys: tuple[str, ...] | list[str]) -> None:
-    if not steps:
+def _show_steps(
+    head: dict[str, Any],
+    steps: list[dict[str, Any]],
+    counts: Sequence[str],
+    arguments: argparse.Namespace,
+    keys: Sequence[str],
+) -> None:
+    """Steps with their `counts`, and of their metrics for people those of `keys`."""
+    if arguments.json:
+        sys.stdout.write(tables.dump_rows(head, "steps", steps))
+    elif not steps:
         print("no steps yet", file=sys.stderr)
+    else:
+        facts = ("step", *counts)
+        rows = [[*(s[fact] for fact in facts), *(s["metrics"].get(key) for key in keys)] for s in steps]
+        print(tables.aligned([*facts, *keys], rows))
+
+
+def _as_framework(arguments: argparse.Namespace) -> None:
+    framework, options = named(arguments.peer), _options(arguments)
+    first, last = arguments.steps
+    with run_reader(arguments) as reader:
+        views = list(run_views(reader, arguments.name, arguments.peer, first=first, last=last, **options))
+    steps = [_logged(view, arguments.metric) for view in views]
+    head = {"run": arguments.name, "as": arguments.peer}
+    _show_steps(head, steps, ("sequences", "seen"), arguments, arguments.metric or framework.headline)
+    if not arguments.json and any(step["seen"] < step["sequences"] for step in steps):
+        print("numbers cover only sequences whose raw tokens are kept", file=sys.stderr)
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    pairs = [text.partition("=") for text in arguments.option or ()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise ConfigurationError(f"--option {name!r}: write NAME=VALUE")
+    return named(arguments.peer).parse_text({name: value for name, _, value in pairs})
+
+
+def _logged(step: StepView, keys: Sequence[str] | None) -> dict[str, Any]:
+    metrics = dict(step.report) if keys is None else {key: _number(step, key) for key in keys}
+    return {"step": step.step, "sequences": step.sequences, "seen": step.seen, "metrics": metrics}
+
+
+def _number(step: StepView, key: str) -> float | None:
+    """One number, by its key or its short name; None where the framework would have logged nothing for the step."""
+    if not step.report:
+        return None
+    try:
+        return step.report[key]
+    except KeyError as error:
+        raise ConfigurationError(f"step {step.step} has no metric {error.args[0]}") from None
+
+
+def _profile(arguments: argparse.Namespace) -> None:
+    pair = arguments.pair or "backend"
+    window = {"pair": pair, "steps": arguments.steps, "per_step": arguments.per_step}
+    head = {"run": arguments.name, "profile": arguments.profile, "pair": pair}
+    with run_reader(arguments) as reader:
+        buckets = profiles.of(reader, arguments.name, arguments.profile, **window)
+        shown = buckets.drop_columns("bucket")
+        if arguments.profile == "log_ratio":
+            shown = profiles.quantiles(reader, arguments.name, _QUANTILES, **window)
+            head |= {"relative_error": profiles.ERROR, "quantiles": shown.to_pylist()}
+    if arguments.json:
+        sys.stdout.write(tables.dump_rows(head, "buckets", buckets.to_pylist()))
+    elif not buckets.num_rows:
+        print(_NO_PROFILE, file=sys.stderr)
+    else:
+        _print_table(shown, arguments)
+
+
+def _slice(arguments: argparse.Namespace) -> None:
+    keys = arguments.metric or (None if arguments.json else _HEADLINE)
+    first, last = arguments.steps
+    with run_reader(arguments) as reader:
+        table = slices.by(
+            reader, arguments.name, arguments.slice, steps=(first, last), metrics=keys, per_step=arguments.per_step
+        )
+        folded = reader.read("fold_kept", run=arguments.name, first=first, last=last).to_pylist()[0]
+    if arguments.json:
+        head = {"run": arguments.name, "dimension": arguments.slice, "folded_steps": folded["folded"]}
+        sys.stdout.write(tables.dump_rows(head, "slices", map(_sliced, table.to_pylist())))
         return
-    rows = [[s["step"], s["tokens"], s["sequences"], *(s["metrics"].get(key) for key in keys)] for s in steps]
-    print(tables.aligned(["step", "tokens", "sequences", *keys], rows))
+    if folded["folded"]:
+        words = "{folded:,} steps ({first_folded} to {last_folded}) are folded and not in these slices"
+        print(words.format(**folded), file=sys.stderr)
+    if not table.num_rows:
+        print("no sequences in these steps", file=sys.stderr)
+        return
+    at, names = table.column_names.index("slice"), table["slice"].combine_chunks().fill_null("unknown")
+    _print_table(table.set_column(at, arguments.slice, names), arguments)
+
+
+def _sliced(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `logprobe.monitor.analysis.slices.by` as a document."""
+    facts = {name: row.pop(name) for name in ("step", "slice", "sequences", "tokens")}
+    return {**facts, "metrics": row}
+
+
+def _print_table(table: pa.Table, arguments: argparse.Namespace) -> None:
+    tables.write_table(table if arguments.per_step else table.drop_columns("step"), sys.stdout)
 
 
 def _list(*, as_json: bool) -> int:

@@ -14,8 +14,9 @@ import argparse
 import time
 from typing import Final
 
-from logprobe.app.parsers.arguments import home_path, require_run
-from logprobe.app.processes import probe_file
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.processes import probe_part
+from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.look import SETTLE, Look, confirmed, look
@@ -34,11 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
         "share": arguments.share,
     }
     options = {"key_env": arguments.key_env, **({} if arguments.running is None else {"running": arguments.running})}
-    (settings,) = probe_file.checked("logprobe probe", [{**given, **options}])
+    (settings,) = probe_part.checked("logprobe probe", [{**given, **options}])
     home = Home(home_path(arguments))
-    with open_reader(home.path) as reader:
-        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
-        found = look(reader, home, arguments.name, probe_file.engine(settings), settings)
+    with run_reader(arguments) as reader:
+        found = look(reader, home, arguments.name, probe_part.engine(settings), settings)
     if found.gap is not None:
         time.sleep(SETTLE.total_seconds())
         with open_reader(home.path) as reader:

@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from logprobe.app.commands.ingest import take
-from logprobe.app.parsers.arguments import home_path, require_run
-from logprobe.app.processes import logger_file
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.processes import logger
+from logprobe.app.runs import run_reader
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import push
 from logprobe.monitor.loggers.settings import Logger
 from logprobe.monitor.loggers.targets import open_target
-from logprobe.monitor.reader import open_reader
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,8 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     home, settings = Home(home_path(arguments)), _settings(arguments)
     if home.spool.is_dir():
         take(home)
-    with open_reader(home) as reader:
-        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+    with run_reader(arguments) as reader:
         target = open_target(settings, arguments.name, home)
         try:
             logged = push(reader, arguments.name, target)
@@ -37,4 +36,4 @@ def _settings(arguments: argparse.Namespace) -> Logger:
         for name in ("project", "entity", "dir", "offline")
         if (value := getattr(arguments, name)) not in {None, False}
     }
-    return logger_file.checked("--to", [{"to": arguments.to, **given}])[0]
+    return logger.checked("--to", [{"to": arguments.to, **given}])[0]

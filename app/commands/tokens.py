@@ -13,14 +13,15 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.data.tokenizers import vocabulary
 from logprobe.app.dashboard.data.tokens import StepTokens, read_step, read_steps
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.app.text.terminal import painted
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel.pairs import Pair
 from logprobe.monitor.analysis.token_view import FIRST_BROKEN, SIDES, STATES, pair_tokens, read_tokens
-from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.reader import Reader
 
 _WORST: Final = 10
 _BELOW, _ABOVE, _BROKEN, _MASKED = 39, 208, 160, 244  # of the 256 colours of terminals: blue, orange, red, grey
@@ -30,8 +31,7 @@ _NOTICEABLE: Final = 0.05  # |ρ − 1| from which a token has a colour
 def run(arguments: argparse.Namespace) -> int:
     """Prints the strip, and the worst tokens below it."""
     home = Path(home_path(arguments))
-    with open_reader(home) as reader:
-        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+    with run_reader(arguments) as reader:
         document = describe(
             reader, home, arguments.name, step=arguments.step, pair=arguments.pair, sample=arguments.sequence
         )

@@ -1,6 +1,12 @@
 """The folders of `imports` as a part of the service: a process per entry (`logprobe import … --follow`), restarted when it ends.
 
 Processes of their own, because they wait for other people's disks and hold other people's data.
+
+imports:
+  - format: prime-rl             # as in `logprobe import FORMAT`
+    path: /outputs/math/token_exports
+    run: math                    # the run to add it to
+    files: "rank_0.jsonl"        # optional: only files of this name
 """
 
 from __future__ import annotations
@@ -10,16 +16,59 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from typing import IO, Any, Final
+from pathlib import Path
+from typing import IO, Annotated, Any, Final, TypeAlias
+
+from pydantic import AfterValidator, StringConstraints, TypeAdapter
 
 from logprobe.alerts.reloading import LOGGER, Reloaded
-from logprobe.app.processes import imports_file
-from logprobe.app.processes.imports_file import Import
 from logprobe.app.processes.supervisor import end, module, tethered
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import located, settings_file
 from logprobe.monitor.home import Home
+from logprobe.monitor.importers.formats import FORMATS
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part
 from logprobe.monitor.store.store import Store
+
+SECTION: Final = "imports"
+
+
+def _format(name: str) -> str:
+    if name not in FORMATS:
+        raise ConfigurationError(f"unknown format {name!r}; {located.instead(name, tuple(FORMATS))}")
+    return name
+
+
+_Word: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Import(settings_file.Settings):
+    """One entry."""
+
+    format: Annotated[_Word, AfterValidator(_format)]
+    path: Path
+    run: _Word
+    files: _Word | None = None
+
+
+_KIND: Final = TypeAdapter(tuple[Import, ...])
+
+
+def load(home: Path) -> tuple[Import, ...]:
+    """The entries of a home, whose relative paths start at it. Raises `ConfigurationError` that names file and line."""
+    section = settings_file.section(home, SECTION)
+    entries = (
+        () if section is None or settings_file.is_empty(section) else settings_file.checked(section, SECTION, _KIND)
+    )
+    for i, entry in enumerate(entries):
+        if any((entry.run, entry.format) == (other.run, other.format) for other in entries[:i]):
+            raise ConfigurationError(
+                f"{located.place_of(section, [i])}: format {entry.format!r} is already imported into run {entry.run!r} by an "
+                "entry above; name another run"
+            )
+    return tuple(entry.model_copy(update={"path": home / entry.path.expanduser()}) for entry in entries)
+
 
 SECONDS: Final = 1.0
 _FIRST_PAUSE: Final = 1.0
@@ -36,7 +85,7 @@ def imports_part(store: Store, _: threading.Event) -> Part:
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
     home = store.home
-    entries = Reloaded(home.path, imports_file.SECTION, lambda: imports_file.load(home.path))
+    entries = Reloaded(home.path, SECTION, lambda: load(home.path))
     processes = _Processes(home)
 
     def work() -> dict[str, Any]:

@@ -2,6 +2,13 @@
 
 Apart from the service, because what it calls is other people's and may hang or die with their servers; `logprobe up` starts it again
 with growing pauses, and it resumes where the target is.
+
+loggers:
+  - to: tensorboard
+    dir: /logs/tensorboard
+  - to: wandb
+    project: my-project
+    runs: "ablation-*"
 """
 
 from __future__ import annotations
@@ -13,17 +20,35 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from logprobe.alerts.liveness import State
-from logprobe.app.processes import logger_file
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push
 from logprobe.monitor.loggers.settings import Logger
-from logprobe.monitor.loggers.targets import Target, open_target
+from logprobe.monitor.loggers.targets import Target, open_target, require
 from logprobe.monitor.reader import Reader, connect
+
+_KIND: Final = TypeAdapter(tuple[Logger, ...])
+
+
+def load(home: Home) -> tuple[Logger, ...]:
+    """The loggers of a home. Raises `ConfigurationError` that names file and line, and `MissingExtraError` when a package is not installed."""
+    loggers = settings_file.read(home.path, "loggers", _KIND, ())
+    for logger in loggers:
+        require(logger.to)
+    return loggers
+
+
+def checked(where: str, document: Any) -> tuple[Logger, ...]:
+    """The loggers that plain data declares. Raises `ConfigurationError` that names what is wrong."""
+    return settings_file.checked(document, "loggers", _KIND, where)
+
 
 _SECONDS: Final = 5.0
 _OVER: Final = frozenset({State.ENDED, State.FAILED, State.STALE})
@@ -89,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     home, stop = Home(arguments.home), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
     try:
-        settings = logger_file.load(home)[arguments.number]
+        settings = load(home)[arguments.number]
         follow(home, settings, stop)
     except LogprobeError as error:
         sys.stderr.write(f"logprobe: {error}\n")

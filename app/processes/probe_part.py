@@ -1,20 +1,53 @@
-"""The engines of `probe` as a part of the service: one job looks at each in turn."""
+"""The engines of `probe` as a part of the service: one job looks at each in turn, and has it score a few of its own sequences again.
+
+probe:
+  - url: http://localhost:8000   # of `vllm serve`
+    every: 60                    # seconds; docs/proof.md lists all settings
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from logprobe.alerts.reloading import Reloaded
-from logprobe.app.processes import probe_file
-from logprobe.collectors.errors import LogprobeError
+from logprobe.alerts.sending.channels.addresses import opener
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.monitor import settings_file
+from logprobe.monitor.home import Home
+from logprobe.monitor.proof.live.engine import Engine
 from logprobe.monitor.proof.live.prober import Prober
 from logprobe.monitor.proof.live.settings import ProbeSettings
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part
 from logprobe.monitor.store.store import Store
+
+SECTION: Final = "probe"
+_KIND: Final = TypeAdapter(tuple[ProbeSettings, ...])
+
+
+def load(home: Home) -> tuple[ProbeSettings, ...]:
+    """The engines of a home. Raises `ConfigurationError` that names file and line."""
+    return settings_file.read(home.path, SECTION, _KIND, ())
+
+
+def checked(where: str, document: Any) -> tuple[ProbeSettings, ...]:
+    """The engines that plain data declares. Raises `ConfigurationError` that names what is wrong."""
+    return settings_file.checked(document, SECTION, _KIND, where)
+
+
+def engine(settings: ProbeSettings) -> Engine:
+    """The endpoint. Raises `ConfigurationError` when its key is not set."""
+    key = None if settings.key_env is None else os.environ.get(settings.key_env)
+    if settings.key_env is not None and not key:
+        raise ConfigurationError(f"key_env: the environment variable {settings.key_env} is not set")
+    return Engine(settings.url, opener(), key=key)
+
 
 SECONDS: Final = 0.5  # a result is to be recorded before the rules judge its step
 
@@ -24,7 +57,7 @@ def probe_part(store: Store, stopping: threading.Event) -> Part:
 
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
-    entries = Reloaded(store.home.path, probe_file.SECTION, lambda: probe_file.load(store.home))
+    entries = Reloaded(store.home.path, SECTION, lambda: load(store.home))
     probers = _Probers(store, stopping)
 
     def work() -> dict[str, Any]:
@@ -55,4 +88,4 @@ class _Probers:
                 self._probers.pop(gone).close()
         for entry in entries:
             if entry not in self._probers:
-                self._probers[entry] = Prober(self._store, entry, probe_file.engine(entry), self._stopping)
+                self._probers[entry] = Prober(self._store, entry, engine(entry), self._stopping)

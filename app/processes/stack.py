@@ -20,7 +20,7 @@ from urllib.request import ProxyHandler, build_opener
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.access.sign_in import FILE, load
 from logprobe.app.dashboard.theme import streamlit_options
-from logprobe.app.processes import logger_file
+from logprobe.app.processes import logger
 from logprobe.app.processes.supervisor import DAMAGED, Child, Supervisor, module
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.collectors.relay.arguments import CA_VARIABLE
@@ -103,7 +103,7 @@ class Stack:
         self._also = tuple(also)
         self._shown = "" if shown is None else f"/?run={quote(shown, safe='')}"
         self._ca = ca
-        self._loggers = logger_file.load(home)
+        self._loggers = logger.load(home)
         storage.load(home)  # a mistake in it ends the start, as in the other files
         if receive is not None or readers is not None:
             require_certificate(home)

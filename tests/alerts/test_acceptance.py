@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from recorded_home import take_in
 
-from logprobe.alerts.acceptance import policy_file
-from logprobe.alerts.acceptance.actions import ACCEPT, acceptance_part, follow
-from logprobe.alerts.acceptance.policy_file import Accepted
+from logprobe.alerts.acceptance import actions
+from logprobe.alerts.acceptance.actions import ACCEPT, Accepted, acceptance_part, follow
 from logprobe.alerts.rules.judging.evaluation import Alert, Context, notify
 from logprobe.alerts.rules.judging.states import Phase, State
 from logprobe.alerts.rules.rule_file import load
@@ -155,7 +154,7 @@ def test_a_policy_accepts_for_patterns_of_runs(home: Path) -> None:
     (home / settings_file.FILE).write_text(
         "accepted:\n  - {match: 'prod-*', cause: low_precision, because: bf16 by choice, up_to: 3e-3}\n"
     )
-    entries = policy_file.load(home)
+    entries = actions.load(home)
     with Store.open(Home(home)) as store:
         assert follow(store, entries, NOW) == {"accepted": 1, "withdrawn": 0}
         assert follow(store, entries, NOW) == {"accepted": 0, "withdrawn": 0}
@@ -220,7 +219,7 @@ def test_the_file_is_read_again_and_a_mistake_changes_nothing(home: Path) -> Non
 def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / settings_file.FILE).write_text(text)
     with pytest.raises(ConfigurationError) as caught:
-        policy_file.load(tmp_path)
+        actions.load(tmp_path)
     assert says in str(caught.value)
 
 

@@ -17,7 +17,7 @@ from logprobe.app import cli
 from logprobe.app.commands.ingest import take
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.data.comparing import Comparer
-from logprobe.app.dashboard.data.elsewhere import OtherPlaces
+from logprobe.app.dashboard.pages.compare import OtherPlaces
 from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -111,7 +111,7 @@ def test_a_place_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -
             answered.wait(60)
         return rows
 
-    monkeypatch.setattr("logprobe.app.dashboard.data.elsewhere._PATIENCE", 0.01)
+    monkeypatch.setattr("logprobe.app.dashboard.pages.compare._PATIENCE", 0.01)
     places = OtherPlaces(["slow", "fast"], read=read)
     try:
         while "fast" not in places._known:

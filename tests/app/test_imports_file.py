@@ -12,7 +12,7 @@ from processes import eventually, service
 
 from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.data_home import imports_blocks
-from logprobe.app.processes import imports_file
+from logprobe.app.processes import imports_part
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file
 
@@ -33,7 +33,7 @@ def test_mistakes_have_file_and_line(tmp_path, text):
     line, words = WRONG[text]
     (tmp_path / settings_file.FILE).write_text(text)
     with pytest.raises(ConfigurationError) as error:
-        imports_file.load(tmp_path)
+        imports_part.load(tmp_path)
     assert str(error.value).startswith(f"{tmp_path / settings_file.FILE}:{line}: ")
     assert words in str(error.value)
 
@@ -45,7 +45,7 @@ def test_entries(tmp_path):
         + '    files: "*_0.pt"\n'
     )
     (tmp_path / settings_file.FILE).write_text(text)
-    first, second = imports_file.load(tmp_path)
+    first, second = imports_part.load(tmp_path)
     assert (first.path, first.run, first.files) == (tmp_path / "below", "a", None)
     assert (second.path, second.files) == (Path("~/x").expanduser(), "*_0.pt")
 

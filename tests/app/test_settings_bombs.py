@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from logprobe.alerts.acceptance import policy_file as accepted_file
+from logprobe.alerts.acceptance import actions as acceptance
 from logprobe.alerts.controller import policy_file
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary
-from logprobe.app.processes import imports_file, logger_file, probe_file
+from logprobe.app.processes import imports_part, logger, probe_part
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
@@ -24,14 +24,14 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 YAML = {
     "logprobe.yaml": lambda home: read_settings(home, {}),
-    "accepted.yaml": accepted_file.load,
+    "accepted.yaml": acceptance.load,
     "alerts.yaml": lambda home: rule_file.for_home(Home(home)),
     "alerts.d/ours.yaml": lambda home: rule_file.for_home(Home(home)),
     "channels.yaml": lambda home: read_settings(home, {}),
     "correction.yaml": policy_file.load,
-    "imports.yaml": imports_file.load,
-    "loggers.yaml": lambda home: logger_file.load(Home(home)),
-    "probe.yaml": lambda home: probe_file.load(Home(home)),
+    "imports.yaml": imports_part.load,
+    "loggers.yaml": lambda home: logger.load(Home(home)),
+    "probe.yaml": lambda home: probe_part.load(Home(home)),
     "tokenizers.yaml": lambda home: vocabulary(home, "r"),
     "recipe.yaml": lambda home: parity_recipe.read(home / "recipe.yaml"),
 }

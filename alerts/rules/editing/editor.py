@@ -17,14 +17,14 @@ from datetime import datetime
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logprobe.alerts import audit
 from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.editing import rule_rows, rule_text, trying
-from logprobe.alerts.rules.editing.rule_rows import Layer, form, row
+from logprobe.alerts.rules.editing import rule_text, trying
 from logprobe.alerts.rules.editing.rule_text import Edited
-from logprobe.alerts.rules.rule import PresentCondition, Rule
+from logprobe.alerts.rules.editing.wording import fires_when
+from logprobe.alerts.rules.rule import PresentCondition, Rule, Threshold
 from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import replace_file
@@ -32,6 +32,59 @@ from logprobe.monitor import located
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
+
+BUILT_IN: Final = "built in"
+
+
+class Layer(NamedTuple):
+    """What one file says of a rule: its name, or `BUILT_IN`, and the text of the entry."""
+
+    file: str
+    text: str
+
+
+def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> dict[str, Any]:
+    """A rule for a list. `below`: what `layers` say below the entry that is edited; `own`: that entry is the editor's."""
+    return {
+        "name": rule.name,
+        "severity": rule.severity,
+        "kind": rule.when.kind,
+        "metric": rule.key,
+        "fires": fires_when(rule),
+        "slice": rule.slice,
+        "enabled": rule.enabled,
+        "special": rule.enabled and in_force.get(rule.name) != rule,
+        "where": ", changed in ".join(layer.file for layer in layers),
+        "own": bool(layers) and layers[-1].file == OVERLAY,
+        "text": layers[-1].text if layers else "",
+        "below": [layer._asdict() for layer in layers[:-1]],
+        "form": form(rule, shipped=bool(layers) and layers[0].file == BUILT_IN),
+    }
+
+
+def form(rule: Rule, *, shipped: bool) -> dict[str, Any] | None:
+    """The fields of a guided form; None: the rule says more than the form has room for. What is `shipped` stays below an entry."""
+    when, said = rule.when, rule.annotations
+    if not isinstance(when, Threshold) or (when.above is not None and when.below is not None):
+        return None
+    if not shipped and (rule.cause or rule.layer or rule.labels or said.description or said.runbook or said.fix):
+        return None
+    says = {"above": when.above, "below": when.below}
+    side = next(name for name, value in says.items() if value is not None)
+    return {
+        "name": rule.name,
+        "metric": rule.key,
+        "slice": rule.slice or "",
+        "side": side,
+        "limit": says[side],
+        "clear": when.clear,
+        "window": when.window,
+        "for": rule.for_,
+        "keep_firing": rule.keep_firing,
+        "severity": rule.severity,
+        "summary": rule.annotations.summary,
+    }
+
 
 RULES: Final = "alerts.rules"
 TRY: Final = "alerts.rules.try"
@@ -73,7 +126,7 @@ class Editor:
         }
 
     def _rules(self, document: Document) -> dict[str, Any]:
-        """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `rule_rows.row` has it."""
+        """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `row` has it."""
         texts, run = self._texts(), str(document.get("run") or "")
         asked = (texts, run, self._problem())
         known = self._listed  # once: another thread may put another list there
@@ -247,7 +300,7 @@ def _refuse_hidden(texts: Texts, entry: str, name: str, was: Any) -> None:
 def _layers(texts: Texts) -> dict[str, list[Layer]]:
     """By rule: the entries that make it, the first one below."""
     found: dict[str, list[Layer]] = {}
-    for file, text in {rule_rows.BUILT_IN: _shipped_text(), **texts}.items():
+    for file, text in {BUILT_IN: _shipped_text(), **texts}.items():
         for name, entry in _entries(text).items():
             found.setdefault(name, []).append(Layer(file, entry))
     return found

@@ -1,19 +1,24 @@
 """What the dashboard holds of a run: step metrics as columns, grown by whatever changed since the last look.
 
-Pure: tables in, immutable columns out. A value that is unknown, null or not finite is NaN here, and a gap on a chart.
+Tables in, immutable columns out. A value that is unknown, null or not finite is NaN here, and a gap on a chart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.columns import floats
+from logprobe.monitor.metrics.catalog import KEYS
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
@@ -125,3 +130,41 @@ def _seconds(table: pa.Table, name: str) -> Floats:
     """A column of times as seconds since the epoch; null becomes NaN."""
     micros = table[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(pa.float64())
     return np.asarray(micros.to_numpy(zero_copy_only=False), dtype=np.float64) / 1e6
+
+
+_RUNS: Final = 4  # about 1 MB per 1,000 steps each
+
+
+class CatalogSeries:
+    """Columns of whole runs, grown by what changed. Thread-safe; one serves all sessions."""
+
+    def __init__(self, source: Source, metrics: Sequence[str] = KEYS) -> None:
+        self._source = source
+        self._metrics = list(metrics)
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, RunSeries] = OrderedDict()
+
+    def of(self, run: str, revision: int) -> RunSeries:
+        """Columns of `run`, read again where they are not those of `revision`.
+
+        Raises:
+            ServiceUnavailableError: nobody answers.
+            QueryError: see `Reader.read`.
+        """
+        with self._lock:
+            known = self._known.get(run, RunSeries(run))
+            if known.revision > revision:  # the store was recreated
+                known = RunSeries(run)
+            if known.revision != revision:
+                known = self._grown(known)
+            self._known[run] = known
+            self._known.move_to_end(run)
+            while len(self._known) > _RUNS:
+                self._known.popitem(last=False)
+            return known
+
+    def _grown(self, known: RunSeries) -> RunSeries:
+        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
+        changed = {"run": known.run, "since": known.revision}
+        summaries = self._source.read("app_steps", **changed)
+        return merge(known, summaries, self._source.read("app_points", **changed, metrics=self._metrics))

@@ -12,8 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 _KEPT: Final = 32
-_REST_SECONDS: Final = 5.0  # between two computations of a value whose run goes on
-_REST_TIMES: Final = 20.0  # and this many times what it took: at most a twentieth of one core
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,26 @@ class _Entry:
 
 
 class StaleCache:
-    """Remembers the values last computed. Thread-safe; computes one at a time, and an old value never waits for that."""
+    """Remembers the values last computed. Thread-safe; an old value never waits for a newer one to be computed."""
 
-    def __init__(self, kept: int = _KEPT, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`kept`: values; the one asked for longest ago is forgotten first. `clock`: seconds that only grow."""
-        self._most = kept
+    def __init__(
+        self,
+        kept: int = _KEPT,
+        *,
+        rest: float = 5.0,
+        times: float = 20.0,
+        at_once: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`kept`: values; the one asked for longest ago is forgotten first. `clock`: seconds that only grow.
+
+        Between two computations of a value whose run goes on are `rest` seconds, and so many `times` what it took: 20 is a twentieth of
+        one core at most. `at_once`: computations; more than one where they wait for other places rather than for the processor.
+        """
+        self._most, self._rest, self._times = kept, rest, times
         self._clock = clock
         self._lock = threading.Lock()
-        self._computing = threading.Lock()
+        self._computing = threading.BoundedSemaphore(at_once)
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def get(self, key: Hashable, state: Hashable, compute: Callable[[], T]) -> Cached[T]:
@@ -49,7 +59,7 @@ class StaleCache:
         Args:
             key: what is asked for; another key is computed at once.
             state: what the value depends on besides; another one makes the value an old one.
-            compute: called under a lock, and may not ask for another value. What it raises is raised, and the value that there was is
+            compute: called under a limit, and may not ask for another value. What it raises is raised, and the value that there was is
                 kept.
         """
         entry = self._known(key)
@@ -71,7 +81,7 @@ class StaleCache:
             return entry
 
     def _due(self, entry: _Entry, state: Hashable) -> bool:
-        rested = self._clock() - entry.at >= max(_REST_SECONDS, _REST_TIMES * entry.seconds)
+        rested = self._clock() - entry.at >= max(self._rest, self._times * entry.seconds)
         return rested and entry.cached.state != state
 
     def _computed(self, key: Hashable, state: Hashable, compute: Callable[[], T]) -> _Entry:

@@ -13,9 +13,10 @@ import streamlit as st
 from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.charts.scales import floor_of
-from logprobe.app.dashboard.data.comparing import Paced, state_of
+from logprobe.app.dashboard.data.comparing import PACE, state_of
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.elements.blocks import Block, details, heading, row, table, text
 from logprobe.app.dashboard.elements.links import in_address
 from logprobe.app.dashboard.elements.verdict import banner, links
@@ -437,8 +438,8 @@ def _do(run: str, wanted: Mapping[str, Any]) -> str:
 
 
 @cache
-def _parities() -> Paced[Parity]:
-    return Paced(16)
+def _parities() -> StaleCache:
+    return StaleCache(16, rest=0, times=PACE)
 
 
 def draw(run: Run, view: RunView) -> None:
@@ -481,8 +482,5 @@ def _notes(name: str | None, run: Run, runs: Mapping[str, Any]) -> list[str]:
 def _read(run: Run, reference: Run | None) -> Parity:
     other = None if reference is None else reference.name
     states = (state_of(run), None if reference is None else state_of(reference))
-    return (
-        _parities()
-        .of((str(home()), run.name, other), states, lambda: parity_of(feed(), run.name, reference=other, name=RECIPE))
-        .value
-    )
+    name = (str(home()), run.name, other)
+    return _parities().get(name, states, lambda: parity_of(feed(), run.name, reference=other, name=RECIPE)).value

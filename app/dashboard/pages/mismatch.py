@@ -16,10 +16,9 @@ from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.density import density_of
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, pairs_of
 from logprobe.app.dashboard.charts.tiles import change, spark, thinned
-from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.mismatch import MismatchData, Side
-from logprobe.app.dashboard.data.series import Floats, RunSeries, Steps
+from logprobe.app.dashboard.data.series import CatalogSeries, Floats, RunSeries, Steps
 from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import Visible, ends, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, text

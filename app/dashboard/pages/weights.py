@@ -12,9 +12,8 @@ import numpy as np
 
 from logprobe.app.dashboard.charts.panels import Line, Panel
 from logprobe.app.dashboard.charts.steps_chart import Key
-from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.data.series import CatalogSeries, RunSeries
 from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from logprobe.alerts.controller import decide
-from logprobe.alerts.controller.fallbacks import candidates
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.refusals import refusal
+from logprobe.alerts.controller.refusals import candidates, refusal
 from logprobe.alerts.controller.situation import (
     Acknowledgement,
     Control,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from logprobe.alerts.controller import decide
-from logprobe.alerts.controller.fallbacks import candidates
 from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.refusals import candidates
 from logprobe.alerts.controller.situation import (
     Acknowledgement,
     Control,

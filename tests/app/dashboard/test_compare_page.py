@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from logprobe.alerts.liveness import judge
-from logprobe.app.dashboard.data.comparing import Comparer, Paced, Recent
+from logprobe.app.dashboard.data.comparing import PACE, Comparer
+from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.elements.links import in_address
 from logprobe.app.dashboard.pages.compare import (
     MOST,
@@ -207,10 +208,10 @@ def test_what_was_compared_is_compared_anew_only_when_a_run_has_changed() -> Non
 
     comparer = Comparer(lambda name: Place(name, name, Nothing()))
     for each in ("a", "b"):
-        comparer._histories.of(((each, 1, None), METRICS), lambda each=each: history(each, 1e-3, 0.8))
-    comparer._comparisons = Paced(2, now=lambda: 0.0)  # nothing takes any time: nothing is put off
+        comparer._histories.get(((each, 1, None), METRICS), None, lambda each=each: history(each, 1e-3, 0.8))
+    comparer._comparisons = StaleCache(2, rest=0, clock=lambda: 0.0)  # nothing takes any time: nothing is put off
     first = comparer.compare((run("a"),), run("b"), axis="step", metrics=METRICS)
-    assert comparer.compare((run("a"),), run("b"), axis="step", metrics=METRICS) is first
+    assert comparer.compare((run("a"),), run("b"), axis="step", metrics=METRICS).value is first.value
     with pytest.raises(RuntimeError):
         comparer.compare((run("a", 2),), run("b"), axis="step", metrics=METRICS)
     assert reads == ["app_steps a"]
@@ -223,20 +224,20 @@ def test_what_takes_long_is_made_anew_less_often_and_says_of_what_state_it_is() 
         clock[0] += took
         return value
 
-    paced: Paced[str] = Paced(2, now=lambda: clock[0])
-    assert paced.of("x", 1, lambda: make("one")).value == "one"
+    paced = StaleCache(2, rest=0, times=PACE, clock=lambda: clock[0])
+    assert paced.get("x", 1, lambda: make("one")).value == "one"
     clock[0] += 19
-    assert paced.of("x", 2, lambda: make("two")).state == 1
+    assert paced.get("x", 2, lambda: make("two")).state == 1
     clock[0] += 2
-    assert paced.of("x", 2, lambda: make("two")).value == "two"
-    assert paced.of("x", 2, lambda: make("three")).value == "two"
+    assert paced.get("x", 2, lambda: make("two")).value == "two"
+    assert paced.get("x", 2, lambda: make("three")).value == "two"
 
 
 def test_recent_values_are_kept_and_the_oldest_forgotten() -> None:
     made: list[int] = []
-    recent: Recent[int] = Recent(2)
+    recent = StaleCache(2)
     for key in (1, 2, 1, 3, 1, 2):
-        assert recent.of(key, lambda key=key: made.append(key) or key) == key
+        assert recent.get(key, None, lambda key=key: made.append(key) or key).value == key
     assert made == [1, 2, 3, 2]
 
 

@@ -11,9 +11,8 @@ import pytest
 from recorded_home import ingest_recorded
 from segments import Clock
 
-from logprobe.app.dashboard.data.catalog_series import CatalogSeries
 from logprobe.app.dashboard.data.mismatch import LAG, MOST_SEQUENCES, MismatchData
-from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.data.series import CatalogSeries, RunSeries
 from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.collectors.errors import ServiceUnavailableError

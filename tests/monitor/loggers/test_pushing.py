@@ -248,11 +248,11 @@ def logger_of(supervisor):
 
 
 def test_a_wrong_file_is_refused_at_the_start(home):
-    from logprobe.app.processes import logger_file
+    from logprobe.app.processes import logger
     from logprobe.collectors.errors import ConfigurationError
 
     home.mkdir()
-    assert logger_file.load(Home(home)) == ()
+    assert logger.load(Home(home)) == ()
     for text in (
         "loggers: [{to: paper}]",
         "loggers: [{to: wandb}]",
@@ -262,4 +262,4 @@ def test_a_wrong_file_is_refused_at_the_start(home):
     ):
         (home / "logprobe.yaml").write_text(text)
         with pytest.raises(ConfigurationError, match=r"logprobe\.yaml"):
-            logger_file.load(Home(home))
+            logger.load(Home(home))

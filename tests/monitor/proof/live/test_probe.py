@@ -14,7 +14,7 @@ from recorded_home import take_in
 from segments import RUN, Clock, records, trained
 from served_engine import LONGEST, ServedEngine, served_engine
 
-from logprobe.app.processes import probe_file
+from logprobe.app.processes import probe_part
 from logprobe.collectors.errors import ConfigurationError, EngineError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.versions import Mark, MarkFile
@@ -87,7 +87,7 @@ class Recorded:
 
     def look(self, engine: ServedEngine, **settings: object) -> Look:
         given = ProbeSettings(url=engine.url, **{"share": 1.0, **settings})
-        return look(self.store, self.store.home, RUN, probe_file.engine(given), given)
+        return look(self.store, self.store.home, RUN, probe_part.engine(given), given)
 
 
 @pytest.fixture
@@ -273,11 +273,11 @@ def test_a_key_is_sent_and_its_lack_is_said(
     monkeypatch.setenv("ENGINE_KEY", "secret")
     assert sampled.look(engine, key_env="ENGINE_KEY").gap is not None
     with pytest.raises(ConfigurationError, match="NO_SUCH_KEY is not set"):
-        probe_file.engine(ProbeSettings(url=engine.url, key_env="NO_SUCH_KEY"))
+        probe_part.engine(ProbeSettings(url=engine.url, key_env="NO_SUCH_KEY"))
 
 
 def test_an_address_of_a_cloud_s_metadata_is_not_asked() -> None:
-    engine = probe_file.engine(ProbeSettings(url="http://169.254.169.254"))
+    engine = probe_part.engine(ProbeSettings(url="http://169.254.169.254"))
     with pytest.raises(EngineError, match="cannot be reached"):
         engine.score(Model("m", None), [1], [2])
 
@@ -297,7 +297,7 @@ def test_settings_that_are_wrong_name_their_field(home: Path, text: str, words: 
     home.mkdir(exist_ok=True)
     (home / settings_file.FILE).write_text(text)
     with pytest.raises(ConfigurationError, match=words):
-        probe_file.load(Home(home))
+        probe_part.load(Home(home))
 
 
 # --- While the home is served ---
@@ -310,7 +310,7 @@ def clock() -> Clock:
 
 def prober_of(run: Recorded, engine: ServedEngine, clock: Clock, **settings: object) -> Prober:
     given = ProbeSettings(url=engine.url, **{"share": 1.0, **settings})
-    return Prober(run.store, given, probe_file.engine(given), threading.Event(), clock=clock)
+    return Prober(run.store, given, probe_part.engine(given), threading.Event(), clock=clock)
 
 
 def written(store: Store) -> list[dict]:
@@ -369,7 +369,7 @@ def test_an_engine_that_is_gone_gives_one_note_and_another_when_it_is_back(
         assert prober.tick()["state"] == "engine"
         clock.seconds += 100.0
     assert notes(sampled.store) == [("probe_engine", "warning")]
-    prober._engine = probe_file.engine(ProbeSettings(url=engine.url))
+    prober._engine = probe_part.engine(ProbeSettings(url=engine.url))
     assert prober.tick()["state"] == "ok"
     assert notes(sampled.store) == [("probe_engine", "warning"), ("probe_works", "info")]
 
