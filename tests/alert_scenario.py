@@ -23,11 +23,10 @@ import yaml
 
 from logprobe.alerts.rules import rule_file, run_status
 from logprobe.alerts.rules.judging import evaluation
-from logprobe.alerts.rules.judging.deadman import Pulse
 from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.rules.judging.mutes import Acknowledgement, Silence
 from logprobe.alerts.rules.judging.observation import StepFacts
-from logprobe.alerts.rules.run_status import RunStatus
+from logprobe.alerts.rules.present_conditions import Pulse, RunStatus
 from logprobe.monitor.analysis import identity
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts import audit
+from logprobe.alerts.rules.fields import span
 from logprobe.alerts.rules.judging.mutes import FIELDS
-from logprobe.alerts.rules.rule import span
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from logprobe.alerts.rules.judging.conditions import metrics_of
 from logprobe.alerts.rules.judging.observation import StepFacts
-from logprobe.alerts.rules.rule import Exact, Growth, Rule
+from logprobe.alerts.rules.rule import Rule
+from logprobe.alerts.rules.step_conditions import Exact, Growth
 from logprobe.monitor.analysis import identity, slices
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.growth.judging import Judged, columns, judged
@@ -118,7 +118,7 @@ def _spans(windows: Mapping[str, _Window]) -> dict[str, Any]:
 
 def _values(source: Source, windows: Mapping[str, _Window]) -> dict[str, dict[int, Values]]:
     metrics = {
-        run: {key for rule in window.rules if rule.slice is None for key in metrics_of(rule)}
+        run: {key for rule in window.rules if rule.slice is None for key in rule.reads}
         for run, window in windows.items()
     }
     found: dict[str, dict[int, Values]] = {run: {} for run in windows}
@@ -161,7 +161,7 @@ def _sliced(rules: Sequence[Rule]) -> Mapping[str, list[str]]:
     found: dict[str, set[str]] = {}
     for rule in rules:
         if rule.slice is not None:
-            found.setdefault(rule.slice.partition("=")[0], set()).update(metrics_of(rule))
+            found.setdefault(rule.slice.partition("=")[0], set()).update(rule.reads)
     return {dimension: sorted(metrics) for dimension, metrics in found.items()}
 
 

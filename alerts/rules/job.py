@@ -24,9 +24,9 @@ from logprobe.alerts.rules.judging import evaluation
 from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Transition
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.notification_builder import Surroundings
+from logprobe.alerts.rules.present_conditions import RunStatus
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import SECTION, RuleBook, more_files
-from logprobe.alerts.rules.run_status import RunStatus
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor import judgement
 from logprobe.monitor.home import Home

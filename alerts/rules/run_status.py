@@ -4,48 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from logprobe.alerts.liveness import Writer
-from logprobe.alerts.rules.judging import deadman
-from logprobe.alerts.rules.judging.deadman import Pulse
 from logprobe.alerts.rules.judging.observation import Observation
-from logprobe.alerts.rules.rule import DeadMan, Diagnosed, Doubled, Rule, Unacknowledged
+from logprobe.alerts.rules.present_conditions import OnPresent, Pulse, RunStatus, alarms
+from logprobe.alerts.rules.rule import Rule
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.leading import leading
-from logprobe.monitor.diagnosis.named import told
-from logprobe.monitor.diagnosis.result import Verdict
 
 _MOST: Final = 0.75  # of the gap
 _NEVER: Final = (None,)  # the mark of what was not read yet
 
 Fields: TypeAlias = Mapping[str, Any]  # some of those of `Present`
 Part: TypeAlias = Callable[[Source, Sequence[str]], Mapping[str, Fields]]  # of each run
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """What is known of a run apart from its steps.
-
-    Attributes:
-        pulse: its heartbeats.
-        findings: of the newest diagnosis, as `Finding.document` has them; None: there was none yet.
-        diagnosed: newest step that the diagnosis has seen; None: there was none yet.
-        control: what the correction's controller remembers of the run; None: nothing.
-        verdict: of the newest diagnosis.
-        leading: its finding that people read first; None: none alarms.
-        since_step: where the trouble began, as it says; None: not known.
-    """
-
-    pulse: Pulse
-    findings: Sequence[Mapping[str, Any]] | None = None
-    control: Mapping[str, Any] | None = None
-    diagnosed: int | None = None
-    verdict: Verdict | None = None
-    leading: Mapping[str, Any] | None = None
-    since_step: int | None = None
 
 
 class RunStatuses:
@@ -109,69 +82,7 @@ _MARKS: Final[Mapping[Part, Sequence[str]]] = {
 
 def observe(rules: Sequence[Rule], present: RunStatus, now: datetime) -> dict[str, Observation]:
     """What the rules that look at the present make of it, by rule name."""
-    observations = {rule.name: _observe(rule, present, now) for rule in rules}
-    return {name: observation for name, observation in observations.items() if observation is not None}
-
-
-def _observe(rule: Rule, present: RunStatus, now: datetime) -> Observation | None:
-    if isinstance(rule.when, DeadMan):
-        return deadman.observe(rule.when, present.pulse, now)
-    if isinstance(rule.when, Diagnosed):
-        return _verdict(rule.when, present) if rule.when.verdicts else _diagnosed(rule.when, present.findings)
-    if isinstance(rule.when, Unacknowledged):
-        return _unacknowledged(present.control)
-    if isinstance(rule.when, Doubled):
-        return _doubled(present.pulse)
-    return None
-
-
-def _doubled(pulse: Pulse) -> Observation:
-    if not pulse.doubled:
-        return Observation("good", "no sequence is in the store twice")
-    since = "" if pulse.doubled_since is None else f", from step {pulse.doubled_since} on"
-    words = f"{pulse.doubled:,} sequences are in the store twice and count twice{since}"
-    return Observation("bad", words, float(pulse.doubled), "sequences", since_step=pulse.doubled_since)
-
-
-def _diagnosed(when: Diagnosed, findings: Sequence[Mapping[str, Any]] | None) -> Observation:
-    if findings is None:
-        return Observation("missing", "the run has not been diagnosed yet")
-    meant = [finding for finding in findings if finding["cause"] in when.causes or finding["layer"] in when.layers]
-    sure = [finding for finding in meant if finding["confidence"] >= when.confidence and _alarms(finding)]
-    if not sure:
-        return Observation("good", "the diagnosis found no such cause, or only expected ones")
-    worst = max(sure, key=lambda finding: float(finding["confidence"]))
-    return Observation(
-        "bad",
-        worst["explanation"],
-        since_step=worst["since_step"],
-        cause=worst["cause"],
-        layer=worst["layer"],
-        fix=told(worst),
-    )
-
-
-def _verdict(when: Diagnosed, present: RunStatus) -> Observation:
-    if present.verdict is None:
-        return Observation("missing", "the run has not been diagnosed yet")
-    if present.verdict not in when.verdicts:
-        return Observation("good", f"the verdict is {present.verdict.replace('_', ' ')}")
-    first = present.leading
-    if first is None:
-        return Observation("bad", "no finding explains it", since_step=present.since_step)
-    return Observation(
-        "bad",
-        first["explanation"],
-        since_step=present.since_step,
-        cause=first["cause"],
-        layer=first["layer"],
-        fix=told(first),
-    )
-
-
-def _alarms(finding: Mapping[str, Any]) -> bool:
-    """Whether anybody has to know: what is as expected, or accepted, is on its page."""
-    return finding.get("urgency") != "informational" and finding.get("accepted") is None
+    return {rule.name: rule.when.observe(present, now) for rule in rules if isinstance(rule.when, OnPresent)}
 
 
 def lived_with(present: RunStatus) -> dict[str, str]:
@@ -182,7 +93,7 @@ def lived_with(present: RunStatus) -> dict[str, str]:
     accepted = [finding for finding in present.findings or () if finding.get("accepted") is not None]
     semantic = [finding for finding in present.findings or () if finding["layer"] == "semantic"]
     known: dict[str, str] = {}
-    if semantic and all(not _alarms(finding) for finding in semantic) and any(each in accepted for each in semantic):
+    if semantic and all(not alarms(finding) for finding in semantic) and any(each in accepted for each in semantic):
         known["diagnosis-semantic"] = _because(semantic)
     if sum((finding.get("share") or {}).get("now") or 0.0 for finding in accepted) >= _MOST:
         known["gap-large"] = _because(accepted)
@@ -192,11 +103,3 @@ def lived_with(present: RunStatus) -> dict[str, str]:
 def _because(findings: Sequence[Mapping[str, Any]]) -> str:
     said = (f"{f['cause']}: {f['accepted'].get('because') or 'accepted'}" for f in findings if f.get("accepted"))
     return f"accepted: {'; '.join(said)}"
-
-
-def _unacknowledged(control: Mapping[str, Any] | None) -> Observation:
-    if control is None:
-        return Observation("missing", "no correction was ever switched on")
-    if control.get("phase") == "issued" and control.get("ack_missed"):
-        return Observation("bad", f"the correction from step {control.get('from_step')} on is not acknowledged")
-    return Observation("good", "no correction is waiting for an acknowledgement")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts.rules import actions, backtest, ledger, rule_file
-from logprobe.alerts.rules.editing.wording import fires_when
 from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
 from logprobe.alerts.sending import outbox, trial
@@ -47,7 +46,7 @@ def _check(arguments: argparse.Namespace) -> int:
         print(tables.dump([rule.model_dump(mode="json", by_alias=True) for rule in book.rules]))
         return 0
     rows = [
-        [rule.name, rule.severity, fires_when(rule), rule.enabled, Path(book.files[rule.name]).name]
+        [rule.name, rule.severity, rule.fires_when, rule.enabled, Path(book.files[rule.name]).name]
         for rule in book.rules
     ]
     print(tables.aligned(["rule", "severity", "fires when", "enabled", "defined in"], rows, widest=_WORDS))

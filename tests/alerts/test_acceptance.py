@@ -18,8 +18,9 @@ from logprobe.alerts.acceptance import actions
 from logprobe.alerts.acceptance.actions import ACCEPT, Accepted, acceptance_part, follow
 from logprobe.alerts.rules.judging.evaluation import Alert, Context, notify
 from logprobe.alerts.rules.judging.states import Phase, State
+from logprobe.alerts.rules.present_conditions import RunStatus
 from logprobe.alerts.rules.rule_file import load
-from logprobe.alerts.rules.run_status import RunStatus, lived_with
+from logprobe.alerts.rules.run_status import lived_with
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError

@@ -23,9 +23,9 @@ from logprobe.alerts import audit
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.editing import rule_text, trying
 from logprobe.alerts.rules.editing.rule_text import Edited
-from logprobe.alerts.rules.editing.wording import fires_when
-from logprobe.alerts.rules.rule import PresentCondition, Rule, Threshold
+from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
+from logprobe.alerts.rules.step_conditions import Threshold
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import replace_file
 from logprobe.monitor import located
@@ -50,7 +50,7 @@ def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> di
         "severity": rule.severity,
         "kind": rule.when.kind,
         "metric": rule.key,
-        "fires": fires_when(rule),
+        "fires": rule.fires_when,
         "slice": rule.slice,
         "enabled": rule.enabled,
         "special": rule.enabled and in_force.get(rule.name) != rule,

@@ -16,7 +16,8 @@ from logprobe.alerts.rules.judging import evaluation
 from logprobe.alerts.rules.judging.evaluation import Alert, Context, Transition
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.judging.states import Phase
-from logprobe.alerts.rules.rule import Calibration, Growth, Ratio, Rule, Threshold
+from logprobe.alerts.rules.rule import Rule
+from logprobe.alerts.rules.step_conditions import Calibration, Growth, Ratio, Threshold
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.growth.rule import RULE
 

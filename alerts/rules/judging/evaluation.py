@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from logprobe.alerts.rules.judging import conditions
 from logprobe.alerts.rules.judging.mutes import Acknowledgement, AlertStatus, Silence, muted_by
 from logprobe.alerts.rules.judging.observation import Memory, Observation, StepFacts
 from logprobe.alerts.rules.judging.states import Phase, Reason, State, advance
-from logprobe.alerts.rules.rule import Diagnosed, PresentCondition, Rule
+from logprobe.alerts.rules.rule import PresentCondition, Rule
 
 MOST_SLICES: Final = 64  # per rule: a tag with a value per sequence must not make a rule per sequence
 REMINDER: Final = "still_firing"
+# What Python raises for numbers that do not fit a formula, or for a memory that an older version left behind.
+_EVALUATION_ERRORS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 _WORSE: Final = 2.0  # told again, in place, when the value has moved by this factor
 
 
@@ -116,11 +117,23 @@ def evaluate_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert
         if isinstance(alert.rule.when, PresentCondition) or (alert.step is not None and facts.step <= alert.step):
             after.append(alert)
             continue
-        observation, memory = conditions.observe(alert.rule, alert.slice, facts, alert.memory)
+        observation, memory = _seen(alert, facts)
         moved, transition = _moved(alert, observation, facts.step, facts.at)
         after.append(replace(moved, step=facts.step, memory=memory))
         transitions += transition
     return after, transitions
+
+
+def _seen(alert: Alert, facts: StepFacts) -> tuple[Observation, Memory]:
+    """What an alert's rule sees in one step, and what it remembers then."""
+    when = alert.rule.when
+    assert not isinstance(when, PresentCondition)  # noqa: S101 - these look at no steps
+    try:
+        return when.observe(alert.rule, alert.slice, facts, alert.memory)
+    except _EVALUATION_ERRORS as error:
+        # One rule that cannot be evaluated says so, and the others go on.
+        words = f"the rule cannot be evaluated ({type(error).__name__}: {error})"
+        return Observation("error", words), alert.memory
 
 
 def evaluate_status(
@@ -140,7 +153,7 @@ def evaluate_status(
         if observation is None:
             after.append(alert)
             continue
-        step = diagnosed if isinstance(alert.rule.when, Diagnosed) else None
+        step = diagnosed if alert.rule.when.counts_steps else None
         steps = 1 if step is None else _stands_for(alert, observation, step)
         moved, transition = _moved(replace(alert, step=step), observation, None, now, steps)
         after.append(moved)
@@ -299,14 +312,14 @@ def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], facts: StepF
         if rule.slice is None:
             continue
         known = [alert.slice for alert in alerts if alert.rule.name == rule.name and alert.slice is not None]
-        new = [part for part in conditions.parts_of(rule, facts) if part is not None and part not in known]
+        new = [part for part in parts_of(rule, facts) if part is not None and part not in known]
         found += [Alert(rule, part) for part in new[: max(MOST_SLICES - len(known), 0)]]
     return found
 
 
 def begin(rules: Sequence[Rule]) -> list[Alert]:
     """The alerts of a run that nobody has looked at."""
-    return [Alert(rule, part) for rule in rules for part in conditions.parts_of(rule, None)]
+    return [Alert(rule, part) for rule in rules for part in parts_of(rule, None)]
 
 
 def through_steps(
@@ -318,3 +331,13 @@ def through_steps(
         current, transitions = evaluate_step(with_new_slices(current, rules, facts), facts)
         current, messages = notify(current, context, step=facts.step, at=facts.at)
         yield current, transitions, messages
+
+
+def parts_of(rule: Rule, facts: StepFacts | None) -> list[str | None]:
+    """The slices of a step that a rule looks at; of no step: those that it names."""
+    if rule.slice is None:
+        return [None]
+    dimension, named, _ = rule.slice.partition("=")
+    if named:
+        return [rule.slice]
+    return [] if facts is None else [f"{dimension}={name}" for name in sorted(facts.slices.get(dimension, ()))]

@@ -9,12 +9,15 @@ import pytest
 
 from logprobe.alerts.liveness import State, Writer, judge
 from logprobe.alerts.rules import run_status
-from logprobe.alerts.rules.judging.deadman import Pulse, observe
 from logprobe.alerts.rules.judging.observation import Observation
-from logprobe.alerts.rules.rule import DeadMan, Rule
-from logprobe.alerts.rules.run_status import RunStatus
+from logprobe.alerts.rules.present_conditions import DeadMan, Pulse, RunStatus
+from logprobe.alerts.rules.rule import Rule
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+
+
+def observe(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
+    return when.observe(RunStatus(pulse), now)
 
 
 def ago(seconds: float) -> datetime:

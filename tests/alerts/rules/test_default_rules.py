@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from logprobe.alerts.rules import backtest, rule_file
-from logprobe.alerts.rules.editing.wording import fires_when
 from logprobe.alerts.rules.judging.mutes import AlertStatus, muted_by
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.judging.states import Phase
@@ -83,7 +82,7 @@ def _on_steps() -> list[Rule]:
 
 
 def test_every_rule_says_in_words_when_it_fires() -> None:
-    said = {rule.name: fires_when(rule) for rule in RULES}
+    said = {rule.name: rule.fires_when for rule in RULES}
     assert said["gap-large"] == "K3 above 0.1, median of 20 steps, for 5 steps"
     assert said["wrong-distribution"].endswith(
         "is off 1 by more than 0.05, chance and K3 allow, over 20 steps, for 10 steps"

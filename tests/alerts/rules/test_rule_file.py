@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.rule import CONDITIONS, Rule, span
+from logprobe.alerts.rules.fields import span
+from logprobe.alerts.rules.rule import CONDITIONS, Rule
 from logprobe.alerts.rules.rule_file import RuleFileError, parse, schema
 from logprobe.monitor.home import Home
 

@@ -10,7 +10,6 @@ import pytest
 from diagnosis_simulation import Logits, Simulation, log_softmax, nucleus, rounded, tempered
 
 from logprobe.alerts.rules import backtest, rule_file
-from logprobe.alerts.rules.judging.conditions import metrics_of
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.monitor.diagnosis.diagnose import find
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
@@ -75,7 +74,7 @@ def test_another_distribution_still_fires(sides: dict[str, Change]) -> None:
 
 
 def test_few_effective_tokens_are_unknown_and_not_a_fault() -> None:
-    columns = dict.fromkeys(metrics_of(RULE), 0.0) | {
+    columns = dict.fromkeys(RULE.reads, 0.0) | {
         "backend.ratio_mean": 0.7,
         "backend.k3_kl": 0.5,
         "backend.calibration_z": -9.0,
