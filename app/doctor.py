@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from logprobe.app import frameworks
 from logprobe.app.text.gaps import (
     ATTEMPTS_REMEDY,
     SILENT_SECONDS,
@@ -36,6 +35,71 @@ from logprobe.app.text.gaps import (
 from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
 from logprobe.app.text.tables import harmless
 from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.integrations.known import FRAMEWORKS, HOOKS_VARIABLE, Framework
+
+Line = tuple[Literal["ok", "note", "problem"], str, str]
+_PLUGINS: Final = {"verl": "verl.plugins", "SGLang": "sglang.srt.plugins"}
+_LIMITS: Final = {"verl": "VERL_USE_EXTERNAL_PLUGINS", "SGLang": "SGLANG_PLUGINS"}
+
+
+def framework_lines(environment: Mapping[str, str] = os.environ) -> Iterator[Line]:
+    """(level, text, remedy) for each known framework that is installed here."""
+    found = [
+        (framework, installed) for framework in FRAMEWORKS if (installed := _installed_version(framework.distributions))
+    ]
+    for framework, version in found:
+        level, text, remedy = _state(framework, environment)
+        verified = any(version.startswith(prefix) for prefix in framework.verified)
+        unknown = (
+            ""
+            if verified
+            else f"; not a verified version ({', '.join(framework.verified) or 'none is'}), it tests itself"
+        )
+        yield (
+            ("note" if level == "ok" and not verified else level),
+            f"{framework.name} {version}: {text}{unknown}",
+            remedy,
+        )
+    if not found:
+        yield "note", "training frameworks: none that logprobe knows is installed here", ""
+
+
+def _state(framework: Framework, environment: Mapping[str, str]) -> Line:
+    if framework.way == "plugin":
+        return _plugin(framework, environment)
+    if framework.way == "options":
+        return "note", f"recorded by {framework.words}", ""
+    if environment.get(HOOKS_VARIABLE) == "1":
+        return "ok", "live: hooks are installed when it is imported", ""
+    other = f", or {framework.words}" if framework.words else ""
+    return "note", "not recorded from this shell", f"start it with `logprobe run -- …`{other}"
+
+
+def _plugin(framework: Framework, environment: Mapping[str, str]) -> Line:
+    names = [point.name for point in importlib.metadata.entry_points(group=_PLUGINS[framework.name])]
+    if "logprobe" not in names:
+        return (
+            "problem",
+            "its entry point is not registered",
+            f"install logprobe into {framework.name}'s environment with pip",
+        )
+    variable = _LIMITS[framework.name]
+    allowed = environment.get(variable)
+    if allowed and allowed.lower() != "auto" and "logprobe" not in [name.strip() for name in allowed.split(",")]:
+        return "problem", f"{variable}={allowed} excludes the plugin", f"add logprobe to {variable}"
+    if not environment.get("LOGPROBE_HOME"):
+        return "note", "not recorded from this shell: LOGPROBE_HOME is not set", "export LOGPROBE_HOME=… LOGPROBE_RUN=…"
+    return "ok", "live: it loads logprobe's plugin by itself", ""
+
+
+def _installed_version(distributions: tuple[str, ...]) -> str | None:
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
 
 Level = Literal["ok", "note", "problem"]
 
@@ -76,7 +140,7 @@ class Finding:
 
 def examine(home: str | None) -> list[Finding]:
     """Everything there is to say about this environment and, if one is named, this home."""
-    findings = [*_installed(), *_hooks(os.environ), *(Finding("hooks", *line) for line in frameworks.lines())]
+    findings = [*_installed(), *_hooks(os.environ), *(Finding("hooks", *line) for line in framework_lines())]
     if not home:
         return [*findings, Finding("home", "note", "no home named", "pass --home DIR, or set LOGPROBE_HOME")]
     path = Path(home).expanduser()

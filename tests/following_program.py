@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from logprobe.app.processes import follow as module
-from logprobe.app.processes.follow import follow
+from logprobe.app.commands import import_ as module
+from logprobe.app.commands.import_ import follow
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.following import Pace
 from logprobe.monitor.importers.formats import named

@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Sender

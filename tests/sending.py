@@ -13,9 +13,9 @@ from fake_slack import CHANNEL, TOKEN, FakeSlack
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel
+from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Sender

@@ -31,7 +31,6 @@ from logprobe.monitor import located, settings_file
 from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import explained
 from logprobe.monitor.diagnosis.causes import BY_NAME
-from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part
@@ -103,15 +102,7 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
     def work() -> dict[str, Any]:
         return {**follow(store, entries.current(), datetime.now(UTC)), **entries.report()}
 
-    return Part(jobs=[Job("acceptances", SECONDS, work)], actions=actions.offered(_ACTIONS, store))
-
-
-def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Does one action, through the service if one runs, else with the home to ourselves.
-
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
-    """
-    return actions.perform(_ACTIONS, home, name, document)
+    return Part(jobs=[Job("acceptances", SECONDS, work)], actions=actions.offered(ACTIONS, store))
 
 
 def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, Any]:
@@ -204,7 +195,7 @@ def _end(store: Store, cursor: Any, run: str, cause: str, *, author: str, policy
     audit.note(store, cursor, now, author=author, action="acceptance withdrawn", subject=f"{run}/{cause}", words=words)
 
 
-_ACTIONS: Final[actions.Actions] = {
+ACTIONS: Final[actions.Actions] = {
     ACCEPT: ("accept a finding of a run, up to a size", _accept),
     WITHDRAW: ("withdraw an acceptance", _withdraw),
 }

@@ -14,7 +14,6 @@ from logprobe.alerts import audit
 from logprobe.alerts.rules.fields import span
 from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
@@ -26,15 +25,7 @@ UNSILENCE: Final = "alerts.unsilence"
 
 def of(store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> dict[str, Action]:
     """The actions on an open store, for the service's endpoint."""
-    return actions.offered(_ACTIONS, store, clock)
-
-
-def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Does one, through the service if one runs, else with the home to ourselves.
-
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
-    """
-    return actions.perform(_ACTIONS, home, name, document)
+    return actions.offered(ACTIONS, store, clock)
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -124,7 +115,7 @@ def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict
     return {"id": wanted, "expires_at": now}
 
 
-_ACTIONS: Final[actions.Actions] = {
+ACTIONS: Final[actions.Actions] = {
     ACKNOWLEDGE: ("acknowledge an alert", _acknowledge),
     SILENCE: ("silence matching alerts for a while", _silence),
     UNSILENCE: ("end a silence", _unsilence),

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from logprobe.alerts import audit
 from logprobe.alerts.sending import outbox, trial
-from logprobe.alerts.sending.channels.building import routes_of
-from logprobe.alerts.sending.channels.settings import read_settings
+from logprobe.alerts.sending.channels.settings import read_settings, routes_of
 from logprobe.alerts.sending.delivery import Sender
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.service.action import Action

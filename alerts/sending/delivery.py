@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.channels.building import Route
+from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.outbox import Delivery
 from logprobe.collectors.errors import ChannelError
 from logprobe.monitor.store.store import Store

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending import actions
-from logprobe.alerts.sending.channels.building import Route, channels_of
-from logprobe.alerts.sending.channels.settings import SECTION
+from logprobe.alerts.sending.channels.settings import SECTION, Route, channels_of
 from logprobe.alerts.sending.delivery import Clock, Sender, route_new
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.part import Part

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.channels.channel import Channel, Outgoing
+from logprobe.alerts.sending.channels.settings import Route
 from logprobe.collectors.errors import ChannelError, ConfigurationError
 
 _BASELINE: Final = 1.2e-3

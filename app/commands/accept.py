@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW, perform
+from logprobe.alerts.acceptance.actions import ACCEPT, ACTIONS, WITHDRAW
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
@@ -22,6 +22,7 @@ from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import accepted, expectation, explained
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.service.actions import perform
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,10 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
             "no finding named: give its cause after the run, or only the run to list accepted findings"
         )
     document = describe(home, arguments.name, arguments.like)
-    if arguments.json:
-        print(tables.dump(document))
-    elif arguments.cause is None:
-        sys.stdout.write(words(document))
+    if arguments.json or arguments.cause is None:
+        tables.show(document, lambda: words(document), as_json=arguments.json)
     return 0
 
 
@@ -45,12 +44,14 @@ def _do(home: Home, arguments: argparse.Namespace) -> str:
     """Does what is asked and says what was done. Raises `ConfigurationError`."""
     request = {"run": arguments.name, "cause": arguments.cause, "author": arguments.by or getpass.getuser()}
     if arguments.withdraw:
-        perform(home, WITHDRAW, request)
+        perform(ACTIONS, home, WITHDRAW, request)
         return f"{arguments.cause} is no longer accepted: it alerts and vetoes again"
     if not arguments.because:
         raise ConfigurationError('--because is required, e.g. --because "bf16 by choice"')
     up_to = arguments.up_to if arguments.like is None else _like(home, arguments)
-    done = perform(home, ACCEPT, {**request, "because": arguments.because, "up_to": up_to, "source": "command"})
+    done = perform(
+        ACTIONS, home, ACCEPT, {**request, "because": arguments.because, "up_to": up_to, "source": "command"}
+    )
     return f"{arguments.cause} is accepted up to a K3 of {number(done['up_to'])}; above that it counts again"
 
 

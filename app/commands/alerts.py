@@ -16,13 +16,14 @@ from logprobe.alerts.rules import actions, backtest, ledger, rule_file
 from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
 from logprobe.alerts.sending import outbox, trial
-from logprobe.alerts.sending.channels.building import channels_of
+from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.service.actions import perform
 
 _WORDS: Final = 110  # characters of a sentence in a table
 _ACTIVE: Final = ("firing", "recovering")
@@ -108,7 +109,7 @@ def _acknowledge(arguments: argparse.Namespace) -> int:
         "reason": arguments.reason,
         "for": arguments.span,
     }
-    done = actions.perform(Home(home_path(arguments)), actions.ACKNOWLEDGE, document)
+    done = perform(actions.ACTIONS, Home(home_path(arguments)), actions.ACKNOWLEDGE, document)
     for episode in done["acknowledged"]:
         until = f" until {tables.cell(done['until'])}" if done["until"] else ""
         print(f"{tables.harmless(episode)}: acknowledged by {arguments.author}{until}")
@@ -118,7 +119,7 @@ def _acknowledge(arguments: argparse.Namespace) -> int:
 def _silence(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     if arguments.end:
-        done = actions.perform(home, actions.UNSILENCE, {"id": arguments.end, "author": arguments.author})
+        done = perform(actions.ACTIONS, home, actions.UNSILENCE, {"id": arguments.end, "author": arguments.author})
         print(f"{tables.harmless(done['id'])}: ended")
         return 0
     if not arguments.reason:
@@ -130,7 +131,7 @@ def _silence(arguments: argparse.Namespace) -> int:
         "author": arguments.author,
         "reason": arguments.reason,
     }
-    done = actions.perform(home, actions.SILENCE, document)
+    done = perform(actions.ACTIONS, home, actions.SILENCE, document)
     print(f"{done['id']}: silenced until {tables.cell(done['expires_at'])}")
     return 0
 

@@ -18,7 +18,7 @@ from logprobe.monitor.recovery.checking import check
 def run(arguments: argparse.Namespace) -> int:
     """Checks, also while the service runs."""
     found = check(Home(home_path(arguments)))
-    tables.show(found, lambda: "".join(f"{tables.harmless(line)}\n" for line in _words(found)), as_json=arguments.json)
+    tables.show(found, lambda: _words(found), as_json=arguments.json)
     return 2 if found["problems"] else 0
 
 

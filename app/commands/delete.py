@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         _confirm(home, arguments.name)
     done = _perform(home, document)
-    tables.show(done, lambda: "".join(f"{tables.harmless(line)}\n" for line in words(done)), as_json=arguments.json)
+    tables.show(done, lambda: words(done), as_json=arguments.json)
     return 0
 
 

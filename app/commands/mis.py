@@ -56,16 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
         if not done["actions"]:
             print("no change: already in that state", file=sys.stderr)
     document = describe(home, arguments.name)
-    if arguments.json:
-        print(tables.dump(document))
-    elif arguments.do is None:
-        sys.stdout.write(words(document))
+    if arguments.json or arguments.do is None:
+        tables.show(document, lambda: words(document), as_json=arguments.json)
     return int(refused)
 
 
 def _preview(home: Home, arguments: argparse.Namespace) -> int:
     document = foresee(home, arguments.name, arguments.preset)
-    sys.stdout.write(f"{tables.dump(document)}\n" if arguments.json else foreseen(document))
+    tables.show(document, lambda: foreseen(document), as_json=arguments.json)
     return int(document["refusal"] is not None)
 
 

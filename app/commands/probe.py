@@ -18,9 +18,9 @@ from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes import probe_part
 from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
+from logprobe.app.text.numbers import interval
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.look import SETTLE, Look, confirmed, look
-from logprobe.monitor.proof.paired import Gap
 from logprobe.monitor.reader import open_reader
 
 _NOT_MEASURED: Final = 3
@@ -52,14 +52,10 @@ def text(found: Look) -> str:
     if found.gap is None:
         return f"not measured: {tables.harmless(found.why)}\n"
     rows = [
-        [name, gap.k3, _interval(gap), gap.abs_diff_mean, gap.tokens, gap.broken or None]
+        [name, gap.k3, interval(gap.interval), gap.abs_diff_mean, gap.tokens, gap.broken or None]
         for name, gap in (("all", found.gap), ("with cached prompt tokens", found.cached), ("without", found.uncached))
         if gap is not None
     ]
     header = ["sequences", "K3", "95 %", "mean |d|", "tokens", "broken"]
     words = f"{found.sequences} sequences of weight version {found.version}, {found.scored} tokens scored"
     return f"{tables.aligned(header, rows)}\n\n{tables.harmless(words)}\n"
-
-
-def _interval(gap: Gap) -> str | None:
-    return None if gap.interval is None else f"{gap.interval[0]:.2g} … {gap.interval[1]:.2g}"

@@ -99,8 +99,8 @@ def _change(arguments: argparse.Namespace, action: str) -> int:
     """Does it for each file; what fails for one is said and does not keep the others from it."""
     home = Home(home_path(arguments))
     done = [_outcome(home, action, file, arguments.author) for file in _files(home, arguments)]
-    lines = [f"{tables.harmless(each['file'])}: {tables.harmless(each['error'] or each['status'])}\n" for each in done]
-    tables.show(done, lambda: "".join(lines), as_json=arguments.json)
+    lines = [f"{each['file']}: {each['error'] or each['status']}" for each in done]
+    tables.show(done, lambda: lines, as_json=arguments.json)
     return 1 if any(each["error"] for each in done) else 0
 
 

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(done: Rebuilt, *, as_json: bool) -> None:
     """Prints what was done."""
-    tables.show(asdict(done), lambda: "".join(f"{tables.harmless(line)}\n" for line in _words(done)), as_json=as_json)
+    tables.show(asdict(done), lambda: _words(done), as_json=as_json)
 
 
 def _words(done: Rebuilt) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 from logprobe.app.parsers.arguments import home_path, require_run
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
             document = _document(arguments.name, progress, time.monotonic() - began, pool.at_once)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    print(tables.dump(document) if arguments.json else _text(document))
+    tables.show(document, lambda: _words(document), as_json=arguments.json)
     return 0
 
 
@@ -76,13 +77,9 @@ def _ranges(kept: dict[int, str]) -> list[dict[str, Any]]:
     return found
 
 
-def _text(document: dict[str, Any]) -> str:
-    lines = [
-        "{steps:,} steps of {run} recomputed from {tokens:,} tokens of {sequences:,} sequences in {seconds:.1f} s".format(
-            **document
-        )
-    ]
+def _words(document: dict[str, Any]) -> Iterator[str]:
+    words = "{steps:,} steps of {run} recomputed from {tokens:,} tokens of {sequences:,} sequences in {seconds:.1f} s"
+    yield words.format(**document)
     for kept in document["kept"]:
         steps = f"step {kept['first']}" if kept["first"] == kept["last"] else f"steps {kept['first']} to {kept['last']}"
-        lines.append(f"unchanged: {steps} ({kept['why']})")
-    return "\n".join(lines)
+        yield f"unchanged: {steps} ({kept['why']})"

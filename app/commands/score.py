@@ -18,6 +18,7 @@ from typing import Final
 
 from logprobe.app.proof_setup import keep, task_of
 from logprobe.app.text import tables
+from logprobe.app.text.numbers import interval
 from logprobe.monitor.proof.scorers.nursery import Nursery
 from logprobe.monitor.proof.scoring import Score, score
 
@@ -53,7 +54,7 @@ def text(found: Score, *, exact: bool = False) -> str:
             NAMES[pair.a],
             NAMES[pair.b],
             pair.k3,
-            _interval(pair.interval),
+            interval(pair.interval),
             pair.abs_diff_mean,
             pair.p99,
             pair.largest,
@@ -99,7 +100,3 @@ def _sequences(found: Score) -> list[str]:
     where = f" (engines: {', '.join(f'{name} {count}' for name, count in replicas.most_common())})" if replicas else ""
     names = ", ".join(str(one["sample_id"]) for one in off[:_SHOWN]) + (", …" if len(off) > _SHOWN else "")
     return [f"off: {len(off)} of {of} sequences{tables.harmless(where)}: {tables.harmless(names)}"]
-
-
-def _interval(interval: tuple[float, float] | None) -> str | None:
-    return None if interval is None else f"{interval[0]:.2g} … {interval[1]:.2g}"

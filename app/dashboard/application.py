@@ -16,9 +16,8 @@ from streamlit.starlette import App
 
 from logprobe.app.dashboard.access.guard import Guard
 from logprobe.app.dashboard.access.settings import Access
-from logprobe.app.dashboard.assets import routes
+from logprobe.app.dashboard.assets import routes, warmed
 from logprobe.app.dashboard.hints import Hints
-from logprobe.app.dashboard.warm import warmed
 from logprobe.collectors.errors import LogprobeError
 
 

@@ -6,9 +6,13 @@ of all files, so the browser may keep them for good. Nothing is loaded from else
 
 from __future__ import annotations
 
+import gc
 import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from importlib.resources import files
 from typing import Final
 
@@ -16,6 +20,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from streamlit import config
+
+
+@asynccontextmanager
+async def warmed(_: object) -> AsyncIterator[None]:
+    """A lifespan of the server. Not in a thread beside it: two threads that import the same packages can get in each other's way."""
+    load()
+    yield
+
+
+def load() -> None:
+    """Loads the first page's modules, and compresses the files that it asks for."""
+    import_module("logprobe.app.dashboard.pages.overview")
+    prepare()
+    # Streamlit has all garbage collected after every run of a page: what is loaded by now stays, and need not be looked at again.
+    gc.collect()
+    gc.freeze()
+
 
 PLOTLY: Final = "plotly-basic.min.js"
 _FOLDER: Final = files("logprobe.app.dashboard").joinpath("browser")

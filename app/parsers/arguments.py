@@ -7,11 +7,12 @@ import difflib
 import getpass
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from logprobe.collectors.errors import ConfigurationError
 
 _LEAST_MEMORY: Final = 256 << 20
+Number = TypeVar("Number", int, float)
 Declare = Callable[[Any], object]  # adds to a parser, or to a group of one
 Commands = Mapping[str, tuple[str, *tuple[Declare, ...]]]  # name → what it does, its arguments
 
@@ -33,34 +34,32 @@ def login() -> str:
 
 def port(text: str) -> int:
     """An argparse type: 0 (any free port) to 65535."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= 65_535:  # noqa: PLR2004 - what a port is
-        raise argparse.ArgumentTypeError(f"{text!r} is not a valid port")
-    return number
+    return _number(text, int, lambda number: 0 <= number <= 65_535, "is not a valid port")  # noqa: PLR2004 - what a port is
 
 
 def pace(text: str) -> float:
     """An argparse type: steps per second, above 0."""
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed <= 1e6:  # noqa: PLR2004 - also refuses NaN
-        raise argparse.ArgumentTypeError(f"{text!r} is not a valid pace; give steps per second, above 0")
-    return speed
+    return _number(text, float, lambda speed: 0 < speed <= 1e6, "is not a valid pace; give steps per second, above 0")  # noqa: PLR2004
 
 
 def positive(text: str) -> float:
     """An argparse type: a number above 0; ``inf`` is one."""
+    return _number(text, float, lambda number: number > 0, "is not a number above 0")
+
+
+def count(text: str) -> int:
+    """An argparse type: a whole number above 0."""
+    return _number(text if text.isdigit() else "0", int, lambda number: number > 0, "is not a number of sequences")
+
+
+def _number(text: str, kind: Callable[[str], Number], fits: Callable[[Number], bool], problem: str) -> Number:
+    """`text` as a number that `fits`, which NaN never does. Raises `ArgumentTypeError`."""
     try:
-        number = float(text)
+        number = kind(text)
     except ValueError:
-        number = 0.0
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        number = None
+    if number is None or not fits(number):
+        raise argparse.ArgumentTypeError(f"{text!r} {problem}")
     return number
 
 
@@ -104,13 +103,6 @@ def require_run(run: str, known: Sequence[str]) -> None:
         raise ConfigurationError(f"no run {run!r}; did you mean {', '.join(map(repr, near[:3]))}?")
     hint = "`logprobe runs` lists them" if known else "nothing was ingested yet"
     raise ConfigurationError(f"no run {run!r}; {hint}")
-
-
-def count(text: str) -> int:
-    """An argparse type: a whole number above 0."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of sequences")
-    return int(text)
 
 
 def arg(names: str, words: str, **options: Any) -> Declare:

@@ -42,6 +42,11 @@ def _plain(size: float) -> str:
     return f"{float(f'{size:.{_DIGITS}g}'):g}"  # twice: 999.9 is 1000, not 1e+03
 
 
+def interval(bounds: tuple[float, float] | None) -> str | None:
+    """Both ends of a confidence interval; None: unknown."""
+    return None if bounds is None else f"{bounds[0]:.2g} … {bounds[1]:.2g}"
+
+
 def quantity(value: float | None, unit: str) -> str:
     """A number with its unit: fractions as they are, other units behind a space."""
     text = number(value)

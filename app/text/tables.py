@@ -106,9 +106,13 @@ def write_json(table: pa.Table, out: TextIO) -> None:
     out.write(dump_lines(dict(zip(table.column_names, row, strict=True)) for row in rows_of(table)) + "\n")
 
 
-def show(document: Any, words: Callable[[], str], *, as_json: bool) -> None:
-    """Writes a document for programs, or what `words` says of it for people."""
-    sys.stdout.write(f"{dump(document)}\n" if as_json else words())
+def show(document: Any, words: Callable[[], str | Iterable[str]], *, as_json: bool) -> None:
+    """Writes a document for programs, or what `words` says of it for people: a text, or lines that may hold anything."""
+    if as_json:
+        sys.stdout.write(f"{dump(document)}\n")
+    else:
+        text = words()
+        sys.stdout.write(text if isinstance(text, str) else "".join(f"{harmless(line)}\n" for line in text))
 
 
 def dump_lines(documents: Iterable[Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from spool_contents import by_sample, health_events
 
-from logprobe.app import frameworks
+from logprobe.app import doctor
 from logprobe.app.cli import main
 from logprobe.collectors.integrations import known
 
@@ -78,11 +78,11 @@ def test_a_command_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFix
 def test_doctor_says_how_each_framework_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"trl": "1.16.0", "verl": "0.10.0", "pipelinerl": "0.1", "sglang": "0.5.23"}
     monkeypatch.setattr(
-        frameworks, "_version", lambda names: next((installed[n] for n in names if n in installed), None)
+        doctor, "_installed_version", lambda names: next((installed[n] for n in names if n in installed), None)
     )
     points = {"verl.plugins": [], "sglang.srt.plugins": [type("Point", (), {"name": "logprobe"})]}
-    monkeypatch.setattr(frameworks.importlib.metadata, "entry_points", lambda group: points[group])
-    said = {text.split(":")[0]: (level, text, remedy) for level, text, remedy in frameworks.lines({})}
+    monkeypatch.setattr(doctor.importlib.metadata, "entry_points", lambda group: points[group])
+    said = {text.split(":")[0]: (level, text, remedy) for level, text, remedy in doctor.framework_lines({})}
     assert set(said) == {"TRL 1.16.0", "verl 0.10.0", "PipelineRL 0.1", "SGLang 0.5.23"}
     assert "logprobe run" in said["TRL 1.16.0"][2]
     assert said["verl 0.10.0"][0] == "problem"
@@ -90,9 +90,9 @@ def test_doctor_says_how_each_framework_is_recorded(monkeypatch: pytest.MonkeyPa
     assert said["PipelineRL 0.1"][2] == "start it with `logprobe run -- …`"
     live = {
         text.split(":")[0]: (level, text)
-        for level, text, _ in frameworks.lines({"LOGPROBE_HOME": "/x", "LOGPROBE_HOOKS": "1"})
+        for level, text, _ in doctor.framework_lines({"LOGPROBE_HOME": "/x", "LOGPROBE_HOOKS": "1"})
     }
     assert live["SGLang 0.5.23"] == ("ok", "SGLang 0.5.23: live: it loads logprobe's plugin by itself")
     assert live["TRL 1.16.0"][0] == "ok"
-    kept_out = {text.split(":")[0]: level for level, text, _ in frameworks.lines({"SGLANG_PLUGINS": "other"})}
+    kept_out = {text.split(":")[0]: level for level, text, _ in doctor.framework_lines({"SGLANG_PLUGINS": "other"})}
     assert kept_out["SGLang 0.5.23"] == "problem"

@@ -18,7 +18,7 @@ from recorded_home import ingest_recorded
 from synthetic_run import SyntheticRun
 
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
-from logprobe.app.dashboard.charts.smoothing import centred_median
+from logprobe.app.dashboard.charts.lines import centred_median
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import connect
 

@@ -1,4 +1,4 @@
-"""A file with one JSON document per line. Appends are whole or not at all, and never twice."""
+"""Two places on this machine: a file with one JSON document per line, appended whole or not at all and never twice; and standard error."""
 
 from __future__ import annotations
 
@@ -6,12 +6,38 @@ import errno
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
+from logprobe.alerts.sending import messages
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.collectors.errors import ChannelError
+
+
+class Console:
+    """Writes to standard error, or to `stream`."""
+
+    pace = 0.0
+
+    def __init__(self, name: str, stream: TextIO | None = None) -> None:
+        self.name = name
+        self._stream = stream
+
+    def send(self, outgoing: Outgoing) -> Receipt:
+        """Writes one line; characters that would move a terminal's cursor are left out."""
+        line = "".join(c for c in messages.one_line(outgoing.notification) if c.isprintable())
+        try:
+            print(f"logprobe: {line}", file=self._stream or sys.stderr, flush=True)
+        except (OSError, ValueError) as error:
+            raise ChannelError("unreachable", f"standard error cannot be written ({error})") from None
+        return {}
+
+    def check(self) -> list[str]:
+        """Nothing to check."""
+        return []
 
 
 class File:

@@ -21,8 +21,7 @@ from logprobe.alerts.sending.channels import slack_message
 from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
-from logprobe.alerts.sending.channels.slack_clients import CarefulWebClient
-from logprobe.alerts.sending.channels.slack_errors import SILENT, retry_handlers, translated
+from logprobe.alerts.sending.channels.slack_errors import SILENT, CarefulWebClient, retry_handlers, translated
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.sparkline import sparkline
 from logprobe.collectors.errors import ChannelError

@@ -1,4 +1,8 @@
-"""What Slack's error codes mean for a delivery, and what a person has to do about them."""
+"""Slack's SDK with care: what its error codes mean for a delivery, and clients that follow no redirect.
+
+urllib's own opener follows redirects to any host, and takes the token along. The clients replace the SDK's one function that opens an
+address; a test with a server that redirects says when a newer SDK calls it otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,58 @@ import re
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from logging import CRITICAL, Logger
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+from urllib.request import OpenerDirector, Request
 
+from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
 from slack_sdk.http_retry.request import HttpRequest
 from slack_sdk.http_retry.response import HttpResponse
 from slack_sdk.http_retry.state import RetryState
+from slack_sdk.web.file_upload_v2_result import FileUploadV2Result
+from slack_sdk.webhook import WebhookClient, WebhookResponse
 
 from logprobe.alerts.sending.channels.network import network_error, retry_after
 from logprobe.alerts.sending.credentials import Secret, redacted
 from logprobe.collectors.errors import ChannelError
+
+_ANSWER: Final = 4 << 20  # bytes that are read of one; a page of a channel's history is the largest
+
+
+class CarefulWebhookClient(WebhookClient):
+    """Of an incoming webhook."""
+
+    def __init__(self, through: OpenerDirector, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
+        self._through = through
+
+    def _perform_http_request_internal(self, url: str, req: Request) -> WebhookResponse:
+        found = _answer(self._through, req, self.timeout)
+        return WebhookResponse(url=url, status_code=found["status"], body=found["body"], headers=dict(found["headers"]))
+
+
+class CarefulWebClient(WebClient):
+    """Of the Web API."""
+
+    def __init__(self, through: OpenerDirector, **options: Any) -> None:
+        super().__init__(**options)
+        self._through = through
+
+    def _perform_urllib_http_request_internal(self, url: str, req: Request) -> dict[str, Any]:
+        del url  # it is the request's
+        return _answer(self._through, req, self.timeout)
+
+    def _upload_file(self, *, url: str, data: bytes, timeout: int, **_: Any) -> FileUploadV2Result:
+        found = _answer(self._through, Request(url, data, method="POST"), timeout)  # noqa: S310 - the opener knows http alone
+        return FileUploadV2Result(status=found["status"], body=found["body"])
+
+
+def _answer(through: OpenerDirector, request: Request, timeout: int) -> dict[str, Any]:
+    with through.open(request, timeout=timeout) as answer:
+        body = answer.read(_ANSWER).decode("utf-8", errors="replace")
+        return {"status": answer.status, "headers": answer.headers, "body": body}
+
 
 T = TypeVar("T")
 

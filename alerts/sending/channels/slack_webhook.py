@@ -13,8 +13,13 @@ from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.alerts.sending.channels.network import retry_after
-from logprobe.alerts.sending.channels.slack_clients import CarefulWebhookClient
-from logprobe.alerts.sending.channels.slack_errors import SILENT, answered, retry_handlers, translated
+from logprobe.alerts.sending.channels.slack_errors import (
+    SILENT,
+    CarefulWebhookClient,
+    answered,
+    retry_handlers,
+    translated,
+)
 from logprobe.alerts.sending.credentials import Secret
 
 _TAKEN: Final = (200, "ok")

@@ -3,7 +3,7 @@ import { asked, put } from "./address.js";
 
 export const AXES = ["step", "tokens", "time", "onset"];
 export const SMOOTHINGS = [0, 5, 11, 25, 51, 101];
-const LONGEST = 999; // as charts/smoothing.py
+const LONGEST = 999; // as charts/lines.py
 
 export function read() {
   const smooth = Number(asked("smooth"));

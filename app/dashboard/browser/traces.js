@@ -19,7 +19,7 @@ export function unpackArray(packed) {
 }
 
 // Medians of the `steps` values around each one. Windows are odd, end where a gap (NaN) begins and are shorter at the ends; a gap
-// stays a gap. The rule of app/dashboard/charts/smoothing.py; change both together.
+// stays a gap. The rule of app/dashboard/charts/lines.py; change both together.
 export function centredMedian(y, steps) {
   const half = steps >> 1;
   const result = new Float64Array(y.length).fill(NaN);

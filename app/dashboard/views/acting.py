@@ -12,8 +12,7 @@ from typing import Any, Final
 import streamlit as st
 
 from logprobe.app.dashboard.access import token
-from logprobe.app.dashboard.access.permission import Permission, Visitor, is_direct, permission
-from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.dashboard.access.settings import Access, Permission, Visitor, is_direct, permission
 from logprobe.app.dashboard.access.tries import Tries
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.elements.blocks import Block, text

@@ -11,10 +11,9 @@ import numpy as np
 import streamlit as st
 
 from logprobe.app.dashboard.charts.figures import WHOLE
-from logprobe.app.dashboard.charts.lines import Detail, too_long
+from logprobe.app.dashboard.charts.lines import LONGEST, Detail, too_long
 from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.charts.panels import Panel
-from logprobe.app.dashboard.charts.smoothing import LONGEST
 from logprobe.app.dashboard.charts.steps_chart import PAIR_KEYS, Key, chart_of
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries

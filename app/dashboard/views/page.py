@@ -20,8 +20,6 @@ from logprobe.app.dashboard.views.empty_states import ABSENT_RUN, BEGINNING, no_
 from logprobe.app.dashboard.views.session import (
     all_runs,
     asked,
-    choose,
-    chosen,
     current_snapshot,
     feed,
     guarded,
@@ -46,7 +44,7 @@ def live(path: str, draw: Callable[..., None]) -> None:
 def current() -> str:
     """Path of the page that the address names; for one that names neither page nor run the first, from two runs on that of all runs."""
     path = asked("page") or ""
-    if not path and chosen() is None and len(feed().snapshot(None).runs or ()) > 1:
+    if not path and asked("run") is None and len(feed().snapshot(None).runs or ()) > 1:
         put({"page": _ALL})
         return _ALL
     return path if path in BY_PATH else ""
@@ -57,8 +55,8 @@ def go(path: str) -> None:
     page, _, looked_at = path.partition("?")
     put({"page": page, **dict(parse_qsl(looked_at))})
     runs = feed().snapshot(None).runs
-    if chosen() is None and runs and page in BY_PATH and not BY_PATH[page].of_all:
-        choose(worst_first(runs)[0].name)
+    if asked("run") is None and runs and page in BY_PATH and not BY_PATH[page].of_all:
+        put({"run": worst_first(runs)[0].name})
     st.rerun()
 
 
@@ -86,13 +84,13 @@ def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
 
 def _live(path: str, below: Callable[[Snapshot, Run | None], None]) -> None:
     snapshot, run = all_runs() if BY_PATH[path].of_all else current_snapshot()
-    if run is not None and chosen() is None:
-        choose(run.name)  # a run that starts later must not take the place of the one being looked at
+    if run is not None and asked("run") is None:
+        put({"run": run.name})  # a run that starts later must not take the place of the one being looked at
     now = datetime.now(UTC)
-    bar = bar_of(snapshot, run, asked=chosen(), now=now, interval=pace(snapshot, run), pages=PAGES, page=path)
+    bar = bar_of(snapshot, run, asked=asked("run"), now=now, interval=pace(snapshot, run), pages=PAGES, page=path)
     sent = panel("bar", "bar", bar, triggers=("tick", "pick", "go"))
     if sent.pick:
-        choose(sent.pick)
+        put({"run": sent.pick})
         st.rerun(scope="fragment")
     if sent.go:
         go(sent.go.strip("/"))

@@ -63,16 +63,6 @@ def theme() -> Theme:
     return theme_for(st.context.theme.type)
 
 
-def chosen() -> str | None:
-    """The run the address names; None: the newest."""
-    return asked("run")
-
-
-def choose(name: str) -> None:
-    """Puts a run into the address, so that the link opens the same view."""
-    put({"run": name})
-
-
 def asked(name: str) -> str | None:
     """What the address says of `name`; None: nothing."""
     return address.known().get(name)
@@ -85,8 +75,8 @@ def put(state: Mapping[str, Any]) -> None:
 
 def current_snapshot() -> tuple[Snapshot, Run | None]:
     """A look at the chosen run, or at the newest when none is chosen or the chosen one does not exist."""
-    snapshot = feed().snapshot(chosen())
-    run = snapshot.run(chosen())
+    snapshot = feed().snapshot(asked("run"))
+    run = snapshot.run(asked("run"))
     if run is None and snapshot.runs:
         run = snapshot.runs[0]
         snapshot = feed().snapshot(run.name)
@@ -96,7 +86,7 @@ def current_snapshot() -> tuple[Snapshot, Run | None]:
 def all_runs() -> tuple[Snapshot, Run | None]:
     """A look at the runs alone, and the chosen one among them; None: none is chosen."""
     snapshot = feed().snapshot(None)
-    return snapshot, snapshot.run(chosen())
+    return snapshot, snapshot.run(asked("run"))
 
 
 def kept(key: str, read: Callable[[], T]) -> T | None:

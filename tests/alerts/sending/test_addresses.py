@@ -16,9 +16,9 @@ from alert_notes import NOTE
 
 from logprobe.alerts.sending.channels import addresses
 from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
-from logprobe.alerts.sending.channels.building import channels_of
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel, Outgoing
+from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.channels.webhook import Webhook

@@ -22,8 +22,7 @@ from sending import Bench
 from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Outgoing
-from logprobe.alerts.sending.channels.console import Console
-from logprobe.alerts.sending.channels.file import File
+from logprobe.alerts.sending.channels.file import Console, File
 from logprobe.alerts.sending.channels.webhook import TOLERANCE, Webhook, verify
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError, ConfigurationError

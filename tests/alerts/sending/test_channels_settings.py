@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from fake_slack import CHANNEL, TOKEN
 
-from logprobe.alerts.sending.channels.building import channels_of
-from logprobe.alerts.sending.channels.settings import Settings, read_settings
+from logprobe.alerts.sending.channels.settings import Settings, channels_of, read_settings
 from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.credentials import Secret, read_secret, redacted

@@ -17,8 +17,8 @@ from sending import ALL, Bench
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
+from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.delivery import pause
 from logprobe.alerts.sending.dispatch import Dispatcher
 from logprobe.collectors.errors import ChannelError

@@ -10,9 +10,9 @@ from fake_slack import TOKEN, FakeSlack
 from sending import bot
 
 from logprobe.alerts.sending import trial
-from logprobe.alerts.sending.channels.building import Route
 from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.console import Console
+from logprobe.alerts.sending.channels.file import Console
+from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ConfigurationError

@@ -15,8 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from logprobe.app.cli import main
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.access.guard import Guard
-from logprobe.app.dashboard.access.permission import Permission, Visitor, is_direct, permission
-from logprobe.app.dashboard.access.settings import Access, checked_url
+from logprobe.app.dashboard.access.settings import Access, Permission, Visitor, checked_url, is_direct, permission
 from logprobe.app.dashboard.access.tries import Tries
 from logprobe.app.processes.stack import Stack, free_port
 from logprobe.collectors.errors import ConfigurationError

@@ -9,8 +9,8 @@ import sys
 HEAVY = {"apscheduler", "duckdb", "matplotlib", "polars", "scipy", "slack_sdk", "torch", "transformers", "vllm"}
 PROGRAM = """
 import gc, json, sys
-from logprobe.app.dashboard import assets, warm
-warm.load()
+from logprobe.app.dashboard import assets
+assets.load()
 loaded = sorted({name.partition(".")[0] for name in sys.modules})
 pages = [name for name in sys.modules if name.startswith("logprobe.app.dashboard.pages.")]
 print(json.dumps({"loaded": loaded, "pages": pages, "frozen": gc.get_freeze_count(), "ready": assets._compressed.cache_info().currsize}))

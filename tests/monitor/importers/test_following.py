@@ -16,7 +16,7 @@ from importing_files import generic_row, slime_rollout, write_lines
 from processes import eventually
 
 from logprobe.app.cli import main
-from logprobe.app.processes.follow import follow
+from logprobe.app.commands.import_ import follow
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.following import Follower, Pace, Status
 from logprobe.monitor.importers.formats import named
@@ -220,7 +220,7 @@ def test_a_rewritten_file_is_left_out_and_shown(tmp_path, capsys):
 
 def loop_until(home, place, stop, tell):
     """`logprobe import --follow` in this process, until `stop`."""
-    from logprobe.app.processes import follow as module
+    from logprobe.app.commands import import_ as module
 
     @contextmanager
     def stopping():
