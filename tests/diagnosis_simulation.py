@@ -226,16 +226,18 @@ class Columns:
                 self.cached,
                 self.version.min(1) != self.version.max(1),
                 self.replica,
+                np.round(self.version.mean(1)),
             ]
         )
         rows, index = np.unique(keys, axis=1, return_inverse=True)
-        step, lag, cached, in_flight, replica = rows
+        step, lag, cached, in_flight, replica, version = rows
         return Strata(
             step=step.astype(np.int64),
             lag=np.where(lag == -99, np.nan, lag).astype(float),
             cached=cached.astype(np.int64),
             in_flight=in_flight.astype(np.int64),
             replica=np.array([_name(value) for value in replica], object),
+            version=np.where(lag == -99, np.nan, version).astype(float),
             **{name: np.bincount(index.ravel(), values) for name, values in _summed(s).items()},
         )
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.measures import Floats
+from logprobe.monitor.diagnosis.evidence.skipped import skipped
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.result import GROWS, Finding
 
@@ -135,7 +136,9 @@ def _peel_semantic(window: _Window, findings: Sequence[Finding], semantic: Mappi
 def _peel_faults(evidence: Evidence, window: _Window, findings: Sequence[Finding]) -> None:
     strata = window.strata
     for finding in sorted(findings, key=lambda each: each.cause in _NEVER_ARRIVED):  # contrasts within a step first
-        if finding.cause in _NEVER_ARRIVED:
+        if "told_by" in finding.evidence:
+            _peel_skipped(evidence, window, finding)
+        elif finding.cause in _NEVER_ARRIVED:
             rows = (
                 _since(strata, finding)
                 if "stuck_updates" in finding.evidence
@@ -149,6 +152,13 @@ def _peel_faults(evidence: Evidence, window: _Window, findings: Sequence[Finding
         elif finding.cause == "replica_divergence":
             worst = np.array([name == finding.evidence["replica"] for name in strata.replica], np.bool_)
             _contrast(window, finding.cause, worst, ~worst)
+
+
+def _peel_skipped(evidence: Evidence, window: _Window, finding: Finding) -> None:
+    missed = skipped(evidence)
+    if missed is not None:
+        rows = missed.rows(window.strata)
+        _contrast(window, finding.cause, rows, ~rows)
 
 
 def _peel_cache(evidence: Evidence, window: _Window, finding: Finding) -> None:

@@ -1,7 +1,8 @@
 -- The backend gap of steps $first to $last of $run (both included; null: no bound) by what may tell causes apart. Grain: replica,
 -- `cached` (prompt tokens came from the prefix cache), `in_flight` (sampled by more than one weight version), `lag` (trainer's
 -- version − that of the sequence's tokens, token mean, rounded half up, in versions); each null where unknown. With $steps (a list)
--- of these steps alone, and each for itself; null: all together, and the column step is null.
+-- of these steps alone, and each for itself, and by `version` (number of the version that sampled, of a label that is none its place; token mean,
+-- rounded half up); null: all together, and the columns step and version are null.
 -- Columns `c_*`: see diagnosis_steps. Inputs: training_sequences, the rollout record each was joined with (rollout_sequences),
 -- statistics of the pair "backend", weight_records (order of versions whose labels are no numbers).
 WITH known AS (
@@ -40,7 +41,7 @@ sampled AS (
     GROUP BY p.segment_id, p.row
 ),
 measured AS (
-    SELECT CASE WHEN $steps IS NOT NULL THEN s.step END AS step, r.replica, r.cached, r.unlabelled, r.in_flight, v.number - r.number AS lag, s.n, s.sum_d, s.sum_abs_d, s.sum_k3
+    SELECT CASE WHEN $steps IS NOT NULL THEN s.step END AS step, CASE WHEN $steps IS NOT NULL AND NOT r.unlabelled THEN floor(r.number + 0.5) END AS version, r.replica, r.cached, r.unlabelled, r.in_flight, v.number - r.number AS lag, s.n, s.sum_d, s.sum_abs_d, s.sum_k3
     FROM statistics AS s
     JOIN training_sequences AS t ON t.run = $run AND t.step = s.step AND t.segment_id = s.segment_id AND t.row = s.row
     LEFT JOIN sampled AS r ON r.segment_id = t.segment_id AND r.row = t.row
@@ -50,7 +51,7 @@ measured AS (
         AND ($steps IS NULL OR s.step IN (SELECT unnest($steps::BIGINT[])))
 )
 SELECT
-    step, replica, cached, CASE WHEN NOT unlabelled THEN in_flight END AS in_flight,
+    step, version, replica, cached, CASE WHEN NOT unlabelled THEN in_flight END AS in_flight,
     CASE WHEN NOT unlabelled THEN floor(lag + 0.5)::BIGINT END AS lag,
     count(*) AS sequences, sum(n)::BIGINT AS n,
     sum(sum_d) AS d, sum(sum_abs_d) AS abs_d, sum(sum_k3) AS k3,

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
-from zoo.rollouts import Fault, Lag, Noise, Run, Trend
+from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, Trend
 
 from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
@@ -114,7 +115,8 @@ class Case:
 
 def cases(of: Set, each: int, healthy: int | None = None) -> Iterator[Case]:
     """`each` runs of every family and kind, of healthy ones `healthy`."""
-    for place, (kind, family) in enumerate((kind, family) for kind in KINDS for family in FAMILIES):
+    everything = sorted(product(KINDS, FAMILIES), key=lambda pair: pair[1] in ADDED)  # the seeds of the others stay
+    for place, (kind, family) in enumerate(everything):
         count = healthy if healthy is not None and family in HEALTHY_FAMILIES else each
         for number in range(count):
             yield FAMILIES[family](of, kind, family, of.first_seed + 1000 * place + number)
@@ -249,6 +251,43 @@ def _since(of: Set, rng: np.random.Generator) -> int:
     return int(rng.choice([0, rng.integers(*of.onsets)]))
 
 
+def _curriculum(of: Set, kind: Kind, family: str, seed: int) -> Case:
+    """One step in every few is of harder tasks, whose tokens are less certain."""
+    rng = _rng(seed)
+    tasks = Tasks(int(rng.choice([2, 3, 5, 10])), rng.uniform(1.0, 2.0), rng.uniform(1.0, 3.0))
+    return Case(f"{family}-{seed}", family, kind.name, "healthy", replace(_run(of, kind, rng, seed), tasks=tasks))
+
+
+def _restarts(of: Set, kind: Kind, family: str, seed: int) -> Case:
+    """The learning rate falls and is set back every few steps, and so does what a version of lag adds."""
+    rng = _rng(seed)
+    run = _run(of, kind, rng, seed)
+    adds = run.noise.level * rng.uniform(0.5, 2.0)
+    lag = Lag((0, 1), adds, known=bool(rng.random() < 0.7), restarts=int(rng.choice([5, 10, 20])))
+    return Case(f"{family}-{seed}", family, kind.name, "healthy", replace(run, lag=lag))
+
+
+def _now_and_then(of: Set, kind: Kind, family: str, seed: int) -> Case:
+    """One update in every few is missed, and the engine has its label without a load: 35 to 95 % of the gap."""
+    rng = _rng(seed)
+    run = _run(of, kind, rng, seed)
+    every, share, since = int(rng.choice([3, 5, 10])), rng.uniform(0.35, 0.95), int(rng.choice([0, 100]))
+    fault = Fault("skipped_updates", run.noise.level * share / (1 - share) * every, since, every=every)
+    common = {
+        "source": "engine",
+        "replica": None,
+        "pause_mode": None,
+        "cache_cleared": True,
+        "tensors": None,
+        "checksum": None,
+    }
+    records = tuple(
+        WeightRecord(str(v), v, loaded=v < since or v % every != every - 1, **common) for v in range(1, run.steps)
+    )
+    run = replace(run, fault=fault, weights=Weights(records))
+    return Case(f"{family}-{seed}", family, kind.name, "refuse", run, "missed_weight_sync")
+
+
 def _missed(of: Set, kind: Kind, family: str, seed: int) -> Case:
     """Updates that stop arriving: each adds a tenth to twice the noise, with a power of 1 to 2."""
     rng = _rng(seed)
@@ -319,6 +358,10 @@ FAMILIES: Final = {
     "raw log-probs": _semantic("raw_logprobs", 0.6, 0.9),
     "forgotten temperature": _semantic("temperature_mismatch", 0.6, 0.9),
     "truncation": _semantic("truncated_support", 0.02, 0.1),
+    "healthy, curriculum": _curriculum,
+    "healthy, learning-rate restarts": _restarts,
+    "updates missed now and then": _now_and_then,
 }
-HEALTHY_FAMILIES: Final = ("healthy", "healthy, asynchronous")
+ADDED: Final = ("healthy, curriculum", "healthy, learning-rate restarts", "updates missed now and then")
+HEALTHY_FAMILIES: Final = ("healthy", "healthy, asynchronous", *ADDED[:2])
 SEMANTIC_FAMILIES: Final = ("offset", "raw log-probs", "forgotten temperature", "truncation")

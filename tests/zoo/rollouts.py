@@ -67,6 +67,9 @@ class Lag:
     onset: int | None = None
     every: int = 10
     known: bool = True
+    restarts: int = (
+        0  # steps between restarts of the learning rate, from which what a version adds falls to a twentieth; 0: none
+    )
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,17 @@ class Fault:
     size: float = 0.0
     since: int = 0
     power: float = 1.0  # of growth with the number of updates missed
+    every: int = 10  # updates of which one is missed, of "skipped_updates"
+    told: bool = False  # the label is that of the weights, not that of the update
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """A curriculum: at one of `every` steps the logit of the likeliest token is lower by `harder`, and noise `noisier` times as large; 0: none."""
+
+    every: int = 0
+    harder: float = 0.0
+    noisier: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +106,7 @@ class Run:
     trend: Trend = Trend()
     lag: Lag = Lag()
     fault: Fault = Fault()
+    tasks: Tasks = Tasks()
     setup: Setup = field(default_factory=Setup)
     weights: Weights = field(default_factory=Weights)
     cached: bool = True  # of the answers to a prompt, all but the first find it in the cache
@@ -133,7 +148,7 @@ def rollouts(run: Run) -> Rollouts:
     cached = (np.arange(size) % run.answers > 0) & run.cached
     in_flight = (rng.random(size) < 0.25) & (run.fault.kind == "inflight_stale_kv") & (step > 0)
     replica = (np.arange(size) // run.answers) % max(run.replicas, 1)
-    z = _logits(run, rng, size)
+    z = _logits(run, rng, step)
     variance = _variance(run, rng, step, lag, cached, in_flight, replica, z)
     trainer = z + (rng.standard_normal(z.shape, np.float32) * np.sqrt(variance)[..., None]).astype(np.float32)
     engine, reported, trainer = _semantic(run, z, trainer, step)
@@ -143,11 +158,14 @@ def rollouts(run: Run) -> Rollouts:
     return Rollouts(run, step, token, r.astype(np.float32), t.astype(np.float32), lag, cached, in_flight, replica)
 
 
-def _logits(run: Run, rng: np.random.Generator, size: int) -> Array:
+def _logits(run: Run, rng: np.random.Generator, step: Array) -> Array:
     """Log-probabilities of each context [S, L, TOKENS]; answers to one prompt start from the same one."""
+    size = len(step)
     first = np.arange(size) // run.answers * run.answers
     z = (rng.normal(0, 1.5, (size, run.length, TOKENS))).astype(np.float32)
-    z[..., 0] += rng.normal(2.5, run.spread, (size, run.length))
+    z[..., 0] += (
+        rng.normal(2.5, run.spread, (size, run.length)) - (run.tasks.harder * _one_of(step, run.tasks.every))[:, None]
+    )
     z[:, 0] = z[first, 0]
     return log_softmax(z)
 
@@ -156,7 +174,17 @@ def _lags(run: Run, rng: np.random.Generator, step: Array) -> Array:
     lag = rng.choice(run.lag.versions, len(step))
     if run.lag.onset is not None:
         lag = lag + np.maximum(step - run.lag.onset + run.lag.every - 1, 0) // run.lag.every
+    if run.fault.kind == "skipped_updates" and run.fault.told:
+        lag = lag + _skipped(run, step)
     return np.minimum(lag, step)
+
+
+def _one_of(step: Array, every: int) -> Array:
+    return (step % every == every - 1) if every else np.zeros(len(step), bool)
+
+
+def _skipped(run: Run, step: Array) -> Array:
+    return (step >= run.fault.since) & _one_of(step, run.fault.every)
 
 
 def _variance(run: Run, rng: np.random.Generator, step, lag, cached, in_flight, replica, z) -> Array:
@@ -168,7 +196,10 @@ def _variance(run: Run, rng: np.random.Generator, step, lag, cached, in_flight, 
     scale = np.where(rng.random(scale.shape) < noise.rerouted, 10 * scale, scale) ** 2
     numerics = noise.level * np.exp(_unrest(run, rng))[step][:, None] * scale / _k3_per_variance(rng, z, scale)
     plain = 1 / _k3_per_variance(rng, z, np.ones_like(scale))
-    extra = run.lag.adds * lag + _drift(run, step) + _faulty(run, step, cached, in_flight, replica)
+    numerics *= np.where(_one_of(step, run.tasks.every), run.tasks.noisier, 1.0)[:, None]
+    extra = (
+        run.lag.adds * _rate(run.lag, step) * lag + _drift(run, step) + _faulty(run, step, cached, in_flight, replica)
+    )
     return numerics + extra[:, None] * plain
 
 
@@ -184,6 +215,15 @@ def _unrest(run: Run, rng: np.random.Generator) -> Array:
     for step in range(1, run.steps):
         level[step] = run.noise.memory * level[step - 1] + np.sqrt(1 - run.noise.memory**2) * shocks[step]
     return level
+
+
+def _rate(lag: Lag, step: Array) -> Array:
+    """Of learning: falls along a cosine from one restart to the next."""
+    return (
+        0.05 + 0.475 * (1 + np.cos(np.pi * (step % lag.restarts) / lag.restarts))
+        if lag.restarts
+        else np.ones(len(step))
+    )
 
 
 def _drift(run: Run, step: Array) -> Array:
@@ -202,6 +242,7 @@ def _faulty(run: Run, step, cached, in_flight, replica) -> Array:
         "replica_divergence": since * (replica == 1),
         "missed_weight_sync": missed,
         "partial_weight_sync": missed,
+        "skipped_updates": _skipped(run, step).astype(float),
         "quantized_rollout": since.astype(float),
     }.get(fault.kind, np.zeros(len(step)))
 
@@ -279,6 +320,7 @@ def _strata(rolled: Rollouts, s: dict[str, Array]) -> Strata:
         cached=cached,
         in_flight=in_flight,
         replica=np.array([f"replica-{code}" for code in replica], object),
+        version=np.where(lag == -99, np.nan, step - lag).astype(float),
         **{name: np.bincount(index, values) for name, values in summed.items()},
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from zoo.cases import DEVELOPMENT, FAMILIES, FIT, HELD_BACK, KINDS, Case, Set
+from zoo.cases import DEVELOPMENT, FAMILIES, FIT, HEALTHY_FAMILIES, HELD_BACK, KINDS, Case, Set
 from zoo.judge import Judged, judged
 
 QUICK = replace(FIT, name="quick", first_seed=90_000)
@@ -18,7 +18,7 @@ def results(kind: int, *families: str) -> list[Judged]:
 
 def test_healthy_runs_are_healthy_and_never_corrected() -> None:
     for kind in range(len(KINDS)):
-        for found in results(kind, "healthy", "healthy, asynchronous"):
+        for found in results(kind, *HEALTHY_FAMILIES):
             assert found.right, found
 
 
@@ -30,7 +30,13 @@ def test_growth_is_corrected_and_not_before_its_onset() -> None:
 
 def test_engine_faults_and_wrong_distributions_are_refused() -> None:
     for found in results(
-        1, "stale prefix cache", "replica gone astray", "missed updates", "offset", "forgotten temperature"
+        1,
+        "stale prefix cache",
+        "replica gone astray",
+        "missed updates",
+        "updates missed now and then",
+        "offset",
+        "forgotten temperature",
     ):
         assert found.right, found
 

@@ -181,10 +181,12 @@ _INFERENCE_PATH: Final = (
     _inference_path(
         name="missed_weight_sync",
         words="The engine samples from old weights, although its version label says otherwise.",
-        looks_at="fingerprints of the weights; a lasting rise of mean |d| at a step among tokens of the trainer's own version; labels without a load",
+        looks_at="fingerprints of the weights; a lasting rise of mean |d| at a step, or K3 of some steps or versions against those around them, among tokens of the trainer's own version; "
+        "labels without a load",
         fix="Check that the weight transfer returns before generation goes on and that its result is loaded: compare one tensor's checksum on both "
         "sides after an update.",
         rule=arrival.missed_weight_sync,
+        explain=arrival.without_missed,
     ),
     _inference_path(
         name="version_conflict",

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.causes import fingerprints
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
+from logprobe.monitor.diagnosis.causes.skipping import missed_now_and_then
 from logprobe.monitor.diagnosis.causes.updates import not_in_flight, rise, risen_numbers, risen_since, uninterrupted
 from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Change, agreed_before, beginning, pace, stays_level
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, number_of
+from logprobe.monitor.diagnosis.evidence.skipped import skipped
 from logprobe.monitor.diagnosis.evidence.strata import Strata, rise_of
 from logprobe.monitor.diagnosis.result import GROWS
 
@@ -25,13 +27,24 @@ _HABIT: Final = 2.0  # times as many as ever before in this run: several updates
 
 
 def missed_weight_sync(evidence: Evidence) -> Sign | None:
-    """The engine's weights are not those of its label; its version stands still; or tokens of the trainer's weights differ from a step on."""
-    found = _left_behind(evidence)
+    """The engine's weights are not those of its label; its version stands still; or tokens of the trainer's weights differ from a step on, or in some steps."""
+    sometimes = missed_now_and_then(evidence)
+    if sometimes is not None and sometimes.confidence >= KNOWN:
+        return sometimes
+    found = _left_behind(evidence) or sometimes
     return fingerprints.not_synced(evidence, _whole(evidence) if found is None else found.effect) or found
 
 
 def _whole(evidence: Evidence) -> float:
     return not_in_flight(evidence) if evidence.gap.visible else 0.0
+
+
+def without_missed(evidence: Evidence) -> Evidence:
+    """Without the steps or versions of updates that were missed now and then; one that lasts leaves nothing to tell apart."""
+    sign = missed_weight_sync(evidence)
+    missed = skipped(evidence) if sign is not None and "told_by" in sign.evidence else None
+    strata = None if missed is None or evidence.strata is None else evidence.strata.where(~missed.rows(evidence.strata))
+    return evidence.left("missed_weight_sync", strata=strata)
 
 
 def _left_behind(evidence: Evidence) -> Sign | None:
@@ -167,17 +180,13 @@ def _rising(values: NDArray[np.float64]) -> list[tuple[int, int]]:
 
 def _engine_moved(evidence: Evidence, missed: float) -> bool:
     """Whether engines were seen to load newer weights than those of the tokens: then it is batches that wait."""
-    engines = [_number(record.version) for record in evidence.weights.updates]
-    everybody = [_number(record.version) for record in evidence.weights.records]
+    engines = [number_of(record.version) for record in evidence.weights.updates]
+    everybody = [number_of(record.version) for record in evidence.weights.records]
     numbers = [number for number in engines if number is not None]
     newest = max((number for number in everybody if number is not None), default=None)
     if newest is None or not numbers:
         return len({record.version for record in evidence.weights.updates}) > missed
     return max(numbers) > newest - missed
-
-
-def _number(label: str | None) -> int | None:
-    return int(label) if label is not None and label.lstrip("-").isdigit() else None
 
 
 def _labels_without_load(evidence: Evidence) -> int:

@@ -31,6 +31,8 @@ def diverged(evidence: Evidence, effect: float) -> Sign | None:
 def not_synced(evidence: Evidence, effect: float) -> Sign | None:
     """The engine's weights are not those of its label: old ones, or unknown ones."""
     found = evidence.readings.mismatch
+    if evidence.readings.recurring:
+        return _again_and_again(evidence, effect)
     if found is None or found.partial or evidence.readings.divergence is not None:
         return None
     whose = (
@@ -42,6 +44,17 @@ def not_synced(evidence: Evidence, effect: float) -> Sign | None:
         _numbers(found),
         f"{_engine(found)} says that it has version {found.version}, and the fingerprint of its weights is {whose}: new weights do not reach it.",
         since_step=found.step,
+    )
+
+
+def _again_and_again(evidence: Evidence, effect: float) -> Sign:
+    labels = evidence.readings.recurring
+    return Sign(
+        CERTAIN,
+        effect,
+        {"versions": len(labels), "version": labels[-1]},
+        f"Of {len(labels)} versions, the newest of them {labels[-1]}, the engine had the label and, by their fingerprints, the weights of another; in between "
+        "it had the right ones: it misses updates now and then.",
     )
 
 

@@ -139,6 +139,6 @@ def _otherwise_explained(evidence: Evidence) -> bool:
 
 
 def _rest_grows(evidence: Evidence) -> bool:
-    concerned = CONTRASTED & evidence.explained == _EXPLAINS_RISES & evidence.explained
+    concerned = _EXPLAINS_RISES & evidence.explained <= CONTRASTED | evidence.separated
     first, now = evidence.first, evidence.now
     return concerned and min(first.n, now.n) >= _FEWEST and now.k3 > _DOUBLED * max(first.k3, ROUNDING)

@@ -6,7 +6,7 @@ Numbers that come from per-sequence statistics are there for every run; `tokens`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -226,6 +226,7 @@ def strata_of(series: Series) -> Strata:
         cached=unknown,
         in_flight=unknown,
         replica=np.full(len(unknown), None, np.object_),
+        version=np.full(len(unknown), np.nan),
         sequences=column("compared"),
         tokens=column("n"),
         sum_k3=column("k3"),
@@ -296,6 +297,20 @@ class Weights:
         return tuple(r for r in self.records if r.source == "engine" and (r.loaded or r.step is not None))
 
     @cached_property
+    def without_load(self) -> frozenset[str]:
+        """Versions of which engines got the label but not, as far as was seen, the weights; none where loads are never seen."""
+        loaded = {record.version for record in self.updates if record.loaded}
+        labels = {record.version for record in self.updates if record.version is not None}
+        return frozenset(labels - loaded) if loaded else frozenset()
+
+    def numbered(self, versions: Iterable[str]) -> list[int]:
+        """Of labels, what `Strata.version` has: the number itself, or the place among all labels."""
+        labels = dict.fromkeys(record.version for record in self.records if record.version is not None)
+        places = {label: place for place, label in enumerate(labels, 1)}
+        numbers = [places.get(label) if number_of(label) is None else number_of(label) for label in versions]
+        return [number for number in numbers if number is not None]
+
+    @cached_property
     def kept_cache(self) -> float:
         """Share of the engines' updates after which the prefix cache was not cleared; NaN without an update."""
         return _share(sum(not record.cache_cleared for record in self._seen), len(self._seen))
@@ -312,6 +327,11 @@ class Weights:
     @cached_property
     def _seen(self) -> tuple[WeightRecord, ...]:
         return tuple(record for record in self.updates if record.loaded or record.cache_cleared is not None)
+
+
+def number_of(label: str | None) -> int | None:
+    """The version that a label says; None: it is no whole number."""
+    return int(label) if label is not None and label.lstrip("-").isdigit() else None
 
 
 @dataclass(frozen=True)
@@ -335,6 +355,7 @@ class Evidence:
         strata: the gap by step, lag, cache, update in flight and replica, of the run's beginning, of today and of some steps between; None: not known.
         blurred: whether that was done without repeated contexts, by a mean at each r.
         explained: causes that have been taken out so far.
+        separated: those of them whose steps or requests were taken out of the strata, so that nothing of theirs is left there.
         probes: what the live probe recorded.
         replay: routes of a mixture of experts, as they were sampled and as they were trained.
     """
@@ -355,6 +376,7 @@ class Evidence:
     history: Series | None = None
     strata: Strata | None = None
     explained: frozenset[str] = frozenset()
+    separated: frozenset[str] = frozenset()
     probes: Probes = field(default_factory=Probes)
     replay: Replay = field(default_factory=Replay)
 
@@ -449,4 +471,5 @@ class Evidence:
             strata=self.strata if strata is None else strata,
             scaled=self.scaled or scaled,
             explained=self.explained | {cause},
+            separated=self.separated if strata is None else self.separated | {cause},
         )

@@ -108,7 +108,7 @@ def _history(source: Source, run: str, series: Series) -> Series:
 
 
 def _slices(table: pa.Table) -> Slices:
-    return Slices(tuple(Slice(**row) for row in table.drop_columns(["step"]).to_pylist()))
+    return Slices(tuple(Slice(**row) for row in table.drop_columns(["step", "version"]).to_pylist()))
 
 
 def _strata(source: Source, run: str, series: Series) -> Strata | None:
@@ -126,6 +126,7 @@ def _strata(source: Source, run: str, series: Series) -> Strata | None:
         cached=_code(table["cached"]),
         in_flight=_code(table["in_flight"]),
         replica=np.array(table["replica"].to_pylist(), np.object_),
+        version=table["version"].cast(pa.float64()).fill_null(np.nan).to_numpy(),
         **{ours: table[theirs].to_numpy().astype(np.float64) for ours, theirs in _STRATA.items()},
     )
 

@@ -1,8 +1,8 @@
 """What fingerprints prove of the weights in engines: same label and other weights, a label that moved on without its weights.
 
 Only like is compared with like: replicas by the same part of the model in the same layout, a trainer and an engine by tensors of the same
-name, dtype and shape that have agreed at least once (a kernel may keep a tensor in an order of its own). Only the newest version that both
-have is judged: what was wrong and was fixed is not a finding.
+name, dtype and shape that have agreed at least once (a kernel may keep a tensor in an order of its own). What is judged is the newest
+version that both have, and what comes again and again: what was wrong and was fixed is not a finding.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 Part = tuple[str | None, str | None]  # worker and layout: what may be compared
 
 _NAMED: Final = 3  # tensors in a text
+_HABIT: Final = 3  # mismatches that were mended, and came again
+_LOOKED_AT: Final = 400  # versions, the newest ones
+_ENDED: Final = 2  # times the usual distance of mismatches that the newest may lie back
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,26 @@ class Readings:
         return None
 
     @cached_property
+    def recurring(self) -> tuple[str, ...]:
+        """Versions whose label an engine had and whose weights it had not, oldest first, where that comes again and again; else none."""
+        found: dict[str, None] = {}
+        for workers in self._engines.values():
+            for readings in workers.values():
+                found.update(dict.fromkeys(self._missed(readings)))
+        return tuple(found)
+
+    def _missed(self, readings: Mapping[str, Reading]) -> list[str]:
+        versions = [version for version in readings if version in self._trainer][-_LOOKED_AT:]
+        agreed = self._agreed(readings)
+        judged = {version: self._against(readings[version], version, agreed) for version in versions}
+        missed = [version for version, found in judged.items() if found is not None and not found.partial]
+        mended = [one for one, after in pairwise(versions) if one in missed and after not in missed]
+        if len(mended) < _HABIT:
+            return []
+        since = len(versions) - 1 - versions.index(missed[-1])
+        return [] if since > _ENDED * len(versions) / len(missed) else missed
+
+    @cached_property
     def reuse(self) -> Reuse | None:
         """The newest version that one engine or trainer had for different weights.
 
@@ -204,10 +228,10 @@ class Readings:
         )
 
     def _against_trainer(self, readings: Mapping[str, Reading], version: str) -> Mismatch | None:
-        truth, row = self._trainer.get(version), readings[version]
-        if truth is None:
-            return None
-        agreed = self._agreed(readings)
+        return self._against(readings[version], version, self._agreed(readings)) if version in self._trainer else None
+
+    def _against(self, row: Reading, version: str, agreed: set[str]) -> Mismatch | None:
+        truth = self._trainer[version]
         compared = [key for key in row.tensors if key in truth and key in agreed]
         different = tuple(key for key in compared if row.tensors[key] != truth[key])
         if not different:
