@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from logprobe.alerts.liveness import Liveness, Writer, judge
 from logprobe.app.parsers.arguments import home_path, require_run
-from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.judgement import Judgement, Source
 from logprobe.monitor.reader import Reader, open_reader
 
 
@@ -58,6 +58,13 @@ def _run(row: Mapping[str, Any], now: datetime) -> Run:
         news=row["news"],
         judgement=judgement,
     )
+
+
+def run_of(source: Source, name: str, now: datetime) -> Run:
+    """The run of this name. Raises `ConfigurationError` where there is none."""
+    runs = {run.name: run for run in runs_of(source.read("app_runs"), now)}
+    require_run(name, list(runs))
+    return runs[name]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ Exit code 0 whatever the verdict is: it is in the document. The JSON form is pub
      "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "settings": [{…}], "since_step", "share": {…},
                    "urgency", "vetoes"}],
      "not_measured": [{"what", "why", "how"}],
+     "judgement": {"severity", "words", …} of the run as a whole, alerts included; null with --steps,
      "correction": {"advice": "enable|do_not_enable|not_needed", "why"}}
 """
 
@@ -14,17 +15,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.runs import run_reader
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.runs import run_of
 from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
+from logprobe.app.text.judgement import as_document, line
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import in_reading_order
 from logprobe.monitor.diagnosis.named import in_words
+from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.reader import open_reader
 
 _VERDICTS: Final = {
     "healthy": "is healthy",
@@ -38,19 +44,22 @@ _WIDEST: Final = 200
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the diagnosis of one run."""
-    with run_reader(arguments) as reader:
+    with open_reader(home_path(arguments)) as reader:
+        as_a_whole = run_of(reader, arguments.name, datetime.now(UTC)).judgement
         found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
         standing = Standing.read(reader, arguments.name)
-    document = found.document()
+    judgement = as_a_whole if arguments.steps == (None, None) else None
+    document = found.document() | {"judgement": None if judgement is None else as_document(judgement)}
     document["correction"] = in_force(document, standing)
-    tables.show(document, lambda: text(found, standing), as_json=arguments.json)
+    tables.show(document, lambda: text(found, standing, judgement), as_json=arguments.json)
     return 0
 
 
-def text(found: Diagnosis, standing: Standing = OFF) -> str:
+def text(found: Diagnosis, standing: Standing = OFF, judgement: Judgement | None = None) -> str:
     """The diagnosis for people: the verdict first, then the remedies, the cause that leads first, then what they stand on."""
     lines = [
         headline(found),
+        *_judged(judgement),
         *(f"{name:<11} {words}" for name, words in _facts(found, standing) if words),
     ]
     document = found.document()
@@ -63,6 +72,13 @@ def text(found: Diagnosis, standing: Standing = OFF) -> str:
         lines += ["", "not measured"]
         lines += [f"  - {item.what}: {item.why}; to measure it, {item.how}" for item in found.not_measured]
     return "\n".join(lines) + "\n"
+
+
+def _judged(judgement: Judgement | None) -> list[str]:
+    """How the run stands, alerts included; nothing where no service has judged it: the diagnosis above is the first."""
+    if judgement is None or (judgement.verdict is None and not judgement.alerts):
+        return []
+    return [f"{'severity':<11} {judgement.severity}: {tables.harmless(line(judgement))}"]
 
 
 def headline(found: Diagnosis) -> str:

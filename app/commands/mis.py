@@ -23,10 +23,10 @@ from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import judgement
 from logprobe.app.parsers.arguments import home_path, require_run
-from logprobe.app.runs import runs_of
+from logprobe.app.runs import run_of
 from logprobe.app.text import tables
 from logprobe.app.text.diagnosis import evidence_name
-from logprobe.app.text.judgement import line
+from logprobe.app.text.judgement import as_document
 from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
@@ -118,8 +118,7 @@ def _share(value: float | None) -> str:
 def describe(home: Home, run: str) -> dict[str, Any]:
     """Where the correction of a run stands. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
-        known = {each.name: each for each in runs_of(reader.read("app_runs"), datetime.now(UTC))}
-        require_run(run, list(known))
+        facts = run_of(reader, run, datetime.now(UTC))
         rows = reader.read("controller_read", runs=[run]).to_pylist()
         actions = reader.read("controller_actions", run=run).to_pylist()
         control = json.loads(rows[0]["control"]) if rows else {}
@@ -128,7 +127,7 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         judged = judged_as_of(reader, run, status=reader.status())
     return {
         "run": run,
-        "judgement": known[run].judgement.document() | {"words": line(known[run].judgement)},
+        "judgement": as_document(facts.judgement),
         "mode": control.get("mode") or policy["mode"],
         "phase": control.get("phase", "idle"),
         "waiting": control.get("waiting"),

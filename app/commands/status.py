@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.app.commands import runs
-from logprobe.app.parsers.arguments import home_path, require_run
-from logprobe.app.runs import runs_of
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.runs import run_of
 from logprobe.app.text import nodes, tables
 from logprobe.app.text.files import following, imports_of, raw_of
 from logprobe.app.text.gaps import (
@@ -31,7 +31,7 @@ from logprobe.app.text.gaps import (
     sudden_end,
     version_conflict,
 )
-from logprobe.app.text.judgement import line
+from logprobe.app.text.judgement import as_document
 from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.diagnosis.judged import judged_as_of
@@ -57,9 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
     """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
-    known = {each.name: each for each in runs_of(reader.read("app_runs"), now)}
-    require_run(run, list(known))
-    facts = known[run]
+    facts = run_of(reader, run, now)
     behind = reader.read("cli_behind", run=run).to_pylist()[0]
     service = reader.status()
     judged = judged_as_of(reader, run, status=service)
@@ -67,7 +65,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "run": run,
         "state": facts.liveness.state.value,
         "reason": facts.liveness.reason,
-        "judgement": facts.judgement.document() | {"words": line(facts.judgement)},
+        "judgement": as_document(facts.judgement),
         "last_step": facts.last_step,
         "steps": facts.steps,
         "tokens": facts.tokens,

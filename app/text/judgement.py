@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.judgement import Judgement, Severity
@@ -86,6 +86,11 @@ def line(judgement: Judgement) -> str:
     if why := cause(judgement):
         parts.append(why)
     return f"{', '.join(parts)}. {shown.words}{f' {late}.' if (late := lateness(judgement)) else ''}"
+
+
+def as_document(judgement: Judgement) -> dict[str, Any]:
+    """The judgement as commands give it with --json."""
+    return judgement.document() | {"words": line(judgement)}
 
 
 def cause(judgement: Judgement) -> str:

@@ -15,7 +15,7 @@ from logprobe.app.cli import main
 
 KEYS = [
     "run", "verdict", "since_step", "doubling_steps", "layer", "findings", "not_measured", "correction", "unexplained", "level",
-    "growth", "why_it_grew", "framework",
+    "growth", "why_it_grew", "framework", "judgement",
 ]  # fmt: skip
 
 
@@ -137,7 +137,10 @@ def test_a_service_diagnoses_by_itself_and_answers_the_same(capsys: pytest.Captu
         written = eventually(
             lambda: reader.read("diagnosis_latest", run="v1-initial").to_pylist(), "the job writes a diagnosis"
         )
-        assert alike(diagnosed(capsys, home, "v1-initial"), alone)
+        beside = diagnosed(capsys, home, "v1-initial")
+        judgements = [document.pop("judgement") for document in (alone, beside)]
+        assert [judgement["verdict"] for judgement in judgements] == [None, "critical"]  # that of a service
+        assert alike(beside, alone)
         parity = json.loads(ask(capsys, "parity", "v1-initial", "--json", "--home", str(home), code=2))
     assert parity["verdict"] == "not_at_parity"
     assert alike(json.loads(written[0]["document"]), alone)

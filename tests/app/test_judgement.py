@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
+from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 from alert_homes import put
+from alert_notes import NOTE
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from logprobe.app.commands import runs, status
+from logprobe.alerts.sending.channels.slack_message import colour
+from logprobe.alerts.sending.messages import facts
+from logprobe.app.commands import diagnose, mis, runs, status
 from logprobe.app.dashboard.data.feed import Feed
 from logprobe.app.dashboard.elements.bar import bar_of
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.text.judgement import headline
-from logprobe.monitor.diagnosis.judged import SECONDS
+from logprobe.monitor import judgement as judged
+from logprobe.monitor.diagnosis.judged import SECONDS, judged_runs
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
 from logprobe.monitor.reader import Reader
-from logprobe.monitor.service import scrape
+from logprobe.monitor.service import healthz, scrape
 from logprobe.monitor.store.store import Store
 
 VERDICTS = (None, "healthy", "growing", "critical", "calibrating", "no_data")
@@ -78,18 +87,22 @@ def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | N
 
 
 class StoreReader(Reader):
-    """A store as a page or a command reads it."""
+    """A store that does not change, as a page or a command reads it."""
 
     source = "file"
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
+        self._answers: dict[str, Any] = {}
 
     def query(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
 
     def read(self, name: str, /, **params: Any) -> Any:
-        return self._store.read(name, **params)
+        asked = f"{name} {params}"
+        if asked not in self._answers:
+            self._answers[asked] = self.store.read(name, **params)
+        return self._answers[asked]
 
     def status(self) -> dict[str, Any]:
         return {"running": False}
@@ -99,59 +112,109 @@ class StoreReader(Reader):
 
 
 @pytest.fixture
-def standing(store: Store) -> Store:
+def standing(store: Store) -> StoreReader:
     for name, case in CASES.items():
         fill(store, name, *case)
-    return store
+    return StoreReader(store)
 
 
-def of_banner(store: Store) -> Iterator[tuple[str, str]]:
+def of_banner(reader: StoreReader) -> Iterator[tuple[str, str]]:
     """Green, amber and red are the tones of severities; every other tone is grey."""
     tones = {"ok": GREEN, "healthy": GREEN, "warning": AMBER, "growing": AMBER, "critical": RED}
-    feed = Feed(lambda: StoreReader(store))
+    feed = Feed(lambda: reader)
     for name in CASES:
         view = feed.snapshot(name).view
         assert view is not None
         yield name, tones.get(banner(view)["tone"], GREY)
 
 
-def of_bar(store: Store) -> Iterator[tuple[str, str]]:
+def of_bar(reader: StoreReader) -> Iterator[tuple[str, str]]:
     """The run picker, the tab's title and its icon."""
-    snapshot = Feed(lambda: StoreReader(store)).snapshot(None)
+    snapshot = Feed(lambda: reader).snapshot(None)
     for name in CASES:
         bar = bar_of(snapshot, snapshot.run(name), asked=name, now=datetime.now(UTC), interval=1.0)
         assert {run["name"]: run["severity"] for run in bar["runs"]}[name] == bar["severity"]
         yield name, bar["severity"]
 
 
-def of_runs(store: Store) -> Iterator[tuple[str, str]]:
-    for row in runs.lines_of(StoreReader(store)):
+def of_runs(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    for row in runs.lines_of(reader):
         yield row["run"], row["severity"]
 
 
-def of_status(store: Store) -> Iterator[tuple[str, str]]:
+def of_status(reader: StoreReader) -> Iterator[tuple[str, str]]:
     for name in CASES:
-        yield name, status.describe(StoreReader(store), name, now=datetime.now(UTC))["judgement"]["severity"]
+        yield name, status.describe(reader, name, now=datetime.now(UTC))["judgement"]["severity"]
 
 
-def of_metrics(store: Store) -> Iterator[tuple[str, str]]:
-    families = {family.name: family for family in text_string_to_metric_families(scrape.exposition(store, []))}
+def of_metrics(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    families = {family.name: family for family in text_string_to_metric_families(scrape.exposition(reader.store, []))}
     for sample in families["logprobe_severity"].samples:
         if sample.value:
             yield sample.labels["run"], sample.labels["logprobe_severity"]
 
 
-PLACES = {"banner": of_banner, "bar": of_bar, "runs": of_runs, "status": of_status, "metrics": of_metrics}
+def of_mis(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    for name in CASES:
+        yield name, mis.describe(reader.store.home, name)["judgement"]["severity"]
 
 
-def test_every_place_shows_the_severity_of_every_combination(standing: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def of_diagnose(reader: StoreReader, *, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
+    asked = {"home": str(reader.store.home.path), "steps": (None, None)}
+    for name in CASES:
+        diagnose.run(Namespace(**asked, name=name, json=True))
+        said = json.loads(capsys.readouterr().out)["judgement"]
+        diagnose.run(Namespace(**asked, name=name, json=False))
+        shown = re.search(r"^severity +(\w+): (.*)$", capsys.readouterr().out, re.MULTILINE)
+        assert shown is None or shown.groups() == (said["severity"], said["words"])
+        yield name, said["severity"]
+
+
+def of_message(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    """What Slack shows of the run, once another of its alerts is resolved."""
+    colours = {colour(replace(NOTE, state="resolved", run_severity=severity)): severity for severity in SEVERITIES}
+    assert len(colours) == len(SEVERITIES)
+    for name, judgement in judged.read(reader, list(CASES), datetime.now(UTC)).items():
+        note = replace(NOTE, run=name, state="resolved", run_severity=judgement.severity)
+        assert ("Run now", judgement.severity) in facts(note)
+        yield name, colours[colour(note)]
+
+
+PLACES = {
+    "banner": of_banner, "bar": of_bar, "runs": of_runs, "status": of_status, "metrics": of_metrics, "mis": of_mis, "diagnose": of_diagnose,
+    "message": of_message,
+}  # fmt: skip
+
+
+def check_lateness(reader: StoreReader) -> None:
+    """`/healthz`, `logprobe status` and `mis` go by the first, banner and severity by the second."""
+    now = datetime.now(UTC)
+    stated, judgements = judged_runs(reader, now=now), judged.read(reader, list(CASES), now)
+    late = {name for name, run in stated.items() if not run.in_time}
+    assert late == {name for name, judgement in judgements.items() if judgement.overdue}
+    assert late >= {name for name, (_, _, age) in CASES.items() if age == "overdue"}
+    said = healthz.describe([], late=[stated[name] for name in sorted(late)], named=True)["judged"]
+    assert said["late_runs"] == len(late) > 0
+    assert all("not judged" in sentence for sentence in said["late"])
+
+
+def test_every_place_shows_the_severity_of_every_combination(
+    standing: StoreReader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(scrape, "MOST_RUNS", len(CASES))
+    for command in (mis, diagnose):
+        monkeypatch.setattr(command, "open_reader", lambda _: nullcontext(standing))
+    own = diagnose.diagnose(standing, next(iter(CASES)))
+    # A look of its own at each run would take minutes.
+    monkeypatch.setattr(diagnose, "diagnose", lambda _, name, **__: replace(own, run=name))
+    monkeypatch.setitem(PLACES, "diagnose", partial(of_diagnose, capsys=capsys))
     wanted = {name: expected(*case) for name, case in CASES.items()}
     assert set(wanted.values()) == set(SEVERITIES)
-    wrong = {place: [name for name, found in read(standing) if found != wanted[name]] for place, read in PLACES.items()}
-    counted = {place: len(list(read(standing))) for place, read in PLACES.items()}
+    shown = {place: list(read(standing)) for place, read in PLACES.items()}
+    wrong = {place: [name for name, severity in said if severity != wanted[name]] for place, said in shown.items()}
     assert wrong == {place: [] for place in PLACES}
-    assert counted == {place: len(CASES) for place in PLACES}
+    assert {place: len(said) for place, said in shown.items()} == {place: len(CASES) for place in PLACES}
+    check_lateness(standing)
 
 
 def test_a_green_verdict_that_is_older_than_an_alert_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from fake_slack import CHANNEL, TOKEN, FakeSlack
 from processes import called, connected, end, eventually, start_service
 from processes import record as record_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -47,9 +49,25 @@ def record(recorder: Recorder, steps: range) -> None:
     assert recorder.flush(120)
 
 
+CHANNEL_OF = 'channels: {{team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false}}}}'
+
+
 @pytest.fixture
-def live(home: Path) -> Iterator[tuple[Path, int]]:
+def slack(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlack]:
+    """The home's channel."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+    with FakeSlack(interval=0.0) as fake:
+        home.mkdir()
+        (home / "logprobe.yaml").write_text(CHANNEL_OF.format(channel=CHANNEL, url=fake.api_url))
+        yield fake
+
+
+@pytest.fixture
+def live(home: Path, slack: FakeSlack) -> Iterator[tuple[Path, int]]:
     """A home whose service runs, and the port of its `/metrics`; the run goes on."""
+    assert not slack.messages
     with create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with Recorder(home, RUN) as recorder:
@@ -69,6 +87,17 @@ def of_metrics(port: int, family: str) -> dict[str, float]:
     return {str(sample.labels.get(family, sample.labels.get("severity"))): sample.value for sample in samples}
 
 
+def of_messages(slack: FakeSlack) -> set[str]:
+    """What Slack's messages say of the run as it stands."""
+    return {word for message in slack.messages for word in re.findall(r"Run now\W+n?(\w+)", json.dumps(message))}
+
+
+def late_of(port: int) -> list[str]:
+    with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+        late: list[str] = json.load(answer)["judged"]["late"]
+        return late
+
+
 def said(home: Path, port: int) -> dict[str, Any] | None:
     """The severity by place, and what goes with it; None: nothing is known yet, or it became another meanwhile."""
     with connect(home) as reader:
@@ -79,12 +108,18 @@ def said(home: Path, port: int) -> dict[str, Any] | None:
     severity = view.judgement.severity
     status = json.loads(called("status", RUN, "--json", "--home", home, code=2).stdout)
     mis = json.loads(called("mis", RUN, "--json", "--home", home).stdout)
+    diagnosed = json.loads(called("diagnose", RUN, "--json", "--home", home).stdout)
     states = of_metrics(port, "logprobe_severity")
     return {
         "banner": (severity, banner(view)["word"]),
         "runs": (listed["severity"], listed["verdict"]),
         "status": (status["judgement"]["severity"], status["judgement"]["words"]),
         "mis": (mis["judgement"]["severity"], mis["judgement"]["words"]),
+        "diagnose": (diagnosed["judgement"]["severity"], diagnosed["judgement"]["words"]),
+        "its own": (diagnosed["verdict"], diagnosed["correction"]["advice"]),
+        "stored": (status["judgement"]["verdict"], status["judgement"]["advice"]),
+        "healthz": [sentence for sentence in late_of(port) if sentence.startswith(f"{RUN}:")],
+        "late": [f"{RUN}: {status['judged']['sentence']}"] if status["judged"]["sentence"] else [],
         "metrics": next(name for name, value in states.items() if value),
         "line": line(view.judgement),
         "word": headline(view.judgement).word,
@@ -93,7 +128,7 @@ def said(home: Path, port: int) -> dict[str, Any] | None:
     }
 
 
-def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int]) -> None:
+def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int], slack: FakeSlack) -> None:
     home, port = live
 
     def settled() -> dict[str, Any] | None:
@@ -104,7 +139,11 @@ def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int]) ->
     found = eventually(settled, "the run is diagnosed and its alerts fire", seconds=300)
     assert found["banner"] == ("critical", found["word"])
     assert found["runs"] == ("critical", found["word"])
-    assert found["status"] == found["mis"] == ("critical", found["line"])
+    assert found["status"] == found["mis"] == found["diagnose"] == ("critical", found["line"])
+    assert found["its own"] == found["stored"]
+    assert found["healthz"] == found["late"] == []
+    eventually(lambda: of_messages(slack), "the alert is sent")
+    assert of_messages(slack) == {"critical"}
     assert found["metrics"] == "critical"
     assert len(set(found["judged"])) == 1
     assert found["alerts"][0] == found["alerts"][1]

@@ -100,7 +100,7 @@ def _sign(notification: Notification) -> str:
 
 
 def _severity(notification: Notification) -> str:
-    return (notification.run_severity or "ok") if notification.state == "resolved" else notification.severity
+    return (notification.run_severity or "unknown") if notification.state == "resolved" else notification.severity
 
 
 def _header(notification: Notification) -> Block:

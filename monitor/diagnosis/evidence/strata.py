@@ -24,7 +24,7 @@ class Strata:
         cached: 1 with cached prompt tokens, 0 without, −1 where unknown.
         in_flight: 1 sampled by several weight versions, 0 by one, −1 where unknown.
         replica: name, or null.
-        version: of the weights that sampled; of a label that is no number its place; NaN where unknown.
+        version: of the weights that sampled; of a label without a number its place; NaN where unknown.
         sequences: how many.
         tokens: how many.
         sum_k3: of their K3.

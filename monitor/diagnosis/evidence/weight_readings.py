@@ -17,7 +17,7 @@ from typing import Any, Final
 Part = tuple[str | None, str | None]  # worker and layout: what may be compared
 
 _NAMED: Final = 3  # tensors in a text
-_HABIT: Final = 3  # mismatches that were mended, and came again
+_HABIT: Final = 3  # mismatches that were fixed, and came again
 _LOOKED_AT: Final = 400  # versions, the newest ones
 _ENDED: Final = 2  # times the usual distance of mismatches that the newest may lie back
 
@@ -151,8 +151,8 @@ class Readings:
         agreed = self._agreed(readings)
         judged = {version: self._against(readings[version], version, agreed) for version in versions}
         missed = [version for version, found in judged.items() if found is not None and not found.partial]
-        mended = [one for one, after in pairwise(versions) if one in missed and after not in missed]
-        if len(mended) < _HABIT:
+        fixed = [one for one, after in pairwise(versions) if one in missed and after not in missed]
+        if len(fixed) < _HABIT:
             return []
         since = len(versions) - 1 - versions.index(missed[-1])
         return [] if since > _ENDED * len(versions) / len(missed) else missed

@@ -96,16 +96,19 @@ def _parts(content: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("state", "severity", "expected"),
+    ("state", "severity", "run", "expected"),
     [
-        ("firing", "critical", "#d7263d"),
-        ("firing", "warning", "#f2a93b"),
-        ("acknowledged", "critical", "#d7263d"),
-        ("resolved", "critical", "#2eb67d"),
+        ("firing", "critical", "critical", "#d7263d"),
+        ("firing", "warning", "ok", "#f2a93b"),
+        ("acknowledged", "critical", "critical", "#d7263d"),
+        ("resolved", "critical", "ok", "#2eb67d"),
+        ("resolved", "critical", None, "#8d939a"),
     ],
 )
-def test_green_is_for_resolved_only(state: str, severity: str, expected: str) -> None:
-    assert colour(replace(NOTE, state=state, severity=severity)) == expected
+def test_green_is_for_resolved_alerts_of_healthy_runs_only(
+    state: str, severity: str, run: str | None, expected: str
+) -> None:
+    assert colour(replace(NOTE, state=state, severity=severity, run_severity=run)) == expected
 
 
 def test_what_is_unknown_is_not_told() -> None:

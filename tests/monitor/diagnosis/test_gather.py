@@ -59,6 +59,7 @@ def test_the_evidence_of_a_store_is_that_of_the_arrays(store: Store) -> None:
     assert np.sort(gathered.tokens.d) == pytest.approx(np.sort(direct.tokens.d))
     assert gathered.slices.n == direct.slices.n
     assert {row.lag for row in gathered.slices.rows} == {0}
+    assert gathered.strata.version.tolist() == gathered.strata.step.tolist()
     assert gathered.setup.temperatures == (0.7,)
 
 
