@@ -47,8 +47,8 @@ _LEAD_STEPS: Final = 20  # that a live run shows before its onset
 def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: str | None, home: str | None) -> None:
     """Shows runs until Ctrl-C: `SHOWN` beside one that is trained live, or those in `names` or below `data`.
 
-    All are there at once. The live one goes on, at `speed` steps per second, from shortly before its trouble begins; the service is armed
-    for one that is trained, and for what it controlled when it was recorded.
+    All are there at once. The live one goes on, at `speed` steps per second, from shortly before its trouble begins. The service is armed
+    for one that is trained; a recording cannot react to a directive.
 
     Raises:
         ConfigurationError: no such recorded run, or a home that is not the demo's to use.
@@ -65,7 +65,8 @@ def _trained(
     runs: Sequence[RecordedRun], home: Home, speed: float, stack: Callable[..., Stack], stop: threading.Event
 ) -> None:
     """Recorded runs, and one that a process of its own trains."""
-    _arm(home, [TRAINED])
+    armed = {policy_file.SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}}
+    (home.path / settings_file.FILE).write_text(json.dumps(armed), encoding="utf-8")
     say(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
     _lay_down(runs, home, datetime.now(UTC))
     command = [sys.executable, str(_DATA / f"{TRAINED}.py"), "--home", str(home.path), "--speed", str(speed)]
@@ -83,20 +84,12 @@ def _replayed(
 ) -> None:
     """Recorded runs, the last of them live."""
     *finished, live = runs
-    # What a corrected trainer acknowledged is replayed with its steps; the directive is decided again.
-    _arm(home, [recorded.run for recorded in runs if "control" in recorded.manifest])
     start = first_live_step(live)
     say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {home.path}")
-    replay = Replay(live, home.path, say)
+    replay = Replay(live, home.path)
     _lay_down(finished, home, replay.lay_down(start, datetime.now(UTC)))
     with _playing(replay, speed, start, partial(_is_shown, home, live, start), stop):
         stack(shown=live.run).run(stop)
-
-
-def _arm(home: Home, names: Sequence[str]) -> None:
-    """The controller's policy: armed for these runs; the others it advises."""
-    policy = {policy_file.SECTION: {"runs": [{"match": name, "mode": "armed"} for name in names]}}
-    (home.path / settings_file.FILE).write_text(json.dumps(policy), encoding="utf-8")
 
 
 def _lay_down(runs: Sequence[RecordedRun], home: Home, began: datetime) -> None:

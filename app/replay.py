@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.recorded import WRITER, Frame, RecordedRun, shifted
 
 # Argument of the Recorder → column of the wire contract.
@@ -73,23 +72,19 @@ _OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # the record
 _SEQUENCES: Final = frozenset({"training", "statistics", "rollout"})  # kinds of which a recorder counts the rows
 _ENGINE_KINDS: Final = frozenset({"engine_config", "sampling_params"})
 _CLOSE_SECONDS: Final = 5.0
-_DIRECTIVE_SECONDS: Final = 120.0
-_LOOK_SECONDS: Final = 0.2
 
 
 class Replay:
     """One recorded run on its way into the spool of `home`, under the name it was recorded with."""
 
-    def __init__(self, recorded: RecordedRun, home: Path, tell: Callable[[str], None] = lambda _: None) -> None:
-        """Records nothing before `play`. `tell`: is handed a line whenever the replay stands still, and why."""
+    def __init__(self, recorded: RecordedRun, home: Path) -> None:
+        """Records nothing before `play`."""
         self._recorded = recorded
         self._home = home
-        self._tell = tell
         self._recorders: dict[tuple[str, int | None], Recorder] = {}
         self._documents: dict[str, Any] = {}  # configuration documents by recorded fingerprint
         self._fingerprints: dict[str, str] = {}  # recorded → recorded again
         self._clock = _Clock()
-        self._corrected = False
         self._laid_down: dict[str, _LaidDown] = {}  # by writer of the recording; other recorders go on in its place
 
     def lay_down(self, count: int, ended: datetime) -> datetime:
@@ -109,15 +104,11 @@ class Replay:
         return datetime.fromisoformat(self._recorded.manifest["recorded_from"]) + by
 
     def play(self, *, steps_per_second: float, stop: threading.Event, start: int = 0) -> int:
-        """Records step after step at that pace, from the `start`-th on, until the end or until `stop`; returns the number of steps recorded.
-
-        A step that the trainer corrected waits for the service's directive, which the trainer had when it was recorded.
-        """
+        """Records step after step at that pace, from the `start`-th on, until the end or until `stop`; returns the number of steps recorded."""
         begun = time.monotonic()
         played = 0
         try:
             for frame in self._recorded.frames(start):
-                begun += self._wait_for_directive(frame, stop)
                 self.record(frame, now=datetime.now(UTC))
                 played += 1
                 if stop.wait(max(0.0, begun + played / steps_per_second - time.monotonic())):
@@ -139,23 +130,6 @@ class Replay:
         }
         for kind, table in frame.tables.items():
             writers[kind](table)
-
-    def _wait_for_directive(self, frame: Frame, stop: threading.Event) -> float:
-        """Seconds that the replay stood still."""
-        steps = frame.tables.get("step")
-        if self._corrected or "control" not in self._recorded.manifest or steps is None:
-            return 0.0
-        self._corrected = steps["correction"].null_count < len(steps)
-        begun = time.monotonic()
-        if self._corrected:
-            self._tell(
-                f"step {frame.step}: waiting for the service to switch the correction on, at most {_DIRECTIVE_SECONDS:g} s"
-            )
-            with CorrectionSwitch(self._home, self._recorded.run, poll_seconds=_LOOK_SECONDS) as switch:
-                while not switch.version and time.monotonic() < begun + _DIRECTIVE_SECONDS:
-                    if stop.wait(_LOOK_SECONDS):
-                        break
-        return time.monotonic() - begun
 
     def close(self) -> None:
         """Closes the recorders, and those of the recording that were laid down without their end: the run has ended."""

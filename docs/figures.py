@@ -43,8 +43,9 @@ _ARMS: Final = {
 }
 _RESCUE_ALT: Final = (
     "Reward and K3 of a policy whose batches grow old from step 230 on: without a correction the reward falls from 0.51 to 0.36 and K3 "
-    "grows past 1; with one it goes on rising, and where logprobe switches it on the reward comes back."
+    "grows past 1; with one it goes on rising; where logprobe switches one on, at step 281 and 378, it comes back."
 )
+_MANY: Final = 3  # runs that have a median worth drawing
 _BLOCK: Final = 8  # steps that a point of the rescue's figure is the median of
 _SMOOTH: Final = 9  # steps; the pale lines are the steps themselves
 
@@ -156,7 +157,7 @@ def _blocks(values: Sequence[float]) -> list[float]:
 
 
 def rescue(measured: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> str:
-    """The picture as SVG text: each run pale, and the median of its arm."""
+    """The picture as SVG text: each run, pale behind the median of its arm where there are enough."""
     charts = [
         Chart(title, title, _of_arms(measured, key), log=key == "k3")
         for key, title in (("reward", "Reward"), ("k3", "K3"))
@@ -167,9 +168,9 @@ def rescue(measured: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> s
 def _of_arms(measured: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], key: str) -> list[Line]:
     lines = []
     for colour, (arm, runs) in enumerate(measured.items()):
-        label = _ARMS[arm][0]
-        lines += [Line(label, _points(values), colour, opacity=0.22) for values in runs[key]]
-        lines.append(Line(label, _points(np.median(runs[key], 0)), colour))
+        label, many = _ARMS[arm][0], len(runs[key]) >= _MANY
+        lines += [Line(label, _points(values), colour, opacity=0.22 if many else 1) for values in runs[key]]
+        lines += [Line(label, _points(np.median(runs[key], 0)), colour)] if many else []
     return sorted(lines, key=lambda line: line.opacity)
 
 
