@@ -22,10 +22,11 @@ from typing import Any, Final
 from fault_case import Case
 from fault_cases import CASES
 from record import versions
+from tools.exporting import export_run
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.recorded import RecordedRun, export_run
+from logprobe.monitor.recorded import RecordedRun
 
 HERE: Final = Path(__file__).parent
 EXPECTED: Final = "expected.json"

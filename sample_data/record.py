@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from control import controlled
 from scenarios import SCENARIOS, Scenario
+from tools.exporting import export_run
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import run_dir
-from logprobe.monitor.recorded import RecordedRun, export_run
+from logprobe.monitor.recorded import RecordedRun
 
 if TYPE_CHECKING:
     from engine import RolloutEngine

@@ -24,6 +24,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS
 
 import numpy as np  # reads its number of threads when it is imported
 from rescue_policy import ANSWERS, LEARNING_RATE, PROMPTS, Batch, Training
+from tools.exporting import export_run
 
 from logprobe.collectors.correction import correct
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
@@ -31,7 +32,6 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
-from logprobe.monitor.recorded import export_run
 
 RUN: Final = "rescue"
 TWIN: Final = "rescue-without"

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from exporting import export_run
 from processes import connected, eventually
 
 from logprobe.app.demo import demo_home, find_runs, first_live_step
@@ -26,7 +27,7 @@ from logprobe.app.replay import Replay
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.recorded import RecordedRun, export_run
+from logprobe.monitor.recorded import RecordedRun
 
 STEPS = 36
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exporting import export_run
 
-from logprobe.monitor.recorded import RecordedRun, export_run
+from logprobe.monitor.recorded import RecordedRun
 
 pytestmark = pytest.mark.engine
 

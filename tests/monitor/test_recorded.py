@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from exporting import export_run
 
 from logprobe.collectors.errors import ConfigurationError, SegmentError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, read_segment, run_dir
-from logprobe.monitor.recorded import MANIFEST, RecordedRun, export_run, shifted
+from logprobe.monitor.recorded import MANIFEST, RecordedRun, shifted
 
 RUN = "a run/with ünusual name"
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
