@@ -354,18 +354,6 @@ def merge(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Stati
     return {c.name: c.ufunc(a[c.name], b[c.name]) for c in COLUMN_SPECS}
 
 
-def reduce_groups(columns: Mapping[str, NDArray[Any]], group_S: ArrayLike, groups: int) -> Statistics:
-    """Merge sequences into groups: `group_S` [S] holds each sequence's group in [0, groups); → columns [G]."""
-    group_S = np.asarray(group_S, np.intp)
-    order = np.argsort(group_S, kind="stable")
-    present, first = np.unique(group_S[order], return_index=True)
-    result = empty(groups)
-    if len(present):
-        for c in COLUMN_SPECS:
-            result[c.name][present] = c.ufunc.reduceat(np.asarray(columns[c.name])[order], first)
-    return result
-
-
 def empty(size: int) -> Statistics:
     """Statistics of `size` sequences without tokens."""
     return {

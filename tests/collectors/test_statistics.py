@@ -19,7 +19,6 @@ from logprobe.collectors.kernel.statistics import (
     Bounds,
     empty,
     merge,
-    reduce_groups,
     sequence_statistics,
     sql_columns,
 )
@@ -255,17 +254,6 @@ def test_arrays_that_do_not_fit_are_refused(arguments: tuple, message: str) -> N
 def test_impossible_bounds_are_refused(lower: float, upper: float) -> None:
     with pytest.raises(ConfigurationError):
         Bounds(lower, upper)
-
-
-def test_groups_merge_their_sequences() -> None:
-    behaviour, policy = sample(100, seed=8)
-    offsets = np.arange(0, 101, 10)
-    columns = sequence_statistics(behaviour, policy, None, offsets)
-    groups = reduce_groups(columns, [0, 3, 0, 3, 0, 3, 0, 3, 0, 3], 4)
-    assert groups["n"].tolist() == [50, 0, 0, 50]
-    assert groups["min_d"][0] == columns["min_d"][::2].min()
-    assert groups["max_d"][1] == -INF
-    assert groups["sum_k3"][3] == pytest.approx(columns["sum_k3"][1::2].sum(), rel=1e-14)
 
 
 def test_merging_nothing_changes_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from logprobe.collectors.kernel.statistics import (
     BROKEN,
     COLUMN_SPECS,
     COLUMNS,
+    empty,
     merge,
-    reduce_groups,
     sequence_statistics,
 )
 from logprobe.monitor import metrics
@@ -56,8 +57,15 @@ def values_of(batch: list, swap: bool = False) -> dict[str, float | None]:
 
 
 def total(columns: dict[str, np.ndarray]) -> dict[str, float]:
-    merged = reduce_groups(columns, np.zeros(len(columns["n"]), int), 1)
-    return {name: column[0].item() for name, column in merged.items()}
+    return {name: column[0].item() for name, column in merged(columns).items()}
+
+
+def merged(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All sequences as one."""
+    parts = (
+        {name: column[place : place + 1] for name, column in columns.items()} for place in range(len(columns["n"]))
+    )
+    return reduce(merge, parts, empty(1))
 
 
 def same(a: dict[str, float], b: dict[str, float], rel: float = 1e-12) -> None:
@@ -70,7 +78,7 @@ def same(a: dict[str, float], b: dict[str, float], rel: float = 1e-12) -> None:
 @law
 @given(batches, st.integers(0, 8))
 def test_merging_shards_equals_the_whole(batch: list, cut: int) -> None:
-    both = merge(*(reduce_groups(columns_of(part), np.zeros(len(part), int), 1) for part in (batch[:cut], batch[cut:])))
+    both = merge(*(merged(columns_of(part)) for part in (batch[:cut], batch[cut:])))
     same(total(columns_of(batch)), {name: column[0].item() for name, column in both.items()})
 
 

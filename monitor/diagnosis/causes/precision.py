@@ -265,11 +265,6 @@ def batch_variance(evidence: Evidence) -> Sign | None:
     varies = spread is not None and max(spread.engine, spread.trainer) > _VARIES
     if evidence.scaled or not k3 > _ROUNDED or not (both or varies) or not _steady(evidence):
         return None
-    numbers = (
-        {}
-        if spread is None
-        else {"engine_spread": spread.engine, "trainer_spread": spread.trainer, "repeated_tokens": spread.n}
-    )
     told = (
         "Both sides' logits are bfloat16 numbers, so they compute alike"
         if both
@@ -278,7 +273,7 @@ def batch_variance(evidence: Evidence) -> Sign | None:
     return Sign(
         INFERRED if both else LIKELY,
         _share(k3, evidence),
-        {"k3_kl": k3, "engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, **numbers},
+        {"k3_kl": k3, "engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, **_numbers(spread)},
         f"{told}; what is left (K3 {k3:.2g}, {_range(evidence, k3)}) comes from kernels whose rounding depends on the shape of the batch (inferred from the "
         "numbers).",
         since_step=evidence.start,
@@ -295,11 +290,6 @@ def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
     alone = spread is not None and spread.trainer > max(_VARIES, _ALONE * spread.engine)
     if not alone and not (dropouts and spread is None):
         return None
-    numbers = (
-        {}
-        if spread is None
-        else {"engine_spread": spread.engine, "trainer_spread": spread.trainer, "repeated_tokens": spread.n}
-    )
     told = (
         "the trainer computes the same token after the same context differently each time, the engine does not"
         if alone
@@ -308,7 +298,7 @@ def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
     return Sign(
         INFERRED if alone else LIKELY,
         _share(k3, evidence),
-        {"k3_kl": k3, **dropouts, **numbers},
+        {"k3_kl": k3, **dropouts, **_numbers(spread)},
         f"K3 of {k3:.2g} is more than precision makes, and {told}: its log-probs were computed in train mode, with dropout or another random part"
         f"{'' if dropouts else ' (inferred from the numbers)'}.",
         since_step=evidence.start,
@@ -352,3 +342,9 @@ def _steady(evidence: Evidence) -> bool:
 def _spread(evidence: Evidence) -> Spread | None:
     tokens = _fresh(evidence)
     return None if tokens is None or evidence.scaled else spread_of(tokens)
+
+
+def _numbers(spread: Spread | None) -> dict[str, float]:
+    if spread is None:
+        return {}
+    return {"engine_spread": spread.engine, "trainer_spread": spread.trainer, "repeated_tokens": spread.n}
